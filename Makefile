@@ -1,0 +1,46 @@
+# Every target sets up what it needs; CI runs `make test`. `make help` lists them.
+PYTHON  ?= python3.11
+EXTRAS  ?= torch,torchvision,tensorflow,mpi,dev
+NP      ?= 2
+ARGS    ?=
+VENV    := .venv
+BIN     := $(VENV)/bin
+SOURCES := $(wildcard hvdtrain data_sharding launch tests benchmarks examples setup.py)
+# The longest any one test may take is set in pyproject.toml; this is for the whole run.
+PYTEST  := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test lint types unit parallel constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## .venv with the pinned packages and Horovod (EXTRAS=torch,dev for fewer; quick if nothing changed)
+	@command -v $(PYTHON) >/dev/null || { printf 'ERROR: There is no %s on the path. hvdtrain needs Python 3.11.\nHINT: install it (Debian: apt-get install python3.11 python3.11-venv) or say where it is: make setup PYTHON=/path/to/python3.11\n' '$(PYTHON)' >&2; exit 2; }
+	@$(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) --extras $(EXTRAS)
+
+train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
+	$(BIN)/horovodrun -np $(NP) $(BIN)/python -m hvdtrain $(ARGS)
+
+test: lint types ## all checks and tests, as CI runs them
+	$(PYTEST) tests/unit tests/parallel
+
+lint: setup ## style, formatting and who may import whom
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/lint-imports
+
+types: setup ## static types
+	$(BIN)/mypy
+
+unit: setup ## tests in one process
+	$(PYTEST) tests/unit
+
+parallel: setup ## tests that start two or more ranks
+	$(PYTEST) tests/parallel
+
+constraints: ## resolve pyproject.toml's ranges anew and pin what comes out
+	$(PYTHON) -m hvdtrain.horovod_wheel pin --extras $(EXTRAS)
+
+clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

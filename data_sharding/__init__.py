@@ -1,0 +1,71 @@
+"""Split record files over the workers of a training job: nothing read twice, nothing lost, nobody left waiting.
+
+The way of a record, all of it plain arithmetic that every rank does by itself:
+
+    position     an epoch is steps * G positions, for N records, global batch G and steps = ceil(N / G):
+                 never a function of what some rank happened to read
+    permutation  position p < N stands for record permutation(p), a keyed bijection on [0, N) computed on demand
+                 from (seed, epoch): O(1) memory, O(1) seek
+    slice        step s is positions [s*G, (s+1)*G); rank r of W reads slots [r*G//W, (r+1)*G//W) of it, so which
+                 records form a step never depends on W
+    mask         positions >= N are slots of weight 0 that hold some real record: shapes are static, no rank runs
+                 out of data before another, and no record counts twice
+
+    Catalog      where each record is (file, offset, length, CRC), with a fingerprint of the data
+    ShardPlan    (catalog, G, seed, epoch) -> record ids and weights for (rank, size, step)
+    RecordReader ids -> payloads, checked against their CRC
+    ShardLoader  a rank's decoded batches, read ahead in background threads
+    CoverageAudit counts what was read, and names what is missing or duplicate
+
+One integer, the position, is the whole state: resume at any step with any number of ranks. The package reads no
+environment variable: callers pass rank and size. Every error is a `ShardingError`.
+"""
+
+from __future__ import annotations
+
+from data_sharding import example
+from data_sharding.audit import CoverageAudit
+from data_sharding.catalog import Catalog
+from data_sharding.errors import (
+    CatalogError,
+    ChangedDataError,
+    CorruptRecordError,
+    ExampleError,
+    LoaderTimeoutError,
+    MissingDataError,
+    PlanError,
+    ShardingError,
+)
+from data_sharding.file_entry import FileEntry
+from data_sharding.loader import LoadedBatch, ShardLoader
+from data_sharding.permutation import Permutation
+from data_sharding.plan import ShardPlan, StepBatch
+from data_sharding.reader import RecordReader
+from data_sharding.record_format import RecordFormat, RecordIndex
+from data_sharding.tfrecord import TFRecordWriter, scan, write_shards
+
+__all__ = [
+    "Catalog",
+    "CatalogError",
+    "ChangedDataError",
+    "CorruptRecordError",
+    "CoverageAudit",
+    "ExampleError",
+    "FileEntry",
+    "LoadedBatch",
+    "LoaderTimeoutError",
+    "MissingDataError",
+    "Permutation",
+    "PlanError",
+    "RecordFormat",
+    "RecordIndex",
+    "RecordReader",
+    "ShardLoader",
+    "ShardPlan",
+    "ShardingError",
+    "StepBatch",
+    "TFRecordWriter",
+    "example",
+    "scan",
+    "write_shards",
+]

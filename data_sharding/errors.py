@@ -1,0 +1,72 @@
+"""Every error that data_sharding raises on purpose.
+
+    ShardingError
+    ├── MissingDataError     a path does not exist, or holds no record
+    ├── CorruptRecordError   bytes on disk contradict their own checksum or framing; has .path and .offset
+    ├── ChangedDataError     a file is no longer the one that was indexed
+    ├── CatalogError         a saved catalog is damaged or has another format
+    ├── ExampleError         a value that tf.train.Example cannot hold, or bytes that are no Example
+    ├── PlanError            the request itself cannot be carried out: sizes, positions, options
+    └── LoaderTimeoutError   a background thread delivered nothing within its deadline
+
+An error is one sentence of fact, one of conflict, and one HINT that says what to do.
+"""
+
+from __future__ import annotations
+
+
+class ShardingError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        fact: one sentence, what is the case.
+        conflict: one sentence, why that cannot work.
+        hint: one sentence, what the user can do.
+    """
+
+    def __init__(self, fact: str, conflict: str, hint: str) -> None:
+        super().__init__(fact, conflict, hint)
+        self.fact = fact
+        self.conflict = conflict
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.fact} {self.conflict}\nHINT: {self.hint}"
+
+
+class MissingDataError(ShardingError):
+    """There is nothing to read: no such path, no matching file, or no record inside."""
+
+
+class CorruptRecordError(ShardingError):
+    """Bytes on disk contradict their own checksum or framing.
+
+    Args:
+        path: the file.
+        offset: byte at which the damaged record's frame begins.
+    """
+
+    def __init__(self, fact: str, conflict: str, hint: str, *, path: str, offset: int) -> None:
+        super().__init__(fact, conflict, hint)
+        self.path = path
+        self.offset = offset
+
+
+class ChangedDataError(ShardingError):
+    """A file's size or modification time differs from the catalog's, or the file has gone."""
+
+
+class CatalogError(ShardingError):
+    """A saved catalog is damaged, or was written in a format that this version does not read."""
+
+
+class ExampleError(ShardingError):
+    """A value that tf.train.Example cannot hold, or bytes that are not a serialized Example."""
+
+
+class PlanError(ShardingError):
+    """A request that no data could satisfy: too small a batch, a position outside the epoch, a bad option."""
+
+
+class LoaderTimeoutError(ShardingError):
+    """A background thread delivered nothing within its deadline."""

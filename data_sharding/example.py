@@ -1,0 +1,190 @@
+"""tf.train.Example without TensorFlow.
+
+The message types are built at run time in a private descriptor pool, so they never clash with TensorFlow's own when
+both live in one process. Field numbers are those of tensorflow/core/example/{example,feature}.proto. protobuf is
+imported on first use.
+
+FloatList is declared as `repeated bytes value = 1` where the original has `repeated float value = 1 [packed = true]`:
+both are field 1 of wire type 2, so the bytes are the same, but ours hands over a packed run as one buffer that numpy
+reads directly instead of one Python float per value (measured 20 times faster for 3072 floats).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import ExampleError
+
+FeatureInput = bytes | str | int | float | NDArray[Any] | Sequence[bytes] | Sequence[str] | Sequence[int | float]
+Feature = NDArray[np.int64] | NDArray[np.float32] | list[bytes]
+
+_KINDS: Final = (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
+
+
+def encode(features: Mapping[str, FeatureInput]) -> bytes:
+    """Serialize one tf.train.Example, byte-identical to TensorFlow's deterministic serialization.
+
+    bytes and str (as UTF-8) become bytes_list; integers and booleans int64_list; floats float_list, rounded to
+    float32. Arrays are flattened in C order: their shape is not stored. A mixed list of integers and floats is a
+    float_list. An empty list, whose kind is unknown, becomes a feature without a kind.
+
+    Raises:
+        ExampleError: a value of another type, or an integer outside int64.
+    """
+    example = _example_class()()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        values = _flat(name, value)
+        if isinstance(values, list):
+            if values:
+                feature.bytes_list.value.extend(values)
+        elif values.dtype == np.int64:
+            feature.int64_list.SetInParent()
+            feature.int64_list.value.extend(values.tolist())
+        else:
+            feature.float_list.SetInParent()
+            feature.float_list.value.extend([values.tobytes()] if values.size else [])
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def decode(record: bytes) -> dict[str, Feature]:
+    """Parse one tf.train.Example: int64[n], float32[n] or a list of bytes for each feature, by name.
+
+    A feature without a kind becomes an empty list. Arrays own their memory or are read-only views of fresh bytes.
+
+    Raises:
+        ExampleError: the bytes are not a serialized tf.train.Example.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        example = _example_class().FromString(record)
+    except DecodeError as error:
+        raise ExampleError(
+            f"A record of {len(record)} bytes is not a tf.train.Example.",
+            f"The protobuf parser refused it: {error}.",
+            "decode these records with the function that fits how they were written.",
+        ) from error
+    return {name: _values(name, feature) for name, feature in example.features.feature.items()}
+
+
+def decode_batch(records: Sequence[bytes]) -> dict[str, NDArray[Any]]:
+    """Parse k records whose features have fixed lengths and stack them.
+
+    Returns:
+        int64[k, n], float32[k, n] or object[k, n] of bytes, by feature name.
+
+    Raises:
+        ExampleError: a record is not an Example, or differs from the first in its features, their kinds or lengths.
+    """
+    decoded = [decode(record) for record in records]
+    columns = {}
+    for name in decoded[0] if decoded else ():
+        values = [_as_row(features.get(name)) for features in decoded]
+        if any(row.dtype != values[0].dtype or row.size != values[0].size for row in values):
+            raise _uneven(name)
+        columns[name] = np.stack(values)
+    if any(len(features) != len(columns) for features in decoded):
+        raise _uneven("the set of features")
+    return columns
+
+
+def _as_row(values: Feature | None) -> NDArray[Any]:
+    if values is None or isinstance(values, np.ndarray):
+        return np.empty(0, np.bool_) if values is None else values
+    row = np.empty(len(values), object)
+    row[:] = values
+    return row
+
+
+def _uneven(what: str) -> ExampleError:
+    return ExampleError(
+        f"The records of a batch differ in {what!r}.",
+        "Only features of one kind and length can be stacked into an array.",
+        "use decode() for each record and pad or crop the values.",
+    )
+
+
+def _flat(name: str, value: FeatureInput) -> list[bytes] | NDArray[np.int64] | NDArray[np.float32]:
+    """The values of a feature as the list or array of its kind."""
+    items: Any = [value] if isinstance(value, bytes | str) else value
+    if isinstance(items, Sequence) and all(isinstance(item, bytes | str) for item in items):
+        return [item.encode() if isinstance(item, str) else item for item in items]
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        return array.astype("<f4").ravel()
+    if array.dtype.kind == "b" or (array.dtype.kind in "iu" and (array <= np.iinfo(np.int64).max).all()):
+        return array.astype(np.int64).ravel()
+    raise ExampleError(
+        f"Feature {name!r} holds {array.dtype} values of {type(value).__name__}.",
+        "tf.train.Example holds bytes, 64-bit integers and 32-bit floats only.",
+        "convert the value to one of these.",
+    )
+
+
+def _values(name: str, feature: Any) -> Feature:
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return []
+    values = getattr(feature, kind).value
+    if kind == "bytes_list":
+        return list(values)
+    if kind == "int64_list":
+        return np.fromiter(values, np.int64, len(values))
+    return _floats(name, feature.float_list)
+
+
+def _floats(name: str, float_list: Any) -> NDArray[np.float32]:
+    """Packed runs are the list's bytes; floats that were written one by one land in protobuf's unknown fields."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    packed = b"".join(float_list.value)
+    singles = [field.data for field in UnknownFieldSet(float_list) if field.field_number == 1]
+    if (packed and singles) or len(packed) % 4:
+        raise ExampleError(
+            f"The float values of feature {name!r} are in a form that no known writer produces.",
+            "Their order or number is uncertain.",
+            "restore the file from its source.",
+        )
+    if singles:
+        return np.array(singles, "<u4").view("<f4").astype(np.float32)
+    return np.frombuffer(packed, "<f4")
+
+
+@functools.cache
+def _example_class() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="data_sharding/example.proto", package="tensorflow", syntax="proto3")
+    for (_, message), kind in zip(
+        _KINDS, (field_type.TYPE_BYTES, field_type.TYPE_BYTES, field_type.TYPE_INT64), strict=True
+    ):
+        file.message_type.add(name=message).field.add(
+            name="value", number=1, label=field_type.LABEL_REPEATED, type=kind
+        )
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (field, message) in enumerate(_KINDS, start=1):
+        _add_message_field(feature, field, number, message).oneof_index = 0
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=field_type.LABEL_OPTIONAL, type=field_type.TYPE_STRING)
+    _add_message_field(entry, "value", 2, "Feature")
+    _add_message_field(features, "feature", 1, "Features.FeatureEntry").label = field_type.LABEL_REPEATED
+    _add_message_field(file.message_type.add(name="Example"), "features", 1, "Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def _add_message_field(message: Any, name: str, number: int, type_name: str) -> Any:
+    field = message.field.add(name=name, number=number, type_name=f".tensorflow.{type_name}")
+    field.type, field.label = field.TYPE_MESSAGE, field.LABEL_OPTIONAL
+    return field

@@ -1,0 +1,64 @@
+"""What the loop asks of a framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from data_sharding import LoadedBatch
+
+State = dict[str, NDArray[Any]]
+"""Named arrays. "model/…" are weights and buffers, "optimizer/…" the optimizer's slots."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """This rank's totals since the last reading.
+
+    Attributes:
+        values: for each of the task's measures, its sum over this rank's real samples.
+        allreduce_seconds: how long steps stood still waiting for gradients of other ranks.
+    """
+
+    values: dict[str, float]
+    allreduce_seconds: float
+
+
+class Adapter(Protocol):
+    """One model in training, in one framework, on one rank. Steps return before the device has finished them."""
+
+    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
+        """One update with the gradient of the mean loss over the global batch. Collective.
+
+        Args:
+            batch: this rank's slice of the global batch.
+            step: the update's number since the start of training, from 0; random numbers depend on it.
+            lr: the learning rate of this update.
+        """
+        ...
+
+    def eval_step(self, batch: LoadedBatch) -> None:
+        """Measure without training. Not collective."""
+        ...
+
+    def read_sums(self) -> Sums:
+        """Totals since the last call, waiting for the device; resets them."""
+        ...
+
+    def state(self) -> State:
+        """A copy of everything that training changes, in host memory."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
+        ...
+
+    def drifting(self) -> State:
+        """Float buffers that each rank updates from its own samples (BatchNorm's statistics)."""
+        ...
+
+    def parameter_count(self) -> int:
+        """Trainable parameters."""
+        ...

@@ -1,0 +1,60 @@
+"""A Keras model and optimizer as named numpy arrays, and back. No pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.errors import UsageError
+
+
+def read_state(model: Any, optimizer: Any) -> State:
+    """Copies of "model/PATH" for all variables of the model and "optimizer/PATH" for the optimizer's.
+
+    The learning rate is left out: it is a function of the step, not a state.
+    """
+    return {name: np.array(variable.value) for name, variable in _variables(model, optimizer).items()}
+
+
+def load_state(model: Any, optimizer: Any, state: State) -> None:
+    """Put `state` into model and optimizer, the optimizer's first.
+
+    Raises:
+        UsageError: names or shapes are not this model's.
+    """
+    variables = _variables(model, optimizer)
+    wrong = sorted(variables.keys() ^ state.keys())
+    wrong += [n for n in variables.keys() & state.keys() if tuple(variables[n].shape) != state[n].shape]
+    if wrong:
+        raise UsageError(
+            "The saved weights do not fit the model.",
+            f"Missing, unexpected or of another shape: {', '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}.",
+            "build the model with the options it was saved with, or train anew with --resume never.",
+        )
+    for name in sorted(variables, reverse=True):  # "optimizer/…" before "model/…"
+        variables[name].assign(state[name])
+
+
+def drifting_buffers(model: Any) -> State:
+    """Float variables that no gradient moves: BatchNorm's statistics, made by each rank from its own samples."""
+    return {
+        f"model/{variable.path}": np.array(variable.value)
+        for variable in model.non_trainable_variables
+        if np.issubdtype(np.dtype(variable.dtype), np.floating)
+    }
+
+
+def _variables(model: Any, optimizer: Any) -> dict[str, Any]:
+    named = [(f"model/{v.path}", v) for v in model.variables]
+    named += [(f"optimizer/{v.path}", v) for v in optimizer.variables if v is not optimizer._learning_rate]
+    result = dict(named)
+    if len(result) != len(named):
+        twice = sorted({name for name, _ in named if sum(name == other for other, _ in named) > 1})
+        raise UsageError(
+            f"Two variables of the model have the same path, {twice[0]!r}.",
+            "A checkpoint could hold only one of them.",
+            "give the layers different names.",
+        )
+    return result

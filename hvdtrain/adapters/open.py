@@ -1,0 +1,31 @@
+"""The adapter of a framework, imported only when that framework is used."""
+
+from __future__ import annotations
+
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.task import Task
+from hvdtrain.topology import Topology
+
+
+def take_own_share(framework: str, topology: Topology) -> None:
+    """Import the framework and give this worker its threads and GPU, before anything else uses them.
+
+    Raises:
+        UsageError: this machine has fewer GPUs than workers.
+    """
+    if framework == "torch":
+        from hvdtrain.adapters.torch import device
+    else:
+        from hvdtrain.adapters.keras import device
+    device.take_own_share(topology.local_rank, topology.local_size)
+
+
+def open_adapter(task: Task, topology: Topology, seed: int, lr: float) -> Adapter:
+    """Build the task's model and optimizer on this rank's device; see `TorchAdapter` for the arguments."""
+    if task.framework == "torch":
+        from hvdtrain.adapters.torch.adapter import TorchAdapter
+
+        return TorchAdapter(task, topology, seed, lr)
+    from hvdtrain.adapters.keras.adapter import KerasAdapter
+
+    return KerasAdapter(task, topology, seed, lr)

@@ -1,0 +1,127 @@
+"""The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.adapters.torch.buckets import GradientBuckets
+from hvdtrain.adapters.torch.device import own_device
+from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state
+from hvdtrain.comm.failure import peer_failures
+from hvdtrain.task import Task, check_measures, sample_weights
+from hvdtrain.topology import Topology
+
+
+@final
+class TorchAdapter:
+    """Implements `Adapter`.
+
+    Args:
+        task: the user's task; its model and optimizer are built here.
+        topology: this process among the others.
+        seed: of initial weights and of all random numbers in the model (dropout).
+        lr: the first learning rate, needed to construct the optimizer.
+    """
+
+    def __init__(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
+        self._task = task
+        self._device = own_device()
+        self._seed, self._rank = seed, topology.rank
+        torch.manual_seed(seed)
+        self._generator = _generator_of(self._device)
+        self.model: torch.nn.Module = task.build_model().to(self._device)
+        self.optimizer: torch.optim.Optimizer = task.build_optimizer(self.model, lr)
+        self._buckets = _buckets(self.model) if topology.is_distributed else None
+        self._sums: dict[str, torch.Tensor] = {}
+        self._allreduce_seconds = 0.0
+        self._checked = False
+
+    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
+        self.model.train()
+        # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
+        self._generator.manual_seed(_mix(self._seed, self._rank, step))
+        loss = self._measure(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._buckets is not None:
+            with peer_failures():
+                self._allreduce_seconds += self._buckets.finish()
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        if self._buckets is not None:
+            self._buckets.clear()
+        else:
+            self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def eval_step(self, batch: LoadedBatch) -> None:
+        self.model.eval()
+        self._measure(batch)
+
+    def _measure(self, batch: LoadedBatch) -> torch.Tensor:
+        """Add up the weighted measures; returns this rank's part of the global batch's mean loss."""
+        features = {name: self._place(array) for name, array in batch.features.items()}
+        measures = self._task.measure(self.model, features)
+        if not self._checked:
+            check_measures(measures, len(batch.ids))
+            self._checked = True
+        real = self._place(batch.weights)
+        for name, value in measures.items():
+            total = (value.detach() * real).sum(dtype=torch.float64)
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+        shares = self._place(sample_weights(batch.weights, batch.global_weight))
+        loss: torch.Tensor = (measures["loss"] * shares).sum()
+        return loss
+
+    def _place(self, array: Any) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device, non_blocking=True)
+
+    def read_sums(self) -> Sums:
+        sums = Sums({name: float(value) for name, value in self._sums.items()}, self._allreduce_seconds)
+        self._sums, self._allreduce_seconds = {}, 0.0
+        return sums
+
+    def state(self) -> State:
+        return read_state(self.model, self.optimizer)
+
+    def load_state(self, state: State) -> None:
+        load_state(self.model, self.optimizer, state)
+
+    def drifting(self) -> State:
+        return drifting_buffers(self.model)
+
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+
+def _generator_of(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    torch.cuda.init()
+    generator: torch.Generator = torch.cuda.default_generators[device.index]
+    return generator
+
+
+def _mix(*numbers: int) -> int:
+    """One well-spread 63-bit seed from several numbers (the finalizer of SplitMix64, Steele et al. 2014)."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed ^ number) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        mixed ^= mixed >> 31
+    return mixed >> 1
+
+
+def _buckets(model: torch.nn.Module) -> GradientBuckets:
+    import horovod.torch as hvd
+
+    def start_sum(tensor: torch.Tensor, name: str) -> Any:
+        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
+
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return GradientBuckets(trainable, start_sum, hvd.synchronize)

@@ -1,0 +1,73 @@
+"""A torch model and optimizer as named numpy arrays, and back. No pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.errors import UsageError
+
+_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it comes back as one
+
+
+def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer."""
+    state: State = {f"model/{name}": _to_array(tensor) for name, tensor in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        for slot, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                state[f"optimizer/{name}/{slot}"] = _to_array(value)
+            elif isinstance(value, bool | int | float):
+                state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
+    return state
+
+
+def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Put `state` into model and optimizer: the optimizer's first, so that nothing it does can alter the weights.
+
+    Raises:
+        UsageError: names or shapes are not this model's.
+    """
+    _load_optimizer(model, optimizer, state)
+    weights = {n.removeprefix("model/"): _to_tensor(a) for n, a in state.items() if n.startswith("model/")}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UsageError(
+            "The saved weights do not fit the model.",
+            f"{error}",
+            "build the model with the options it was saved with, or train anew with --resume never.",
+        ) from error
+
+
+def drifting_buffers(model: torch.nn.Module) -> State:
+    """Floating-point buffers: with BatchNorm each rank sees other samples, so they differ between ranks."""
+    return {f"model/{name}": _to_array(b) for name, b in model.named_buffers() if b.is_floating_point()}
+
+
+def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    index_of = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    slots: dict[int, dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        prefix = f"optimizer/{name}/"
+        found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+        if found:
+            slots[index_of[id(parameter)]] = dict(_slot(key, array) for key, array in found.items())
+    optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _slot(key: str, array: Any) -> tuple[str, Any]:
+    if key.endswith(_NUMBER):
+        return key.removesuffix(_NUMBER), array.item()
+    return key, _to_tensor(array)
+
+
+def _to_array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().to("cpu", copy=True).contiguous().numpy()
+
+
+def _to_tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))  # a copy: the source may be a read-only file map

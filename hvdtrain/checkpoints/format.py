@@ -1,0 +1,113 @@
+"""One checkpoint on disk: `model.safetensors`, `optimizer.safetensors`, `manifest.json`. No pickle anywhere.
+
+The manifest is written last and holds the SHA-256 of every other file, so a folder without a manifest, or with one
+that does not fit, is no checkpoint. The folder gets its final name by one rename after everything is on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.files import sync_folder, write_atomically, write_json
+from hvdtrain.position import Position
+
+FORMAT = 1
+_PARTS = ("model", "optimizer")
+
+
+class DamagedCheckpointError(Exception):
+    """A checkpoint folder whose content is not what its manifest says, or that has none."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in memory.
+
+    Attributes:
+        state: named arrays, as `Adapter.state` gives them.
+        position: where training stood.
+        about: what else the manifest says: framework, task, plan, world size that wrote it, config, versions.
+    """
+
+    state: State
+    position: Position
+    about: dict[str, Any]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write `folder`, which must not exist; a crash leaves at most a hidden temporary neighbour.
+
+    Raises:
+        OSError: nothing was written under the final name.
+    """
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        hashes = {}
+        for part in _PARTS:
+            content = save({n: a for n, a in checkpoint.state.items() if n.startswith(f"{part}/")})
+            write_atomically(temporary / f"{part}.safetensors", content)
+            hashes[f"{part}.safetensors"] = hashlib.sha256(content).hexdigest()
+        manifest = {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
+        write_json(temporary / "manifest.json", manifest)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(folder.parent)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint folder.
+
+    Raises:
+        DamagedCheckpointError: it is missing, no JSON, or of a format that this version does not know.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpointError(f"{folder} has no readable manifest.json ({error})") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DamagedCheckpointError(f"{folder}/manifest.json is not of format {FORMAT}")
+    return manifest
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read and verify a checkpoint.
+
+    Raises:
+        DamagedCheckpointError: a file is missing, or its hash is not the manifest's.
+    """
+    manifest = read_manifest(folder)
+    hashes = manifest.pop("sha256", None)
+    if not isinstance(hashes, Mapping) or set(hashes) != {f"{part}.safetensors" for part in _PARTS}:
+        raise DamagedCheckpointError(f"{folder}/manifest.json does not name the files of a checkpoint")
+    state: State = {}
+    for name, expected in hashes.items():
+        state.update(_read_arrays(folder / name, expected))
+    position = Position(int(manifest.pop("step")), int(manifest.pop("samples_seen")))
+    return Checkpoint(state, position, manifest)
+
+
+def _read_arrays(path: Path, expected: str) -> State:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DamagedCheckpointError(f"{path} cannot be read ({error})") from error
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise DamagedCheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise DamagedCheckpointError(f"{path} is no safetensors file ({error})") from error

@@ -1,0 +1,91 @@
+"""Choose the subcommand, run it, and turn every way to fail into a message and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+
+from data_sharding.errors import ShardingError
+from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
+from hvdtrain.topology import Topology, detect_topology
+
+COMMANDS = {
+    "train": ("hvdtrain.cli.train", "train a task (what `hvdtrain` alone does)"),
+    "env": ("hvdtrain.cli.env", "versions, and which variable decided rank and size: --explain"),
+}
+"""Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return _leave(130, "interrupted")
+    except PeerError as error:
+        return _leave(error.exit_code, f"{_who()} stopped: {error.fact} {error.conflict}")
+    except (HvdtrainError, ShardingError) as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code = error.exit_code if isinstance(error, HvdtrainError) else 1
+        return _leave(code, f"{_who()}: {error}")
+    except Exception:
+        return _leave(1, f"{_who()} failed:\n{traceback.format_exc()}")
+
+
+def _dispatch(arguments: list[str]) -> int:
+    name = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if arguments in (["--version"], ["help"]):
+        return _print_about(arguments[0])
+    if name is not None and name not in COMMANDS:
+        raise UsageError(f"There is no command {name!r}.", "Nothing was started.", did_you_mean(name, COMMANDS))
+    module = importlib.import_module(COMMANDS[name or "train"][0])
+    code: int = module.run(arguments[1:] if name else arguments)
+    return code
+
+
+def _print_about(what: str) -> int:
+    if what == "--version":
+        from hvdtrain.version import __version__
+
+        print(f"hvdtrain {__version__}")
+    else:
+        print("usage: hvdtrain [COMMAND] [FLAGS]\n")
+        for name, (_, line) in COMMANDS.items():
+            print(f"  {name:8} {line}")
+        print("\n`hvdtrain COMMAND --help` explains each.")
+    return 0
+
+
+def _leave(code: int, message: str) -> int:
+    """Say why, and end this process so that the others notice.
+
+    One write for the whole message: launchers mix ranks' outputs line by line. In a job, `os._exit`: an orderly exit
+    would run Horovod's shutdown, which waits for ranks that are busy with something else.
+    """
+    topology = _own_topology()
+    if code == UsageError.exit_code and topology is not None and not topology.is_root:
+        message = message.replace("\n", " ")  # rank 0 most likely says the same; whoever is first ends the job
+    sys.stdout.flush()
+    sys.stderr.write(message.rstrip() + "\n")
+    sys.stderr.flush()
+    if topology is not None and topology.is_distributed:
+        os._exit(code)
+    return code
+
+
+def _own_topology() -> Topology | None:
+    try:
+        return detect_topology(os.environ)
+    except UsageError:
+        return None
+
+
+def _who() -> str:
+    topology = _own_topology()
+    return f"rank {topology.rank} on {socket.gethostname()}" if topology and topology.is_distributed else "hvdtrain"

@@ -1,0 +1,64 @@
+"""`hvdtrain train`: parse, open, restore, train, report. Read it from top to bottom."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hvdtrain.adapters.open import take_own_share
+from hvdtrain.comm import Communicator, open_communicator
+from hvdtrain.config import TrainConfig
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.preparation import prepare
+from hvdtrain.tasks import load_task
+from hvdtrain.topology import detect_topology
+from hvdtrain.training import dry_run, train
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train as `argv` says; returns the exit code."""
+    begin = time.perf_counter()
+    config = parse_train_config(argv)
+    topology = detect_topology(os.environ)
+    faulthandler.enable()
+    _quiet_tensorflow()
+    kind = load_task(config.task, config.framework)
+    take_own_share(kind.framework, topology)
+    comm = open_communicator(kind.framework, topology, config.stall_timeout)
+    with _leaving_together(comm, config) as outcome:
+        prepared = prepare(config, kind, comm)
+        if config.dry_run:
+            dry_run(prepared, comm)
+        else:
+            train(prepared, comm, begin)
+    return outcome.code
+
+
+class _ExitCode:
+    code = 0
+
+
+@contextmanager
+def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_ExitCode]:
+    """Close in order after success, and after a failure that all ranks share; any other leaves this rank at once."""
+    outcome = _ExitCode()
+    try:
+        yield outcome
+    except HvdtrainError as error:
+        if not error.joint or config.debug:
+            raise
+        outcome.code = error.exit_code
+        if comm.topology.is_root:
+            sys.stderr.write(f"hvdtrain: {error}\n")
+            sys.stderr.flush()
+    comm.close()
+
+
+def _quiet_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")

@@ -1,0 +1,13 @@
+"""Collectives on numpy arrays and JSON, the same for one process and for many.
+
+Tensors of a training step do not pass here (the adapters reduce those on their device); this is for
+everything that the loop itself must agree on: metrics, decisions, checkpoint contents, hashes.
+"""
+
+from __future__ import annotations
+
+from hvdtrain.comm.interface import Communicator, Reduction
+from hvdtrain.comm.messages import agree, broadcast_json, gather_json
+from hvdtrain.comm.open import open_communicator
+
+__all__ = ["Communicator", "Reduction", "agree", "broadcast_json", "gather_json", "open_communicator"]

@@ -1,0 +1,45 @@
+"""Turn Horovod's ways of saying "another rank is gone" into one exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hvdtrain.errors import PeerError
+
+# TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
+# importing TensorFlow; torch raises HorovodInternalError. Both carry Horovod's texts.
+_SIGNS = (
+    "Horovod has been shut down",
+    "HorovodAllreduce",
+    "HorovodAllgather",
+    "HorovodBroadcast",
+    "HorovodGrouped",
+    "Connection closed by peer",
+    "Connection reset by peer",
+)
+
+
+@contextmanager
+def peer_failures() -> Iterator[None]:
+    """Run a collective; raise `PeerError` where it failed because of another rank."""
+    try:
+        yield
+    except Exception as error:
+        if not is_peer_failure(error):
+            raise
+        raise PeerError(
+            "A collective operation was broken off.",
+            f"Another rank has ended or stalled: {_first_line(error)}.",
+            "read that rank's own message (it comes first) or its file under logs/.",
+        ) from error
+
+
+def is_peer_failure(error: BaseException) -> bool:
+    """Whether an exception of torch, TensorFlow or Horovod says that the ring is broken."""
+    return type(error).__name__ == "HorovodInternalError" or any(sign in str(error) for sign in _SIGNS)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__

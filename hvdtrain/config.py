@@ -1,0 +1,122 @@
+"""The training config: typed, frozen, checked. `config_parser` reads it from YAML and flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hvdtrain.errors import UsageError
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the records are and how they are read.
+
+    Args:
+        dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
+        check_crc: verify each record's checksum.
+        prefetch: batches decoded ahead of the training loop.
+        timeout: seconds that the loop waits for one batch before the run fails.
+    """
+
+    dir: str | None = None
+    check_crc: bool = True
+    prefetch: int = 4
+    timeout: float = 300.0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run. None means: the task's default.
+
+    Args:
+        task: a task that comes with hvdtrain, or your own as module:Class.
+        task_args: arguments of the task, e.g. --task-args.width 16.
+        framework: torch, tensorflow, or auto: what the task says, else what is installed.
+        data: where the records are and how they are read.
+        epochs: passes over the training data.
+        max_steps: stop after this many updates since the start of training, with a checkpoint to resume from.
+        batch_size: records per worker and update; give this or global_batch_size.
+        global_batch_size: records per update over all workers.
+        lr: peak learning rate, for the reference batch size.
+        lr_scaling: how lr grows with the global batch: none, linear (Goyal et al. 2017) or sqrt.
+        reference_batch_size: the global batch that lr was tuned for; only lr_scaling uses it.
+        warmup_epochs: epochs in which lr rises linearly to its peak.
+        lr_schedule: constant, or cosine down to 0 at the last step.
+        seed: of initial weights, shuffling and all other random numbers.
+        output_dir: the run folder; left out: a new folder under runs/.
+        resume: auto (continue what is in output_dir), never, or the path of a run folder or checkpoint.
+        keep_checkpoints: how many of the newest stay.
+        checkpoint_interval: updates between checkpoints inside an epoch; 0: at the end of each epoch only.
+        log_interval: updates between two lines of metrics.
+        progress: bar, lines, none, or auto: a bar on a terminal, else lines.
+        stall_timeout: seconds after which a collective that some workers never joined ends the job.
+        dry_run: check everything, say what would be done, train nothing.
+        debug: show tracebacks of hvdtrain's own errors.
+    """
+
+    task: str = "digits"
+    task_args: dict[str, Any] = field(default_factory=dict)
+    framework: str = "auto"
+    data: DataConfig = field(default_factory=DataConfig)
+    epochs: int | None = None
+    max_steps: int | None = None
+    batch_size: int | None = None
+    global_batch_size: int | None = None
+    lr: float | None = None
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    reference_batch_size: int | None = None
+    warmup_epochs: float | None = None
+    lr_schedule: Literal["constant", "cosine"] = "cosine"
+    seed: int = 42
+    output_dir: str | None = None
+    resume: str = "auto"
+    keep_checkpoints: int = 3
+    checkpoint_interval: int = 0
+    log_interval: int = 10
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    stall_timeout: float = 300.0
+    dry_run: bool = False
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ONE:
+            _require_at_least(name, getattr(self, name), 1)
+        for name in ("warmup_epochs", "checkpoint_interval", "seed"):
+            _require_at_least(name, getattr(self, name), 0)
+        _require_at_least("data.prefetch", self.data.prefetch, 1)
+        for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
+            _require_at_least(name, value, 1)
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UsageError(f"--lr is {self.lr}.", "A learning rate is a positive number.", "try 0.001.")
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise UsageError(
+                f"Both --batch-size {self.batch_size} and --global-batch-size {self.global_batch_size} are given.",
+                "One follows from the other and the number of workers.",
+                "give --global-batch-size, which means the same training at every number of workers.",
+            )
+        if self.lr_scaling != "none" and self.reference_batch_size is None:
+            raise UsageError(
+                f"--lr-scaling {self.lr_scaling} is given without --reference-batch-size.",
+                "Scaling multiplies lr by (global batch / reference batch), and the second number is unknown.",
+                "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
+            )
+
+
+_AT_LEAST_ONE = (
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "global_batch_size",
+    "reference_batch_size",
+    "keep_checkpoints",
+    "log_interval",
+)
+
+
+def _require_at_least(name: str, value: float | None, least: int) -> None:
+    if value is not None and not least <= value < float("inf"):
+        flag = "--" + name.replace("_", "-")
+        raise UsageError(
+            f"{flag} is {value}.", f"It must be {least} or more.", f"give {flag} a number from {least} on."
+        )

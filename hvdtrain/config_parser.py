@@ -1,0 +1,172 @@
+"""Config from YAML and flags through jsonargparse; every refusal names the key and the nearest valid one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from hvdtrain.config import TrainConfig
+from hvdtrain.errors import UsageError, did_you_mean
+
+_DESCRIPTION = """\
+Train a task on as many workers as the launcher started. Examples:
+
+  hvdtrain                                          handwritten digits, one process
+  horovodrun -np 8 python -m hvdtrain               the same on eight workers, same global batches
+  hvdtrain --framework tensorflow --epochs 5        in TensorFlow/Keras 3
+  hvdtrain --config run.yaml --lr 0.01              a YAML file, with one key overridden
+  hvdtrain --task my_module:MyTask --task-args.width 64 --output-dir OUT
+
+"""
+_EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain env --explain."
+_BOOLEANS = {"true", "false", "yes", "no"}
+_FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
+
+
+class _Parser(ArgumentParser):
+    """Shows flags as users write them."""
+
+    def format_help(self) -> str:
+        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), super().format_help())
+
+
+def parse_train_config(argv: Sequence[str]) -> TrainConfig:
+    """The config of `hvdtrain train`. `--help` and `--print-config` print and raise SystemExit(0).
+
+    Flags may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
+
+    Raises:
+        UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
+    """
+    parser = _train_parser()
+    arguments = list(_normalized(argv, _switches(parser)))
+    _check_flags(arguments, parser)
+    _check_files(arguments, parser)
+    try:
+        parsed = parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    parsed.pop("config")
+    return TrainConfig(**vars(parser.instantiate(parsed)))
+
+
+def dump_config(config: TrainConfig) -> str:
+    """YAML that `--config` reads back to the same config."""
+    return str(yaml.safe_dump(asdict(config), sort_keys=False))
+
+
+def _train_parser() -> ArgumentParser:
+    parser = _Parser(
+        prog="hvdtrain train",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        exit_on_error=False,
+        print_config="--print_config",
+    )
+    parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags override it.")
+    parser.add_class_arguments(TrainConfig, as_group=False)
+    return parser
+
+
+def _flags(parser: ArgumentParser) -> set[str]:
+    return {option for action in parser._actions for option in action.option_strings} - {"--data", "--print_shtab"}
+
+
+def _switches(parser: ArgumentParser) -> set[str]:
+    return {o for a in parser._actions if getattr(a, "_typehint", None) is bool for o in a.option_strings}
+
+
+def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
+    for token, following in zip(argv, [*argv[1:], ""], strict=True):
+        if not token.startswith("--"):
+            yield token
+            continue
+        flag, equals, value = token.partition("=")
+        # task_args' own names keep their spelling: they are Python identifiers of the task
+        flag = "--" + flag[2:].replace("-", "_")
+        if flag in switches and not equals and following.lower() not in _BOOLEANS:
+            yield f"{flag}=true"
+        else:
+            yield flag + equals + value
+
+
+def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    valid = _flags(parser)
+    for token in arguments:
+        flag = token.partition("=")[0]
+        known = flag in valid or flag.startswith(f"--{_FREE_FORM}.")
+        if flag.startswith("--") and flag != "--" and not known:
+            shown = flag.replace("_", "-")
+            raise UsageError(
+                f"There is no flag {shown}.",
+                "A run with a flag that does nothing would not be the run you asked for.",
+                did_you_mean(shown, [name.replace("_", "-") for name in valid if name.startswith("--")]),
+            )
+
+
+def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    for token, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, equals, value = token.partition("=")
+        if flag == "--config":
+            path = Path(value if equals else following)
+            _check_keys(_read_yaml(path), {name[2:] for name in _flags(parser)} - {"help", "config"}, path)
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The config file {path} is not plain YAML: {error}.",
+            "Only plain values, lists and mappings are read; nothing in it can build objects.",
+            "`hvdtrain train --print-config` prints a file to start from.",
+        ) from error
+    if not isinstance(content, dict):
+        raise UsageError(
+            f"The config file {path} holds no keys.", "It must be a YAML mapping.", "write lines such as `lr: 0.01`."
+        )
+    return content
+
+
+def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path, prefix: str = "") -> None:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if name == _FREE_FORM:
+            continue
+        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
+            _check_keys(value, valid, path, f"{name}.")
+        elif name not in valid:
+            raise UsageError(
+                f"There is no key {name!r} in a config, but {path} has it.",
+                "A run with a key that does nothing would not be the run you asked for.",
+                did_you_mean(name, valid),
+            )
+
+
+def _refusal(message: str) -> UsageError:
+    """jsonargparse's message in our three parts."""
+    key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
+    given = re.search(r"(?:Given value|Got value): (.*)", message)
+    if key and given:
+        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\]))", message)
+        kinds = " or ".join(one or other for one, other in wanted if one != "NoneType")
+        flag = "--" + key[1].replace("_", "-")
+        return UsageError(
+            f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help` explains {flag}."
+        )
+    return UsageError(
+        f"The command line cannot be understood: {' '.join(message.split())}.",
+        "Nothing was started.",
+        "`hvdtrain train --help` lists all flags; each takes a value.",
+    )

@@ -1,0 +1,208 @@
+"""THE training loop. It knows no framework: it drives an `Adapter`, a `Communicator` and two plans of records.
+
+The order of events is documented in `hvdtrain.events` and tested.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from data_sharding import ShardLoader, ShardPlan
+from hvdtrain import events
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.checkpoints import CheckpointWriter
+from hvdtrain.comm import Communicator
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.meter import Meter
+from hvdtrain.position import Position
+from hvdtrain.schedule import Schedule
+from hvdtrain.sync import assert_equal_weights, average_drifting
+
+
+class Source(Protocol):
+    """A data set cut into global batches, of which `loader` delivers this rank's slices."""
+
+    def plan(self, epoch: int) -> ShardPlan:
+        """Which records form which step of an epoch; the number of steps is the same in all epochs."""
+        ...
+
+    def loader(self, epoch: int, start_step: int) -> ShardLoader:
+        """Decoded slices of the epoch's steps, from `start_step` on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far and how often.
+
+    Attributes:
+        epochs: passes over the training data.
+        max_steps: stop (with a checkpoint) after this many updates since the start of training; None: no limit.
+        log_interval: updates between two `Logged`.
+        checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
+    """
+
+    epochs: int
+    max_steps: int | None = None
+    log_interval: int = 50
+    checkpoint_interval: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind. `metrics` are of the last validation, or without one of the last training steps."""
+
+    step: int
+    epochs: int
+    samples_seen: int
+    finished: bool
+    metrics: dict[str, float]
+    weights_hash: str
+
+
+class Engine:
+    """Trains from a `Position` to the limits.
+
+    Args:
+        adapter: the model; already equal on all ranks.
+        comm: the other ranks.
+        train, validation: the data.
+        schedule: learning rates.
+        limits: how far and how often.
+        checkpoints: where to save.
+        callbacks: told of every event, in this order.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        comm: Communicator,
+        train: Source,
+        validation: Source | None,
+        schedule: Schedule,
+        limits: Limits,
+        checkpoints: CheckpointWriter,
+        callbacks: Sequence[events.Callback],
+    ) -> None:
+        self._adapter = adapter
+        self._comm = comm
+        self._train = train
+        self._validation = validation
+        self._schedule = schedule
+        self._limits = limits
+        self._checkpoints = checkpoints
+        self._callbacks = callbacks
+        self._steps_per_epoch = train.plan(0).steps
+        self._meter = Meter(adapter, comm)
+        self._metrics: dict[str, float] = {}
+
+    def run(self, start: Position) -> Outcome:
+        """Train.
+
+        Raises:
+            HvdtrainError: the loss is not finite (the same on all ranks).
+            PeerError: another rank ended.
+        """
+        total = self._limits.epochs * self._steps_per_epoch
+        self._tell(events.RunStarted(start.step, total, self._steps_per_epoch, self._limits.epochs))
+        position = start
+        last = total if self._limits.max_steps is None else min(total, self._limits.max_steps)
+        while position.step < last:
+            position = self._run_epoch(position, last)
+        if position == start:  # resumed where nothing is left to train
+            self._evaluate(position.step)
+        digest = assert_equal_weights(self._comm, self._adapter.state(), "After training")
+        finished = position.step >= total
+        self._tell(events.RunEnded(position.step, position.samples_seen, finished))
+        epochs = position.step // self._steps_per_epoch
+        return Outcome(position.step, epochs, position.samples_seen, finished, self._metrics, digest)
+
+    def _run_epoch(self, start: Position, last: int) -> Position:
+        """From `start` to the end of its epoch, or to update `last` if that comes first."""
+        epoch = start.step // self._steps_per_epoch
+        self._tell(events.EpochStarted(epoch))
+        position = self._train_steps(epoch, start, min(last, (epoch + 1) * self._steps_per_epoch))
+        self._evaluate(position.step)
+        if position.step % self._steps_per_epoch == 0:
+            self._tell(events.EpochEnded(epoch, position.step))
+        self._save(position)
+        return position
+
+    def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
+        position = start
+        self._meter.start()
+        with self._train.loader(epoch, start.step % self._steps_per_epoch) as loader:
+            for batch in islice(self._meter.timed(loader), end - start.step):
+                self._adapter.train_step(batch, position.step, self._schedule.lr(position.step))
+                self._meter.count(batch)
+                position = position.after(batch.global_weight)
+                self._after_step(epoch, position, is_last=position.step == end)
+        return position
+
+    def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
+        self._tell(events.StepEnded(epoch, position.step))
+        save_now = bool(self._limits.checkpoint_interval) and position.step % self._limits.checkpoint_interval == 0
+        if is_last or save_now or position.step == 1 or position.step % self._limits.log_interval == 0:
+            self._log(epoch, position.step)
+        if save_now and not is_last:  # after the last step follow evaluation and the epoch's own save
+            self._save(position)
+
+    def _log(self, epoch: int, step: int) -> None:
+        reading = self._meter.read("training")
+        _require_finite(reading.values["loss"], "training", step)
+        if self._validation is None:
+            self._metrics = reading.values
+        self._tell(
+            events.Logged(
+                epoch=epoch,
+                step=step,
+                lr=self._schedule.lr(step - 1),
+                samples=reading.samples,
+                samples_per_second=reading.samples_per_second,
+                values=reading.values,
+                rank_seconds=reading.rank_seconds,
+            )
+        )
+
+    def _evaluate(self, step: int) -> None:
+        average_drifting(self._comm, self._adapter)
+        if self._validation is None:
+            return
+        epoch = max(0, step - 1) // self._steps_per_epoch
+        self._tell(events.EvalStarted(epoch, step))
+        begin = time.perf_counter()
+        self._meter.start()
+        with self._validation.loader(0, 0) as loader:
+            for batch in loader:
+                self._adapter.eval_step(batch)
+                self._meter.count(batch)
+        reading = self._meter.read("validation")
+        _require_finite(reading.values["loss"], "validation", step)
+        self._metrics = reading.values
+        self._tell(events.Evaluated(epoch, step, reading.samples, time.perf_counter() - begin, reading.values))
+
+    def _save(self, position: Position) -> None:
+        begin = time.perf_counter()
+        path = self._checkpoints.save(self._adapter.state, position)
+        seconds = time.perf_counter() - begin
+        self._meter.exclude_checkpoint(seconds)
+        self._tell(events.CheckpointSaved(position.step, path, seconds))
+
+    def _tell(self, event: events.Event) -> None:
+        for callback in self._callbacks:
+            callback(event)
+
+
+def _require_finite(loss: float, what: str, step: int) -> None:
+    """`loss` is reduced, so all ranks raise or none does."""
+    if not math.isfinite(loss):
+        raise HvdtrainError(
+            f"The {what} loss is {loss} at step {step}.",
+            "Further steps would only spread it through the weights; checkpoints from before are still good.",
+            "lower --lr, lengthen --warmup-epochs, or look for bad values in the data.",
+        ).on_all_ranks()

@@ -1,0 +1,65 @@
+"""Every error that hvdtrain raises on purpose.
+
+    HvdtrainError            exit code 1   something failed while running
+    ├── UsageError           exit code 2   the user asked for what cannot be done; nothing was trained or overwritten
+    ├── PeerError          exit code 1   another rank ended; its own message says why
+    └── DivergenceError      exit code 1   ranks that must be equal are not
+
+An error is one sentence of fact, one of conflict, and one HINT that says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Self
+
+
+class HvdtrainError(Exception):
+    """Base of all our errors.
+
+    Args:
+        fact: one sentence, what is the case.
+        conflict: one sentence, why that cannot work.
+        hint: one sentence, what the user can do.
+    """
+
+    exit_code = 1
+    joint = False
+    """Whether every rank raises this one together, from reduced values; rank 0's message is then enough."""
+
+    def __init__(self, fact: str, conflict: str, hint: str) -> None:
+        super().__init__(fact, conflict, hint)
+        self.fact = fact
+        self.conflict = conflict
+        self.hint = hint
+
+    def on_all_ranks(self) -> Self:
+        """Mark as raised by every rank together."""
+        self.joint = True
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.fact} {self.conflict}\nHINT: {self.hint}"
+
+
+class UsageError(HvdtrainError):
+    """Wrong flag, config, environment or input data, found before the first training step."""
+
+    exit_code = 2
+
+
+class PeerError(HvdtrainError):
+    """A collective ended because another rank did."""
+
+
+class DivergenceError(HvdtrainError):
+    """Ranks that must hold the same values do not."""
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """The end of a HINT: the nearest valid name, if one is near, and all valid names."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    suggestion = f"did you mean {near[0]!r}? " if near else ""
+    return f"{suggestion}Valid: {', '.join(names)}."

@@ -1,0 +1,140 @@
+"""What the engine tells callbacks, and in which order.
+
+    RunStarted
+    for epoch in epochs:
+        EpochStarted
+        for step in the epoch's steps:
+            one update
+            StepEnded
+            Logged                 after the first step of the run and every `log_interval` steps
+            CheckpointSaved        every `checkpoint_interval` steps, where set
+        Logged                     once more, for the steps since the last one
+        EvalStarted, Evaluated     where the task has validation data
+        EpochEnded
+        CheckpointSaved
+    RunEnded                       also when `max_steps` ended the run early
+
+A run that resumes inside an epoch starts with that epoch's EpochStarted. A run that fails ends without RunEnded.
+Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
+decide from them, and may call a collective as long as it does so on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where wall-clock time went, for one rank.
+
+    Attributes:
+        data: waiting for the loader.
+        allreduce: waiting for other ranks' gradients after the own ones were ready.
+        checkpoint: saving.
+        compute: all the rest.
+    """
+
+    data: float = 0.0
+    compute: float = 0.0
+    allreduce: float = 0.0
+    checkpoint: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(
+            self.data + other.data,
+            self.compute + other.compute,
+            self.allreduce + other.allreduce,
+            self.checkpoint + other.checkpoint,
+        )
+
+    @property
+    def total(self) -> float:
+        return self.data + self.compute + self.allreduce + self.checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """`step` updates of `total_steps` are already done (0 unless resumed)."""
+
+    step: int
+    total_steps: int
+    steps_per_epoch: int
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """`step` counts updates since the start of training, from 1: it is the number of updates done."""
+
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Reduced training values over the updates since the last Logged.
+
+    Attributes:
+        values: mean over samples of each of the task's measures.
+        samples_per_second: over all ranks.
+        rank_seconds: one entry a rank, in the order of ranks.
+    """
+
+    epoch: int
+    step: int
+    lr: float
+    samples: int
+    samples_per_second: float
+    values: Mapping[str, float]
+    rank_seconds: tuple[Seconds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvalStarted:
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Means over the whole validation set, each sample counted once."""
+
+    epoch: int
+    step: int
+    samples: int
+    seconds: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    step: int
+    path: Path
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    step: int
+    samples_seen: int
+    finished: bool
+
+
+Event = (
+    RunStarted | EpochStarted | StepEnded | Logged | EvalStarted | Evaluated | EpochEnded | CheckpointSaved | RunEnded
+)
+Callback = Callable[[Event], None]

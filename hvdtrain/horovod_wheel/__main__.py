@@ -1,0 +1,78 @@
+"""Command line: setup, install, recipe, pin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.environment import set_up
+from hvdtrain.horovod_wheel.install import install
+from hvdtrain.horovod_wheel.mpi import find_mpi
+from hvdtrain.horovod_wheel.pins import write_pins
+from hvdtrain.horovod_wheel.recipe import find_recipe
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of `python -m hvdtrain.horovod_wheel`."""
+    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+    setup = commands.add_parser("setup", help="make or update a virtual environment with all that hvdtrain needs")
+    setup.add_argument("--venv", type=Path, default=Path(".venv"), help="default: .venv")
+    for command in (setup, commands.add_parser("pin", help="write constraints.txt anew")):
+        command.add_argument(
+            "--root", type=Path, default=Path(), help="folder of pyproject.toml (default: this folder)"
+        )
+        command.add_argument("--extras", default="torch,tensorflow", help="default: torch,tensorflow")
+    installing = commands.add_parser("install", help="install Horovod into this Python's environment")
+    installing.add_argument("--constraints", type=Path, help="pip's constraints file")
+    commands.add_parser("recipe", help="show everything that decides the binary, and its key")
+    return top
+
+
+def show_recipe() -> None:
+    """Prints the recipe of this environment as JSON; `UsageError` where no MPI is installed yet."""
+    mpi = find_mpi()
+    if mpi is None:
+        raise UsageError(
+            "There is no MPI in this environment or on this system yet.",
+            "The recipe depends on it.",
+            "run `python -m hvdtrain.horovod_wheel install` first, which brings one.",
+        )
+    recipe = find_recipe(mpi)
+    print(json.dumps({"key": recipe.key(), **asdict(recipe)}, indent=2))
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command and returns the exit code: 0 done, 1 failed, 2 the user has to install something first."""
+    options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        if options.command == "setup":
+            set_up(options.root.absolute(), options.venv.absolute(), options.extras)
+        elif options.command == "install":
+            install(options.constraints)
+        elif options.command == "pin":
+            write_pins(options.root.absolute(), options.extras)
+        else:
+            show_recipe()
+    except HvdtrainError as error:
+        print(f"\nERROR: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """Turns SIGTERM into an exception, so that what was begun is ended and half-made files are removed."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""The C++ compiler, its flags, and the Python headers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+
+# What a user may set to steer the compiler; everything else that Horovod's build reads is set by us or removed.
+FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+
+# Half-precision conversion and fused multiply-add, which Horovod uses for fp16 reductions. Its own build asks the
+# compiler for the machine it runs on; a wheel in a shared home folder must not depend on that.
+_ARCHITECTURE_FLAGS = {"avx": "-mavx", "f16c": "-mf16c", "fma": "-mfma"}
+
+
+def find_compiler() -> str:
+    """Path of the C++ compiler: CXX if set, else g++, c++ or clang++.
+
+    Raises:
+        UsageError: there is none.
+    """
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise UsageError(
+        f"There is no C++ compiler ({wanted or 'g++, c++ or clang++'}) on this machine's path.",
+        "Horovod is published as source code only and has to be compiled.",
+        "install one (Debian, Ubuntu: `apt-get install g++ make`) and run `make setup` again.",
+    )
+
+
+def compiler_version(compiler: str) -> str:
+    """First line of `compiler --version` and its target, such as x86_64-linux-gnu."""
+    lines = [
+        subprocess.run([compiler, flag], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()[0]
+        for flag in ("--version", "-dumpmachine")
+    ]
+    return " ".join(lines)
+
+
+def architecture_flags(cpuinfo: str) -> str:
+    """The instruction-set flags for the processor that the text of /proc/cpuinfo describes; "" outside x86."""
+    flags = next((line.split(":", 1)[1].split() for line in cpuinfo.splitlines() if line.startswith("flags")), [])
+    return " ".join(option for name, option in _ARCHITECTURE_FLAGS.items() if name in flags)
+
+
+def require_make() -> None:
+    """Raises UsageError where there is no `make`, which CMake drives."""
+    if shutil.which("make") is None:
+        raise UsageError(
+            "There is no `make` on this machine's path.",
+            "CMake needs it to compile Horovod.",
+            "install it (Debian, Ubuntu: `apt-get install make`) and run `make setup` again.",
+        )
+
+
+def python_headers() -> Path:
+    """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel.
+
+    Debian keeps the headers in a package of its own (python3.11-dev). TensorFlow's wheel for the same Python
+    version brings them, for extensions such as this one.
+
+    Raises:
+        UsageError: there are none.
+    """
+    own = Path(sysconfig.get_path("include"))
+    if (own / "Python.h").is_file():
+        return own
+    bundled = _tensorflow_python_headers()
+    if bundled is not None:
+        return bundled
+    raise UsageError(
+        f"There is no Python.h in {own}.",
+        "Horovod's extension for PyTorch cannot be compiled without the headers of this Python.",
+        "install them (Debian, Ubuntu: `apt-get install python3.11-dev`) and run `make setup` again.",
+    )
+
+
+def _tensorflow_python_headers() -> Path | None:
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or spec.origin is None:
+        return None
+    version = f"python{sysconfig.get_python_version()}"
+    external = Path(spec.origin).parent / "include" / "external"
+    return next((header.parent for header in sorted(external.glob(f"*/include/{version}/Python.h"))), None)

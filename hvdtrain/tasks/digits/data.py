@@ -1,0 +1,94 @@
+"""The digits as TFRecord shards in the user's cache: written once, by whichever worker comes first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from data_sharding import Catalog, MissingDataError, write_shards
+from data_sharding.example import decode, encode
+from hvdtrain.errors import UsageError
+from hvdtrain.task import Features, Splits
+
+SIDE = 8
+CLASSES = 10
+SHARDS = 4
+_SPLIT_SEED = 1797
+_LOCK_SECONDS = 120.0
+_VERSION = "digits-v1"  # changes whenever the files' content would
+
+
+def open_digits(data_dir: Path | None, cache_dir: Path) -> Splits:
+    """Catalogs of `train-*.tfrecord` and `validation-*.tfrecord` in `data_dir`, or in the cache, made if need be.
+
+    Raises:
+        MissingDataError: `data_dir` lacks one of the two.
+        UsageError: the cache cannot be written, or another process holds its lock too long.
+    """
+    folder = data_dir if data_dir is not None else _made_once(cache_dir)
+    if not folder.is_dir():
+        raise MissingDataError(
+            f"There is no folder {folder}.",
+            "It was given as --data.dir.",
+            "give a folder that exists.",
+        )
+    return Splits(Catalog.index(folder / "train-*.tfrecord"), Catalog.index(folder / "validation-*.tfrecord"))
+
+
+def decode_digits(records: Sequence[bytes]) -> Features:
+    """ "image": float32 [n, 8, 8, 1] in 0…1, "label": int64 [n]."""
+    examples = [decode(record) for record in records]
+    pixels = np.frombuffer(b"".join(example["image"][0] for example in examples), np.uint8)
+    images = pixels.reshape(len(records), SIDE, SIDE, 1).astype(np.float32) / np.float32(16)
+    return {"image": images, "label": np.array([example["label"][0] for example in examples], np.int64)}
+
+
+def _made_once(cache_dir: Path) -> Path:
+    folder = cache_dir / _VERSION
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            with FileLock(cache_dir / f".{_VERSION}.lock", timeout=_LOCK_SECONDS):
+                if not folder.is_dir():
+                    _write(folder)
+    except Timeout as error:
+        raise UsageError(
+            f"The lock {error.lock_file} was held for {_LOCK_SECONDS:.0f} s.",
+            "Another process is writing the data set, or hangs.",
+            "end that process and start again.",
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"The data set cannot be written to {cache_dir}: {error}.",
+            "The default task keeps its records there.",
+            "set HVDTRAIN_CACHE_DIR to a folder that you can write.",
+        ) from error
+    return folder
+
+
+def _write(folder: Path) -> None:
+    """Write both splits to a neighbour and rename it, so that `folder` is complete whenever it exists."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(digits.target))
+    held_out = len(order) // 5
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        for split, chosen in (("validation", order[:held_out]), ("train", order[held_out:])):
+            write_shards(temporary, split, _records(digits.images[chosen], digits.target[chosen]), SHARDS)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _records(images: np.ndarray, labels: np.ndarray) -> Iterable[bytes]:  # type: ignore[type-arg]
+    for image, label in zip(images.astype(np.uint8), labels, strict=True):
+        yield encode({"image": image.tobytes(), "label": int(label)})

@@ -1,0 +1,139 @@
+"""One training run, from what was prepared to its result."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from hvdtrain import events
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.open import open_adapter
+from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
+from hvdtrain.comm import Communicator, agree, broadcast_json
+from hvdtrain.config_parser import dump_config
+from hvdtrain.engine import Engine, Limits
+from hvdtrain.files import write_atomically, write_json
+from hvdtrain.position import Position
+from hvdtrain.preparation import Prepared
+from hvdtrain.progress import progress_callback
+from hvdtrain.recorder import MetricsFile, RankLog, Totals
+from hvdtrain.resume import find_checkpoint, require_same_training
+from hvdtrain.run_folder import RunFolder, choose_folder
+from hvdtrain.summary import environment, print_table, result, versions
+from hvdtrain.sync import assert_equal_weights, broadcast_state
+
+
+def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
+    """Train, and leave result.json.
+
+    Args:
+        prepared: what to train.
+        comm: the other ranks.
+        begin: `time.perf_counter()` when the process began its work, for the times in the result.
+    """
+    folder = _open_folder(prepared, comm)
+    checkpoint = agree(comm, lambda: _find_checkpoint(prepared, folder, comm), "hvdtrain.resume")
+    if comm.topology.is_root:
+        write_atomically(folder.config, dump_config(prepared.config).encode())
+        write_json(folder.env, environment(comm.topology))
+        _say(describe(prepared, comm))
+    adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.lr(0))
+    position = _start_equal(adapter, checkpoint, comm)
+    totals = Totals(comm.topology.size)
+    start_seconds = time.perf_counter() - begin
+    with ExitStack() as stack:
+        callbacks = [totals, RankLog(comm.topology.rank), *_root_callbacks(prepared, folder, comm, stack)]
+        outcome = _engine(prepared, comm, adapter, folder, callbacks).run(position)
+    if comm.topology.is_root:
+        summary = result(prepared.about, outcome, totals, time.perf_counter() - begin, start_seconds)
+        write_json(folder.result, summary)
+        print_table(summary, str(folder.path))
+
+
+def dry_run(prepared: Prepared, comm: Communicator) -> None:
+    """Say what would be trained."""
+    if comm.topology.is_root:
+        _say(describe(prepared, comm))
+        _say("dry run: nothing was trained or written")
+
+
+def describe(prepared: Prepared, comm: Communicator) -> str:
+    """What is trained, in one line: nothing that changes the numbers is left unsaid."""
+    config, schedule, topology = prepared.config, prepared.schedule, comm.topology
+    plan = prepared.train.plan(0)
+    return (
+        f"hvdtrain: {config.task} in {prepared.task.framework}, {topology.size} worker(s) by {topology.launcher}; "
+        f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {prepared.epochs} "
+        f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
+        f"warm-up {schedule.warmup_steps} steps, {schedule.shape}; "
+        f"seed {config.seed}"
+    )
+
+
+def _open_folder(prepared: Prepared, comm: Communicator) -> RunFolder:
+    """Rank 0 chooses and makes the folder, every rank opens its log in it."""
+
+    def choose() -> str | None:
+        return str(choose_folder(prepared.config, prepared.task.framework)) if comm.topology.is_root else None
+
+    path = broadcast_json(comm, agree(comm, choose, "hvdtrain.folder"), "hvdtrain.folder.path")
+    folder = RunFolder(Path(path), prepared.config.keep_checkpoints)
+    agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
+    return folder
+
+
+def _find_checkpoint(prepared: Prepared, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+    """On rank 0 the checkpoint to resume from, if any; None on the others."""
+    if not comm.topology.is_root:
+        return None
+    checkpoint = find_checkpoint(prepared.config.resume, folder)
+    if checkpoint is not None:
+        require_same_training(checkpoint, prepared.about)
+    return checkpoint
+
+
+def _start_equal(adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> Position:
+    """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
+    position = checkpoint.position if checkpoint is not None else Position()
+    step, samples_seen = broadcast_json(comm, [position.step, position.samples_seen], "hvdtrain.start.position")
+    own = None
+    if comm.topology.is_root:
+        own = checkpoint.state if checkpoint is not None else adapter.state()
+    state = broadcast_state(comm, own)
+    agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
+    assert_equal_weights(comm, adapter.state(), "Before training")
+    return Position(step, samples_seen)
+
+
+def _root_callbacks(
+    prepared: Prepared, folder: RunFolder, comm: Communicator, stack: ExitStack
+) -> list[events.Callback]:
+    if not comm.topology.is_root:
+        return []
+    metrics = MetricsFile(stack.enter_context(folder.metrics.open("a")))
+    progress = progress_callback(prepared.config.progress, sys.stderr)
+    return [metrics] + ([progress] if progress is not None else [])
+
+
+def _engine(
+    prepared: Prepared, comm: Communicator, adapter: Adapter, folder: RunFolder, callbacks: list[events.Callback]
+) -> Engine:
+    config = prepared.config
+    about = {**prepared.about, "config": asdict(config), "versions": versions()}
+    return Engine(
+        adapter=adapter,
+        comm=comm,
+        train=prepared.train,
+        validation=prepared.validation,
+        schedule=prepared.schedule,
+        limits=Limits(prepared.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
+        checkpoints=CheckpointWriter(comm, folder.checkpoints, about),
+        callbacks=callbacks,
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

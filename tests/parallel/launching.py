@@ -1,0 +1,138 @@
+"""Start a command on several ranks under a real launcher, with a deadline, leaving no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]
+
+# Launchers put workers into sessions of their own, so a process group is not enough: every process of one run
+# carries this variable, and the run's processes are those that do.
+_RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
+_TAIL_CHARACTERS = 6000
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended by itself."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    def tail(self) -> str:
+        """The ends of both outputs, for an assertion's message."""
+        return (
+            f"exit code {self.returncode}\n--- stdout\n{self.stdout[-_TAIL_CHARACTERS:]}\n"
+            f"--- stderr\n{self.stderr[-_TAIL_CHARACTERS:]}"
+        )
+
+
+def run_ranks(
+    command: Sequence[str],
+    np: int,
+    launcher: Launcher,
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+) -> Finished:
+    """Run `command` (without the launcher) on `np` ranks of this machine.
+
+    Args:
+        command: argv; "python" is replaced by this interpreter.
+        np: number of ranks.
+        launcher: "horovodrun" lets Horovod choose between MPI and Gloo.
+        deadline_s: seconds until everything is killed.
+        env: variables added to this process's own.
+        cwd: working directory.
+
+    Raises:
+        AssertionError: at the deadline, with the ends of the outputs; or if processes outlive the launcher by 10 s.
+    """
+    run = uuid.uuid4().hex
+    argv = [*_launcher_argv(launcher, np), *(sys.executable if word == "python" else word for word in command)]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=cwd,
+            env=_environment(run, env or {}),
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=deadline_s)
+            leaked = _wait_until_gone(run, seconds=10)
+        except subprocess.TimeoutExpired:
+            leaked = None
+        finally:
+            _kill_all(run)
+            process.wait(timeout=10)
+        finished = Finished(process.returncode, _read(out), _read(err))
+    if leaked is None:
+        raise AssertionError(f"{' '.join(argv)} did not end within {deadline_s} s\n{finished.tail()}")
+    if leaked:
+        raise AssertionError(f"{' '.join(argv)} left processes {leaked} behind\n{finished.tail()}")
+    return finished
+
+
+def _launcher_argv(launcher: Launcher, np: int) -> list[str]:
+    binaries = Path(sys.executable).parent
+    if launcher == "mpirun":
+        flags = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        return [str(binaries / "mpirun"), *flags, "-np", str(np)]
+    controller = ["--gloo"] if launcher == "horovodrun-gloo" else []
+    return [str(binaries / "horovodrun"), *controller, "-np", str(np)]
+
+
+def _environment(run: str, added: Mapping[str, str]) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **added, _RUN_VARIABLE: run}
+
+
+def _processes_of(run: str) -> list[int]:
+    wanted = f"{_RUN_VARIABLE}={run}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            variables = (folder / "environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # Ended meanwhile, or another user's.
+        if wanted in variables.split(b"\0"):
+            found.append(int(folder.name))
+    return found
+
+
+def _wait_until_gone(run: str, seconds: float) -> list[int]:
+    end = time.monotonic() + seconds
+    while (alive := _processes_of(run)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return alive
+
+
+def _kill_all(run: str) -> None:
+    while processes := _processes_of(run):
+        for process in processes:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # Ended meanwhile.
+        time.sleep(0.05)
+
+
+def _read(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

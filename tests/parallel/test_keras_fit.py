@@ -1,0 +1,247 @@
+"""hvdtrain.keras under real launchers: what several ranks train is what one process trains.
+
+TensorFlow takes seconds to import, so each launch does all checks at once (workers/keras_fit_all.py) and the tests
+compare what its ranks wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKERS = Path(__file__).parent / "workers"
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # A collective that not all ranks join ends the run with Horovod's own words before the deadline does.
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
+}
+CASES = [
+    *("sgd_momentum", "adam_embedding_clipnorm", "sgd_embedding", "global_clipnorm", "adamw_ema", "accumulation"),
+    *("loss_scale", "sum", "fp16", "unbuilt", "subclassed", "jit_asked_for", "eager", "two_steps_an_execution"),
+]
+# Of sums in another order; fp16 keeps 11 bits of a gradient.
+TOLERANCE = {"fp16": 2e-3}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the ranks of one launch wrote."""
+
+    results: list[dict[str, Any]]
+    weights: list[dict[str, Any]]
+
+    def of(self, case: str, rank: int) -> list[Any]:
+        """A case's final weights on one rank."""
+        return [array for name, array in self.weights[rank].items() if name.split("/")[0] == case]
+
+
+def read_run(folder: Path, size: int) -> Run:
+    results = [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)]
+    assert [(r["rank"], r["size"]) for r in results] == [(rank, size) for rank in range(size)]
+    return Run(results, [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)])
+
+
+def run_alone(script: str, *arguments: str, deadline_s: float = 120, **env: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, str(WORKERS / script), *arguments],
+        env={**os.environ, **ENVIRONMENT, **env},
+        capture_output=True,
+        text=True,
+        timeout=deadline_s,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("alone")
+    run_alone("keras_fit_all.py", str(folder))
+    return read_run(folder, 1)
+
+
+@pytest.fixture(scope="module", params=[("mpirun", 2), ("horovodrun-gloo", 3)], ids=["mpirun-2", "gloo-3"])
+def ranks(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]
+) -> Run:
+    launcher, size = request.param
+    folder = tmp_path_factory.mktemp(launcher)
+    command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder)]
+    finished = run_ranks(command, size, launcher, deadline_s=240, env=ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    return read_run(folder, size)
+
+
+@pytest.mark.parametrize("case", [*CASES, "layer_numbers"])
+def test_weights_are_bit_equal_on_all_ranks_and_those_of_one_process(ranks: Run, alone: Run, case: str) -> None:
+    """Every rank began with other weights, so this also shows that the broadcast came before the first gradient."""
+    first, expected = ranks.of(case, 0), alone.of(case, 0)
+    assert len(first) == len(expected) > 0
+    for rank in range(1, len(ranks.results)):
+        assert all(np.array_equal(a, b) for a, b in zip(first, ranks.of(case, rank), strict=True))
+    for mine, theirs in zip(first, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=TOLERANCE.get(case, 2e-6))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_moves_weights_further_than_the_tolerance(alone: Run, case: str) -> None:
+    """Else the comparison above would hold for ranks that train nothing."""
+    embeddings = {"adam_embedding_clipnorm": "sgd_embedding", "sgd_embedding": "adam_embedding_clipnorm"}
+    other = embeddings.get(case, "sgd_momentum" if case == "global_clipnorm" else "global_clipnorm")
+    differences = [np.abs(a - b).max() for a, b in zip(alone.of(case, 0), alone.of(other, 0), strict=True)]
+    assert max(differences) > 10 * TOLERANCE.get(case, 2e-6)
+
+
+@pytest.mark.parametrize("how", ["eager", "graph"])
+@pytest.mark.parametrize("op", ["average", "sum"])
+def test_gradients_of_all_kinds_are_reduced_in_small_buckets(ranks: Run, how: str, op: str) -> None:
+    for result in ranks.results:
+        reduced = result["gradients"][f"{how} {op}"]
+        assert reduced["dtypes"] == ["float32", "float64", "none", "bfloat16", "float32", "float32", "float16"]
+        assert reduced["buckets"] > 4
+        for found, expected in zip(reduced["values"], reduced["expected"], strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-2 if len(found) == 3 else 1e-6)
+
+
+def test_plain_keras_drifts_apart_on_the_same_data(ranks: Run) -> None:
+    others = ", ".join(str(rank) for rank in range(1, len(ranks.results)))
+    for result in ranks.results:
+        assert result["control"].startswith(f"DivergenceError: Variables of rank {others} differ from rank 0's")
+
+
+def test_moving_statistics_are_equal_after_fit(ranks: Run) -> None:
+    for rank in range(1, len(ranks.results)):
+        pairs = zip(ranks.of("normalized", 0), ranks.of("normalized", rank), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_metrics_of_uneven_shards_are_those_of_all_samples(ranks: Run, alone: Run) -> None:
+    expected = alone.results[0]["metrics"]
+    assert sum(result["metrics"]["samples"] for result in ranks.results) == expected["samples"]
+    for result in ranks.results:
+        found = result["metrics"]
+        assert found["history"].keys() == expected["history"].keys()
+        for name, values in expected["history"].items():
+            np.testing.assert_allclose(found["history"][name], values, rtol=1e-6)
+        assert found == {**ranks.results[0]["metrics"], "local": found["local"], "samples": found["samples"]}
+        np.testing.assert_allclose(
+            [found["returned"][name] for name in sorted(found["returned"])],
+            [expected["returned"][name] for name in sorted(expected["returned"])],
+            rtol=1e-6,
+        )
+        # A callback that stands before the averaging one reads the reduced logs too.
+        assert found["seen"][-1] == {name: values[-1] for name, values in found["history"].items()}
+
+
+def test_a_mean_of_the_ranks_means_would_be_wrong_here(ranks: Run, alone: Run) -> None:
+    expected = alone.results[0]["metrics"]["returned"]
+    for name in ("loss", "accuracy", "auc", "precision"):
+        mean = np.mean([result["metrics"]["local"][name] for result in ranks.results])
+        assert abs(mean - expected[name]) > 1e-3
+
+
+def test_states_of_keras_metrics_are_sums(alone: Run) -> None:
+    law = alone.results[0]["metric_state_law"]
+    assert {"Mean", "AUC", "Precision", "R2Score", "F1Score", "RootMeanSquaredError", "PearsonCorrelation"} <= set(law)
+    assert {name: error for name, error in law.items() if not error < 1e-6} == {}
+
+
+def test_early_stopping_stops_all_ranks_at_one_epoch(ranks: Run) -> None:
+    first = ranks.results[0]["early_stopping"]
+    assert 2 < first["epochs"] < 25
+    assert all(result["early_stopping"] == first for result in ranks.results)
+
+
+def test_warmup_is_a_function_of_the_step(ranks: Run) -> None:
+    size = len(ranks.results)
+    steps = np.arange(20)
+    expected = 0.6 / size + (0.6 - 0.6 / size) * np.minimum(1, steps / 10)
+    for result in ranks.results:
+        np.testing.assert_allclose(result["warmup"]["whole"], expected, rtol=1e-6)
+        np.testing.assert_allclose(result["warmup"]["resumed"], expected[5:], rtol=1e-6)
+        np.testing.assert_allclose(result["warmup"]["after"], [0.123] * 5, rtol=1e-6)
+
+
+def test_a_saved_model_loads_as_plain_keras_and_continues_distributed(ranks: Run) -> None:
+    for result in ranks.results:
+        saved = result["save_and_load"]
+        assert saved["plain"] == ["keras.src.optimizers.adam", "Adam"]
+        assert saved["iterations"] == 10
+        assert saved["difference"] == 0.0
+        assert "compiled with a plain Adam" in saved["refused"]
+
+
+REFUSALS = {
+    "twice": "distributed already",
+    "op": "did you mean 'average'?",
+    "compression": "compression='fp8'",
+    "string": "was given 'sgd'",
+    "root": "no rank 99",
+    "loss_scale_outside": "DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))",
+    "loss_scale_around": "DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))",
+    "mixed_policy": "DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))",
+    "plain_optimizer": "compiled with a plain SGD",
+    "jit_without_callback": "jit_compile=False",
+    "uneven_steps": "steps per epoch: rank 0: 3, rank 1: 4",
+    "schedule": "follows a ExponentialDecay",
+    "metric_class": "MetricAverageCallback(summable=[Largest])",
+    "logs_without_metric": "logs batch_only",
+    "never_applies": "does not call its optimizer's apply",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_refusals_name_the_cause_on_every_rank(ranks: Run, refusal: str) -> None:
+    for result in ranks.results:
+        message = result["refusals"][refusal]
+        assert message.startswith("UsageError: ")
+        assert REFUSALS[refusal] in message
+        assert "\nHINT: " in message
+
+
+def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
+    assert ranks.results[0]["refusals"]["declared"] == "largest,loss"
+
+
+@pytest.mark.parametrize(
+    ("case", "env", "expected"),
+    [
+        ("use_before_init", {}, "REFUSED hvd.DistributedOptimizer was used before hvd.init()."),
+        ("callback_before_init", {}, "was used before hvd.init()."),
+        ("init", {"OMPI_COMM_WORLD_SIZE": "2"}, "REFUSED The launcher says that there are 2 workers"),
+        ("init", {"KERAS_BACKEND": "torch"}, "REFUSED Keras runs on the torch backend."),
+        ("init", {}, "ACCEPTED"),
+    ],
+)
+def test_start(case: str, env: dict[str, str], expected: str) -> None:
+    assert expected in run_alone("keras_fit_init.py", case, **env)
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_a_rank_that_dies_ends_the_job(run_ranks: Callable[..., Any], launcher: str) -> None:
+    finished = run_ranks(["python", str(WORKERS / "keras_fit_death.py")], 2, launcher, deadline_s=90, env=ENVIRONMENT)
+    assert finished.returncode != 0
+    assert "rank 1 gives up" in finished.stdout + finished.stderr
+    assert "TRAINED TO THE END" not in finished.stdout
+
+
+@pytest.mark.parametrize(("launcher", "size"), [("mpirun", 2), ("horovodrun-gloo", 3)])
+def test_the_example_reaches_its_accuracy(run_ranks: Callable[..., Any], launcher: str, size: int) -> None:
+    finished = run_ranks(["python", str(ROOT / "examples/keras_fit.py")], size, launcher, 120, env=ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    line = next(line for line in finished.stdout.splitlines() if "test accuracy" in line)
+    assert f"{size} worker(s)" in line
+    assert float(line.split()[-1]) > 0.95

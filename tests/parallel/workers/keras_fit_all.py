@@ -1,0 +1,50 @@
+"""One rank of the Keras tests: `keras_fit_all.py FOLDER` writes rank_N.json and rank_N.npz there."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras_fit_cases as cases
+import keras_fit_checks as checks
+import numpy as np
+
+import hvdtrain.keras as hvd
+
+
+def main(folder: Path) -> None:
+    hvd.init()
+    arrays: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for name, case in cases.cases(hvd.size()).items():
+        started = time.monotonic()
+        arrays.update({f"{name}/{i}": w for i, w in enumerate(checks.train_case(case))})
+        seconds[name] = time.monotonic() - started
+    arrays.update({f"layer_numbers/{i}": w for i, w in enumerate(checks.layer_numbers_disagree())})
+    results: dict[str, Any] = {"rank": hvd.rank(), "size": hvd.size(), "seconds": seconds}
+    actions = {
+        "gradients": checks.gradients_of_all_kinds,
+        "metrics": checks.metrics_of_uneven_shards,
+        "early_stopping": checks.early_stopping,
+        "warmup": checks.warmup_curve,
+        "save_and_load": lambda: checks.save_and_load(folder),
+    }
+    if hvd.size() > 1:
+        arrays.update({f"normalized/{i}": w for i, w in enumerate(checks.normalization_statistics())})
+        actions |= {"control": checks.control_without_wrapper, "refusals": checks.refusals}
+    else:
+        actions["metric_state_law"] = checks.metric_state_law
+    for name, action in actions.items():
+        started = time.monotonic()
+        results[name] = action()
+        seconds[name] = time.monotonic() - started
+    np.savez(folder / f"rank_{hvd.rank()}.npz", **arrays)
+    (folder / f"rank_{hvd.rank()}.json").write_text(json.dumps(results))
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

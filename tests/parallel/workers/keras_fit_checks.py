@@ -1,0 +1,325 @@
+"""What each rank does for the tests of hvdtrain.keras; returns plain values that the test compares."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import keras_fit_cases as cases
+import numpy as np
+import tensorflow as tf
+
+import hvdtrain.keras as hvd
+from hvdtrain.adapters.keras import gradients
+from hvdtrain.errors import DivergenceError, HvdtrainError
+
+
+def broadcast() -> list[Any]:
+    return [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+
+
+def compiled(case: cases.Case, seed: int = 0, distributed: bool = True) -> Any:
+    keras.utils.set_random_seed(seed)
+    model = case.model()
+    optimizer = case.optimizer()
+    if distributed:
+        hvd.DistributedOptimizer(optimizer, **case.wrap)
+    model.compile(optimizer=optimizer, loss="mse", **case.compile)
+    return model
+
+
+def fit(model: Any, words: bool = False, callbacks: Any = None, **options: Any) -> Any:
+    x, y = (cases.own_part(a, hvd.rank(), hvd.size()) for a in cases.global_data(words))
+    settings = {"epochs": cases.EPOCHS, "batch_size": cases.GLOBAL_BATCH // hvd.size(), "shuffle": False, "verbose": 0}
+    return model.fit(x, y, callbacks=broadcast() if callbacks is None else callbacks, **{**settings, **options})
+
+
+def train_case(case: cases.Case) -> list[Any]:
+    """Weights after training from different weights on each rank."""
+    model = compiled(case, seed=hvd.rank())
+    fit(model, case.words)
+    hvd.assert_in_sync(model)
+    return [np.asarray(w) for w in model.get_weights()]
+
+
+def layer_numbers_disagree() -> list[Any]:
+    """Rank 0 builds a model more, so that its layers' automatic names differ from the others'."""
+    if hvd.rank() == 0:
+        cases.dense_model()
+    return train_case(cases.cases(hvd.size())["sgd_momentum"])
+
+
+def gradients_of_all_kinds() -> dict[str, Any]:
+    """`reduce_gradients` itself, with buckets of 100 bytes, on gradients of several dtypes and shapes."""
+    full_size, gradients.BUCKET_BYTES = gradients.BUCKET_BYTES, 100
+    found = {}
+    for op in ("average", "sum"):
+        eager = functools.partial(_reduced_gradients, op)
+        for how, reduce in {"eager": eager, "graph": tf.function(eager, autograph=False)}.items():
+            values = reduce()
+            shown = [None if v is None else np.asarray(tf.cast(v, tf.float64)).reshape(-1).tolist() for v in values]
+            factor = sum(range(1, hvd.size() + 1)) / (hvd.size() if op == "average" else 1)
+            found[f"{how} {op}"] = {
+                "dtypes": ["none" if v is None else v.dtype.name for v in values],
+                "values": [v for v in shown if v is not None],
+                "expected": [(np.asarray(v) * factor).tolist() for v in _UNIT_GRADIENTS],
+                "buckets": len(gradients._buckets(_dense_gradients(), None)),
+            }
+    gradients.BUCKET_BYTES = full_size
+    return found
+
+
+# Flat: a matrix, a vector of doubles, three bfloat16, a scalar, a sparse 4x2 with row 2 named twice, three float16.
+_UNIT_GRADIENTS = [[1.0] * 24, [0.5] * 30, [2.0] * 3, [3.0], [0, 0, 1, 1, 5, 5, 0, 0], [4.0] * 3]
+
+
+def _local_gradients() -> tuple[list[Any], list[Any]]:
+    scale = hvd.rank() + 1.0
+    sparse = tf.IndexedSlices(tf.constant([[1.0] * 2, [2.0] * 2, [3.0] * 2]) * scale, tf.constant([1, 2, 2]), [4, 2])
+    dense = [
+        tf.fill((4, 6), 1.0 * scale),
+        tf.fill((30,), tf.constant(0.5 * scale, tf.float64)),
+        None,
+        tf.fill((3,), tf.constant(2.0 * scale, tf.bfloat16)),
+        tf.constant(3.0 * scale),
+        sparse,
+        tf.fill((3,), tf.constant(4.0 * scale, tf.float16)),
+    ]
+    return dense, [keras.Variable(tf.zeros((2,)) if g is None else tf.zeros(g.shape, g.dtype)) for g in dense]
+
+
+def _reduced_gradients(op: Any) -> list[Any]:
+    with tf.init_scope():
+        _, variables = _local_gradients()
+    return gradients.reduce_gradients(_local_gradients()[0], variables, op=op)
+
+
+def _dense_gradients() -> list[Any]:
+    local, variables = _local_gradients()
+    both = enumerate(zip(local, variables, strict=True))
+    return [gradients._densified(place, g, v) for place, (g, v) in both if g is not None]
+
+
+def control_without_wrapper() -> str:
+    """Plain Keras on the same data: the ranks must drift apart, or the tests above prove nothing."""
+    model = compiled(cases.Case(lambda: keras.optimizers.SGD(0.05)), distributed=False)
+    fit(model, callbacks=[])
+    return error_of(lambda: hvd.assert_in_sync(model), DivergenceError)
+
+
+def normalization_statistics() -> list[Any]:
+    model = compiled(cases.Case(lambda: keras.optimizers.SGD(0.05), cases.normalized_model))
+    x, y = (cases.own_part(a, hvd.rank(), hvd.size()) for a in cases.global_data(False))
+    fit(model, validation_data=(x[:8], y[:8]))
+    hvd.assert_in_sync(model)
+    return [np.asarray(w) for w in model.get_weights()]
+
+
+def metrics_of_uneven_shards() -> dict[str, Any]:
+    """Logs with fixed weights (learning rate 0), uneven batches, and validation parts with different batch counts."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((cases.FEATURES,)), keras.layers.Dense(1, activation="sigmoid")])
+    wanted = ["accuracy", keras.metrics.AUC(name="auc"), keras.metrics.Precision(name="precision"), "mse"]
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), "binary_crossentropy", metrics=wanted)
+    x, y = cases.global_data(False, 240)
+    y = (y > 0.3).astype("float32")
+    own_x, own_y = (cases.uneven_part(a, hvd.rank(), hvd.size()) for a in (x, y))
+    seen: list[dict[str, float]] = []
+    # The callback that reads the logs comes before the one that reduces them.
+    reader = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(dict(logs)))  # noqa: ARG005
+    callbacks = [reader, *broadcast(), hvd.callbacks.MetricAverageCallback()]
+    history = model.fit(
+        *(own_x, own_y),
+        batch_size=-(-len(own_x) // 10),
+        epochs=2,
+        verbose=0,
+        callbacks=callbacks,
+        validation_data=(own_x, own_y),
+        validation_batch_size=7,
+    )
+    local = model.evaluate(own_x, own_y, verbose=0, return_dict=True)
+    returned = model.evaluate(own_x, own_y, verbose=0, return_dict=True, callbacks=callbacks[-1:])
+    return {
+        "history": {name: [float(v) for v in values] for name, values in history.history.items()},
+        "seen": seen,
+        "local": local,
+        "returned": returned,
+        "samples": len(own_x),
+    }
+
+
+def early_stopping() -> dict[str, Any]:
+    """Validation parts that tell each rank something else; the ranks must stop together."""
+    model = compiled(cases.Case(lambda: keras.optimizers.SGD(0.05)))
+    x, y = cases.global_data(False, 40)
+    own = (x, y if hvd.rank() == 0 else np.roll(y, hvd.rank()) * 2)
+    stopping = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)
+    plateau = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1, factor=0.5)
+    callbacks = [stopping, plateau, *broadcast(), hvd.callbacks.MetricAverageCallback()]
+    history = fit(model, callbacks=callbacks, epochs=25, validation_data=own)
+    hvd.assert_in_sync(model)
+    return {"epochs": len(history.epoch), "val_loss": history.history["val_loss"], "best": stopping.best_epoch}
+
+
+def warmup_curve() -> dict[str, Any]:
+    """The rate of every batch, once from epoch 0, once resumed in the middle, once resumed after it."""
+    curves = {}
+    for name, first in {"whole": 0, "resumed": 1, "after": 3}.items():
+        model = compiled(cases.Case(lambda: keras.optimizers.SGD(0.123)))
+        rates: list[float] = []
+        warmup = hvd.callbacks.LearningRateWarmupCallback(0.6, warmup_epochs=2)
+        reader = RateReader(rates)
+        fit(model, callbacks=[*broadcast(), warmup, reader], epochs=4, initial_epoch=first)
+        curves[name] = rates
+    return curves
+
+
+class RateReader(keras.callbacks.Callback):
+    def __init__(self, rates: list[float]) -> None:
+        super().__init__()
+        self.rates = rates
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.rates.append(float(self.model.optimizer.learning_rate))
+
+
+def save_and_load(folder: Path) -> dict[str, Any]:
+    """Two epochs at once, against one, a saved file, and one more."""
+    whole = compiled(cases.Case(lambda: keras.optimizers.Adam(0.01)))
+    fit(whole, epochs=2)
+    half = compiled(cases.Case(lambda: keras.optimizers.Adam(0.01)))
+    fit(half, epochs=1)
+    path = folder / f"rank_{hvd.rank()}.keras"
+    half.save(path)
+    plain = keras.models.load_model(path)
+    loaded = hvd.load_model(str(path))
+    fit(loaded, epochs=2, initial_epoch=1)
+    hvd.assert_in_sync(loaded)
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(whole.get_weights(), loaded.get_weights(), strict=True))
+    return {
+        "plain": [type(plain.optimizer).__module__, type(plain.optimizer).__name__],
+        "iterations": int(loaded.optimizer.iterations),
+        "difference": difference,
+        "refused": error_of(lambda: fit(plain)),
+    }
+
+
+def metric_state_law() -> dict[str, float]:
+    """For Keras' metrics: the sum of two parts' states gives the metric of the whole."""
+    rng = np.random.default_rng(3)
+    y, p = np.eye(3, dtype="float32")[rng.integers(0, 3, 40)], rng.random((40, 3)).astype("float32")
+    worst = {}
+    for name in sorted(dir(keras.metrics)):
+        kind = getattr(keras.metrics, name)
+        if not isinstance(kind, type) or not issubclass(kind, keras.metrics.Metric) or name in _NEED_ARGUMENTS:
+            continue
+        whole, first, second = kind(), kind(), kind()
+        one_argument = name in ("Mean", "Sum")
+        for metric, rows in ((whole, slice(None)), (first, slice(0, 13)), (second, slice(13, None))):
+            metric.update_state(p[rows]) if one_argument else metric.update_state(y[rows], p[rows])
+        for a, b in zip(first.variables, second.variables, strict=True):
+            a.assign(np.asarray(a.numpy(), "float64") + b.numpy())
+        worst[name] = float(np.abs(np.asarray(first.result()) - np.asarray(whole.result())).max())
+    return worst
+
+
+# Need thresholds or class numbers, or class indices for targets; their states are counts like the others'.
+_NEED_ARGUMENTS = {
+    *("Metric", "MeanMetricWrapper", "IoU", "MeanIoU", "BinaryIoU", "OneHotIoU", "OneHotMeanIoU"),
+    *("PrecisionAtRecall", "RecallAtPrecision", "SensitivityAtSpecificity", "SpecificityAtSensitivity"),
+    *("SparseCategoricalAccuracy", "SparseCategoricalCrossentropy", "SparseTopKCategoricalAccuracy"),
+}
+
+
+class Largest(keras.metrics.Metric):
+    """A metric whose state is no sum."""
+
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.value = self.add_variable((), "zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # noqa: ARG002
+        self.value.assign(keras.ops.maximum(self.value, keras.ops.max(y_pred)))
+
+    def result(self) -> Any:
+        return self.value
+
+
+class LogsWithoutMetric(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return {**super().train_step(data), "batch_only": 1.0}
+
+
+class NeverApplies(keras.Sequential):
+    def train_step(self, data: Any) -> Any:  # noqa: ARG002
+        return self.get_metrics_result()
+
+
+def refusals() -> dict[str, str]:
+    """The message of every refusal that all ranks make alike."""
+    sgd = keras.optimizers.SGD
+    wrap = hvd.DistributedOptimizer
+    scaled = keras.optimizers.LossScaleOptimizer
+    plain = cases.Case(lambda: sgd(0.1))
+    averages = [*broadcast(), hvd.callbacks.MetricAverageCallback()]
+    found = {
+        "twice": error_of(lambda: wrap(wrap(sgd(0.1)))),
+        "op": error_of(lambda: wrap(sgd(0.1), op="avrage")),
+        "compression": error_of(lambda: wrap(sgd(0.1), compression="fp8")),
+        "string": error_of(lambda: wrap("sgd")),
+        "root": error_of(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(99)),
+        "loss_scale_outside": error_of(lambda: fit(_with_optimizer(scaled(wrap(sgd(0.1)))))),
+        "loss_scale_around": error_of(lambda: wrap(scaled(wrap(sgd(0.1))))),
+        "mixed_policy": error_of(_wrap_under_mixed_policy),
+        "plain_optimizer": error_of(lambda: fit(compiled(plain, distributed=False))),
+        "jit_without_callback": error_of(
+            lambda: fit(compiled(cases.Case(plain.optimizer, compile={"jit_compile": True})), callbacks=[])
+        ),
+        "uneven_steps": error_of(lambda: fit(compiled(plain), steps_per_epoch=3 + hvd.rank())),
+        "schedule": error_of(lambda: fit(_scheduled(), callbacks=[hvd.callbacks.LearningRateWarmupCallback(0.1)])),
+        "metric_class": error_of(lambda: fit(_with_metric(Largest()), callbacks=averages)),
+        "logs_without_metric": error_of(lambda: fit(_custom(LogsWithoutMetric), callbacks=averages)),
+        "never_applies": error_of(lambda: fit(_custom(NeverApplies))),
+    }
+    accepted = fit(_with_metric(Largest()), callbacks=[*broadcast(), hvd.callbacks.MetricAverageCallback([Largest])])
+    return {**found, "declared": ",".join(sorted(accepted.history))}
+
+
+def _with_optimizer(optimizer: Any) -> Any:
+    return compiled(cases.Case(lambda: optimizer), distributed=False)
+
+
+def _with_metric(metric: Any) -> Any:
+    return compiled(cases.Case(lambda: keras.optimizers.SGD(0.1), compile={"metrics": [metric]}))
+
+
+def _scheduled() -> Any:
+    return compiled(cases.Case(lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9))))
+
+
+def _custom(kind: type) -> Any:
+    return compiled(
+        cases.Case(lambda: keras.optimizers.SGD(0.1), lambda: kind([keras.Input((6,)), keras.layers.Dense(1)]))
+    )
+
+
+def _wrap_under_mixed_policy() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def error_of(action: Callable[[], Any], kind: type[HvdtrainError] = HvdtrainError) -> str:
+    """The message of the error of ours that this raises, or what happened instead."""
+    try:
+        action()
+    except kind as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:
+        return f"UNEXPECTED {type(error).__name__}: {error}"
+    return "NO ERROR"

@@ -1,0 +1,71 @@
+"""The reader returns the records asked for, in order, from any number of threads and files."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import data_sharding as ds
+
+
+@given(st.lists(st.integers(0, 56), max_size=80), st.booleans(), st.integers(1, 5))
+def test_reads_records_in_the_order_asked(
+    catalog: ds.Catalog, by_id: list[bytes], ids: list[int], check_crc: bool, max_open_files: int
+) -> None:
+    with ds.RecordReader(catalog, check_crc=check_crc, max_open_files=max_open_files) as reader:
+        assert reader.read(np.array(ids, np.int64)) == [by_id[identity] for identity in ids]
+
+
+@pytest.mark.parametrize("outside", [-1, 57])
+def test_ids_outside_the_catalog_are_refused(catalog: ds.Catalog, outside: int) -> None:
+    with ds.RecordReader(catalog) as reader, pytest.raises(ds.PlanError, match="records 0 to 56"):
+        reader.read(np.array([0, outside]))
+
+
+def test_threads_share_a_reader_with_fewer_files_than_they_need(catalog: ds.Catalog, by_id: list[bytes]) -> None:
+    random = np.random.default_rng(0)
+    requests = [random.integers(0, 57, 40) for _ in range(200)]
+    with ds.RecordReader(catalog, max_open_files=1) as reader, ThreadPoolExecutor(4) as pool:
+        for ids, payloads in zip(requests, pool.map(reader.read, requests, timeout=60), strict=True):
+            assert payloads == [by_id[identity] for identity in ids]
+
+
+def test_open_files_are_bounded_and_given_back(tmp_path: Path) -> None:
+    ds.write_shards(tmp_path, "a", [bytes([number]) for number in range(40)], 40)
+    catalog = ds.Catalog.index(tmp_path)
+
+    def open_data_files() -> int:
+        links = (os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path))
+        return sum(link.startswith(str(tmp_path)) for link in links)
+
+    reader = ds.RecordReader(catalog, max_open_files=7)
+    assert open_data_files() == 0
+    reader.read(np.arange(40))
+    assert open_data_files() == 7
+    reader.close()
+    reader.close()
+    assert open_data_files() == 0
+    with pytest.raises(ds.PlanError, match="closed"):
+        reader.read(np.arange(1))
+
+
+def test_a_reader_needs_a_file(catalog: ds.Catalog) -> None:
+    with pytest.raises(ds.PlanError, match="1 open file"):
+        ds.RecordReader(catalog, max_open_files=0)
+
+
+def test_a_replaced_file_is_read_as_it_was_or_refused(tmp_path: Path) -> None:
+    (path,) = ds.write_shards(tmp_path, "a", [b"old data"], 1)
+    catalog = ds.Catalog.index(path)
+    with ds.RecordReader(catalog) as reader:
+        assert reader.read(np.arange(1)) == [b"old data"]
+        os.utime(ds.write_shards(tmp_path, "a", [b"new data"], 1)[0], ns=(0, 0))
+        assert reader.read(np.arange(1)) == [b"old data"]
+    with ds.RecordReader(catalog) as reader, pytest.raises(ds.ChangedDataError, match="another size or modification"):
+        reader.read(np.arange(1))

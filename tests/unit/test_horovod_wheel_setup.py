@@ -1,0 +1,154 @@
+"""`make setup`: what it depends on, what it refuses, and that it needs nothing installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
+from hvdtrain.horovod_wheel.environment import digest, require_python, set_up
+from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
+from hvdtrain.horovod_wheel.pins import pins_of
+from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
+from hvdtrain.horovod_wheel.sdist import verify
+
+ROOT = Path(__file__).parents[2]
+FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the files that the set-up depends on."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    """The recipe of the environment in which the tests run."""
+    mpi = find_mpi()
+    assert mpi is not None
+    return find_recipe(mpi)
+
+
+def test_it_runs_on_a_bare_interpreter() -> None:
+    """-S leaves out site-packages, -I everything of the user's."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import hvdtrain.horovod_wheel.__main__"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
+
+
+def test_nothing_to_do_is_found_out_at_once_and_a_change_of_any_file_or_extra_is_seen(project: Path) -> None:
+    venv = project / ".venv"
+    first = digest(project, venv, "torch,dev")
+    assert digest(project, venv, "dev,torch") == first
+    different = {digest(project, venv, "torch"), digest(project, project / "other", "torch,dev")}
+    for name in FILES:
+        with open(project / name, "a", encoding="utf-8") as file:
+            file.write("\n# changed\n")
+        different.add(digest(project, venv, "torch,dev"))
+    assert len(different) == len(FILES) + 2
+    assert first not in different
+
+
+def test_a_stamp_that_fits_means_no_work(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    venv = project / ".venv"
+    venv.mkdir()
+    (venv / "hvdtrain-setup").write_text(digest(project, venv, "torch") + "\n", encoding="utf-8")
+    set_up(project, venv, "torch")
+    assert "nothing changed" in capsys.readouterr().out
+    assert [entry.name for entry in venv.iterdir()] == ["hvdtrain-setup"]
+
+
+def test_a_failed_setup_leaves_no_stamp(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip fails for real: no index, and a folder for constraints that pin what cannot be had."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(project))
+    venv = project / ".venv"
+    with pytest.raises(HvdtrainError, match="pip install setuptools wheel` failed"):
+        set_up(project, venv, "torch")
+    assert (venv / "bin" / "python").exists()
+    assert not (venv / "hvdtrain-setup").exists()
+
+
+def test_only_python_3_11_is_accepted() -> None:
+    require_python((3, 11))
+    for version in ((3, 10), (3, 12), (4, 0)):
+        with pytest.raises(UsageError, match="HINT: install Python 3.11"):
+            require_python(version)
+
+
+def test_what_the_user_has_to_install_ends_with_exit_code_2_and_a_hint(project: Path) -> None:
+    """The real command line, with a cache folder that cannot be made."""
+    command = [sys.executable, "-m", "hvdtrain.horovod_wheel", "install"]
+    environment = {**os.environ, "HVDTRAIN_CACHE_DIR": str(project / "setup.py" / "below"), "CXXFLAGS": "-DANOTHER"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 2
+    assert "HINT: set HVDTRAIN_CACHE_DIR" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_the_build_sees_no_setting_of_another_build(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOROVOD_GPU_OPERATIONS", "HOROVOD_WITHOUT_GLOO", "CMAKE_GENERATOR", "MAKELEVEL", "CCL_ROOT"):
+        monkeypatch.setenv(name, "foreign")
+    environment = build_environment(recipe, 3, tmp_path)
+    assert "foreign" not in environment.values()
+    assert environment["MAKEFLAGS"] == "-j3"
+    assert environment["HOROVOD_WITH_PYTORCH"] == environment["HOROVOD_WITH_MPI"] == "1"
+    assert environment["PATH"].startswith(os.path.join(sys.prefix, "bin") + os.pathsep)
+
+
+def test_libraries_are_found_relative_to_the_extension_unless_mpi_is_the_systems(recipe: Recipe) -> None:
+    wheel = cmake_arguments(replace(recipe, mpi=Mpi("wheel", "5.0.11", "")))
+    system = cmake_arguments(replace(recipe, mpi=Mpi("system", "4.1.4", "/usr/bin/mpicxx g++ -lmpi")))
+    assert not any(sys.prefix in argument for argument in wheel)
+    assert "-DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON" not in wheel
+    assert "-DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON" in system
+
+
+def test_the_number_of_jobs_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HVDTRAIN_BUILD_JOBS", "7")
+    assert parallel_jobs() == 7
+    monkeypatch.setenv("HVDTRAIN_BUILD_JOBS", "many")
+    assert 1 <= parallel_jobs() <= len(os.sched_getaffinity(0))
+
+
+def test_more_cores_never_take_longer(recipe: Recipe) -> None:
+    minutes = [usual_minutes(recipe, jobs) for jobs in range(1, 65)]
+    assert minutes == sorted(minutes, reverse=True)
+    assert minutes[-1] >= 1
+
+
+def test_a_source_release_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "horovod-0.28.1.tar.gz"
+    file.write_bytes(b"something else")
+    with pytest.raises(HvdtrainError, match="The SHA-256 of"):
+        verify(file)
+
+
+def test_pins_leave_out_ourselves_cuda_and_local_versions() -> None:
+    frozen = (
+        "# Editable install with no version control (hvdtrain==0.1.0)\n-e /some/where\nhorovod==0.28.1+habc\n"
+        "numpy==2.4.6\nnvidia-nccl-cu13==2.28.9\npip==23.2.1\ntorch==2.13.0+cpu\ntriton==3.7.0\n"
+    )
+    assert pins_of(frozen) == "numpy==2.4.6\ntorch==2.13.0\n"
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + [name for extra in project["optional-dependencies"].values() for name in extra]
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    names = {requirement.split(">")[0].split("<")[0].strip().lower() for requirement in wanted}
+    assert names <= pinned
