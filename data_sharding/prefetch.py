@@ -36,7 +36,7 @@ class OrderedPrefetch(Generic[T]):
     ) -> None:
         self._produce = produce
         self._next_made = self._next_taken = start
-        self._end = self._stop = stop
+        self._stop = stop
         self._depth = depth
         self._timeout_s = timeout_s
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
@@ -64,7 +64,7 @@ class OrderedPrefetch(Generic[T]):
             BaseException: whatever `produce` raised for this result; no further result will come.
         """
         with self._changed:
-            if self._next_taken >= self._end:
+            if self._next_taken >= self._stop:
                 raise StopIteration
             index = self._next_taken
             self._changed.wait_for(lambda: self._cancelled or index in self._outcomes, self._timeout_s)
@@ -128,8 +128,6 @@ class OrderedPrefetch(Generic[T]):
             if self._cancelled:
                 return
             self._outcomes[index] = outcome
-            if outcome.error is not None:
-                self._stop = min(self._stop, index + 1)
             self._changed.notify_all()
 
     def _timeout(self, fact: str) -> LoaderTimeoutError:

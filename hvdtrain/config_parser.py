@@ -33,8 +33,8 @@ _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is bu
 class _Parser(ArgumentParser):
     """Shows flags as users write them."""
 
-    def format_help(self) -> str:
-        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), super().format_help())
+    def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
+        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
 
 
 def parse_train_config(argv: Sequence[str]) -> TrainConfig:

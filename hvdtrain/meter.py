@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
@@ -106,6 +107,6 @@ class Meter:
         )
 
 
-def _split(row: np.ndarray) -> Seconds:  # type: ignore[type-arg]
+def _split(row: NDArray[np.float64]) -> Seconds:
     _, elapsed, data, allreduce, checkpoint = (float(value) for value in row[:5])
     return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
+from data_sharding.plan import Shuffle
 from hvdtrain.comm import Communicator, agree, gather_json
 from hvdtrain.config import TrainConfig
 from hvdtrain.errors import UsageError
@@ -92,11 +93,10 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
             f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
         )
 
-    def source(catalog: Catalog, *, shuffled: bool) -> CatalogSource:
-        order = "global" if shuffled else "none"
-        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, order)
+    def source(catalog: Catalog, shuffle: Shuffle) -> CatalogSource:
+        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, shuffle)
 
-    train = source(splits.train, shuffled=True)
+    train = source(splits.train, "global")
     steps = train.plan(0).steps
     schedule = Schedule(
         peak=scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch),
@@ -104,7 +104,7 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
         warmup_steps=round(config.warmup_epochs * steps),
         shape=config.lr_schedule,
     )
-    validation = source(splits.validation, shuffled=False) if splits.validation is not None else None
+    validation = source(splits.validation, "none") if splits.validation is not None else None
     return Prepared(config, task, train, validation, schedule, epochs, _about(config, task, splits, comm))
 
 

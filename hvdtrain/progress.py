@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, Never, TextIO
 
 from tqdm import tqdm
 
@@ -21,7 +21,7 @@ class Bar:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[Never] | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -38,7 +38,7 @@ class Bar:
             case _:
                 pass
 
-    def _require(self) -> tqdm[None]:
+    def _require(self) -> tqdm[Never]:
         if self._bar is None:
             raise RuntimeError("an event came before RunStarted")
         return self._bar

@@ -32,7 +32,8 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None
         saved, wanted = checkpoint.about.get(key), about[key]
         if saved != wanted:
             raise UsageError(
-                f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, not {_short(wanted)}.",
+                f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
+                f"not {_short(wanted)}.",
                 "Its weights and its place in the data mean nothing in this run.",
                 f"{hint}, or choose another --output-dir.",
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import final
 
 from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
+from data_sharding.plan import Shuffle
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
@@ -32,7 +33,7 @@ class CatalogSource:
         config: DataConfig,
         global_batch: int,
         seed: int,
-        shuffle: Literal["global", "none"],
+        shuffle: Shuffle,
     ) -> None:
         self._catalog = catalog
         self._task = task

@@ -72,18 +72,21 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    seconds = result["seconds"]
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
     for name, value in result["metrics"].items():
-        table.add_row(f"{name}", f"{value:.4f}")
+        table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
     table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
-    table.add_row("samples/s", f"{result['samples_per_second']:,.0f}")
-    table.add_row("time", _time_split(result["seconds"]))
+    table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
+    table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
+    table.add_row("a step's time", _step_shares(seconds))
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     table.add_row("run folder", folder)
-    console = Console(width=100, color_system=None)  # mpirun shows workers a terminal even where there is none
-    console.print(table)
+    # No colours: mpirun shows workers a terminal even where there is none.
+    Console(width=100, color_system=None).print(table)
 
 
-def _time_split(seconds: dict[str, Any]) -> str:
-    parts = ("start", "data", "compute", "allreduce", "validation", "checkpoint")
-    return f"{seconds['total']:.1f} s: " + ", ".join(f"{part} {seconds[part]:.1f}" for part in parts)
+def _step_shares(seconds: dict[str, Any]) -> str:
+    parts = {part: seconds[part] for part in ("data", "compute", "allreduce")}
+    total = sum(parts.values())
+    return ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else "no step was trained"

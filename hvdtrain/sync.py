@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtrain.adapters.interface import Adapter, State
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
 
+_PIECE_BYTES = 64 * 2**20  # bounds the copies that a broadcast makes
+
 
 def broadcast_state(comm: Communicator, state: State | None) -> State:
     """Rank 0's named arrays on every rank, whatever the others hold (they may hold nothing).
 
-    Names, dtypes and shapes go first, so ranks whose optimizer has no slots yet need not invent them.
+    Names, dtypes and shapes go first, so ranks whose optimizer has no slots yet need not invent them. The values go as
+    bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic.
     """
-    described = None
+    described, content = None, b""
     if comm.topology.is_root:
         if state is None:
             raise ValueError("rank 0 must give the state to broadcast")
         described = [[name, array.dtype.str, list(array.shape)] for name, array in state.items()]
-    result: State = {}
-    for name, dtype, shape in broadcast_json(comm, described, "hvdtrain.state.names"):
-        array = state[name] if comm.topology.is_root and state is not None else np.zeros(shape, dtype)
-        # As bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic.
-        raw = np.frombuffer(array.tobytes(), np.uint8)
-        received = comm.broadcast(raw, f"hvdtrain.state.{name}") if raw.size else raw
-        result[name] = np.frombuffer(received.tobytes(), dtype).reshape(shape)
-    return result
+        content = b"".join(array.tobytes() for array in state.values())
+    layout = broadcast_json(comm, described, "hvdtrain.state.names")
+    sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
+    raw = np.frombuffer(content, np.uint8) if comm.topology.is_root else np.empty(sum(sizes), np.uint8)
+    received = _broadcast_in_pieces(comm, raw)
+    ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    return {
+        name: received[end - size : end].view(dtype).reshape(shape)
+        for (name, dtype, shape), size, end in zip(layout, sizes, ends, strict=True)
+    }
+
+
+def _broadcast_in_pieces(comm: Communicator, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    pieces = [
+        comm.broadcast(raw[start : start + _PIECE_BYTES], "hvdtrain.state.values")
+        for start in range(0, raw.size, _PIECE_BYTES)
+    ]
+    return np.concatenate(pieces) if pieces else raw
 
 
 def average_drifting(comm: Communicator, adapter: Adapter) -> None:

@@ -45,7 +45,11 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     totals = Totals(comm.topology.size)
     start_seconds = time.perf_counter() - begin
     with ExitStack() as stack:
-        callbacks = [totals, RankLog(comm.topology.rank), *_root_callbacks(prepared, folder, comm, stack)]
+        callbacks: list[events.Callback] = [
+            totals,
+            RankLog(comm.topology.rank),
+            *_root_callbacks(prepared, folder, comm, stack),
+        ]
         outcome = _engine(prepared, comm, adapter, folder, callbacks).run(position)
     if comm.topology.is_root:
         summary = result(prepared.about, outcome, totals, time.perf_counter() - begin, start_seconds)

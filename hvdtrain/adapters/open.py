@@ -14,10 +14,13 @@ def take_own_share(framework: str, topology: Topology) -> None:
         UsageError: this machine has fewer GPUs than workers.
     """
     if framework == "torch":
-        from hvdtrain.adapters.torch import device
+        from hvdtrain.adapters.torch import device as torch_device
+
+        torch_device.take_own_share(topology.local_rank, topology.local_size)
     else:
-        from hvdtrain.adapters.keras import device
-    device.take_own_share(topology.local_rank, topology.local_size)
+        from hvdtrain.adapters.keras import device as keras_device
+
+        keras_device.take_own_share(topology.local_rank, topology.local_size)
 
 
 def open_adapter(task: Task, topology: Topology, seed: int, lr: float) -> Adapter:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hvdtrain.adapters.open import take_own_share
-from hvdtrain.comm import Communicator, open_communicator
+from hvdtrain.comm import Communicator
+from hvdtrain.comm.open import open_communicator
 from hvdtrain.config import TrainConfig
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import HvdtrainError

@@ -7,7 +7,6 @@ everything that the loop itself must agree on: metrics, decisions, checkpoint co
 from __future__ import annotations
 
 from hvdtrain.comm.interface import Communicator, Reduction
-from hvdtrain.comm.messages import agree, broadcast_json, gather_json
-from hvdtrain.comm.open import open_communicator
+from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json
 
-__all__ = ["Communicator", "Reduction", "agree", "broadcast_json", "gather_json", "open_communicator"]
+__all__ = ["Communicator", "Reduction", "agree", "broadcast_json", "gather_bytes", "gather_json"]

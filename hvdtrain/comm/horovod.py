@@ -1,16 +1,8 @@
-"""Collectives over Horovod, through whichever framework's binding the job has loaded anyway.
-
-`horovod.torch` and `horovod.tensorflow` offer the same functions on different tensors, so one class
-serves both; a torch job never imports TensorFlow for it and vice versa.
-"""
+"""Collectives over Horovod, through whichever framework's binding the job has loaded anyway."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -19,28 +11,27 @@ from hvdtrain.comm.interface import Array, Reduction
 from hvdtrain.topology import Topology
 
 
-@dataclass(frozen=True)
-class Binding:
-    """Horovod's module for one framework, and how a numpy array enters and leaves it."""
+class Binding(Protocol):
+    """Horovod's module for one framework, and its collectives on flat numpy arrays."""
 
-    module: ModuleType
-    to_tensor: Callable[[Array], Any]
-    to_array: Callable[[Any], Array]
+    hvd: Any
+
+    def allreduce(self, flat: Array, name: str, op: Reduction) -> Array: ...
+
+    def allgather(self, flat: Array, name: str) -> Array: ...
+
+    def broadcast(self, flat: Array, name: str, root: int) -> Array: ...
 
 
 def load_binding(framework: str) -> Binding:
     """Import Horovod's module for `framework` ("torch" or "tensorflow") and with it that framework."""
-    module = importlib.import_module(f"horovod.{framework}")
     if framework == "torch":
-        torch = importlib.import_module("torch")
-        return Binding(module, torch.from_numpy, lambda tensor: tensor.numpy())
-    tf = importlib.import_module("tensorflow")
+        from hvdtrain.comm.torch_binding import TorchBinding
 
-    def on_host(array: Array) -> Any:
-        with tf.device("/cpu:0"):
-            return tf.constant(array)
+        return TorchBinding()
+    from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 
-    return Binding(module, on_host, lambda tensor: tensor.numpy())
+    return TensorFlowBinding()
 
 
 @final
@@ -49,21 +40,19 @@ class HorovodCommunicator:
 
     def __init__(self, binding: Binding, topology: Topology) -> None:
         self.topology = topology
-        self._hvd = binding.module
         self._binding = binding
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
-        operation = {"sum": self._hvd.Sum, "min": self._hvd.Min, "max": self._hvd.Max}[op]
-        return self._run(array, lambda tensor: self._hvd.allreduce(tensor, name=name, op=operation)).reshape(
-            array.shape
-        )
+        with peer_failures():
+            return self._binding.allreduce(_flat(array), name, op).reshape(array.shape)
 
     def allgather(self, array: Array, name: str) -> Array:
-        gathered = self._run(array, lambda tensor: self._hvd.allgather(tensor, name=name))
-        return gathered.reshape(-1, *array.shape[1:])
+        with peer_failures():
+            return self._binding.allgather(_flat(array), name).reshape(-1, *array.shape[1:])
 
     def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
-        return self._run(array, lambda tensor: self._hvd.broadcast(tensor, root, name=name)).reshape(array.shape)
+        with peer_failures():
+            return self._binding.broadcast(_flat(array), name, root).reshape(array.shape)
 
     def barrier(self, name: str) -> None:
         # Horovod's own barrier takes no name, and an unnamed collective desynchronizes all later unnamed ones.
@@ -71,10 +60,8 @@ class HorovodCommunicator:
 
     def close(self) -> None:
         self.barrier("hvdtrain.close")
-        self._hvd.shutdown()
+        self._binding.hvd.shutdown()
 
-    def _run(self, array: Array, operation: Callable[[Any], Any]) -> Array:
-        with peer_failures():
-            return self._binding.to_array(
-                operation(self._binding.to_tensor(np.ascontiguousarray(array).reshape(-1).copy()))
-            )
+
+def _flat(array: Array) -> Array:
+    return np.array(array).reshape(-1)  # a copy: the caller's may be read-only, and torch works in place

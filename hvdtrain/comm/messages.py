@@ -14,13 +14,18 @@ from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 T = TypeVar("T")
 
 
+def gather_bytes(comm: Communicator, value: bytes, name: str) -> list[bytes]:
+    """Every rank's bytes, of any length each, in the order of ranks."""
+    own = np.frombuffer(value, np.uint8)
+    lengths = comm.allgather(np.array([own.size], np.int64), f"{name}.lengths").tolist()
+    joined = comm.allgather(own, f"{name}.data").tobytes()
+    ends = np.cumsum(lengths).tolist()
+    return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
 def gather_json(comm: Communicator, value: Any, name: str) -> list[Any]:
     """Every rank's value (anything that JSON can hold), in the order of ranks."""
-    encoded = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    lengths = comm.allgather(np.array([encoded.size], np.int64), f"{name}.lengths")
-    ends = np.cumsum(lengths)
-    joined = comm.allgather(encoded, f"{name}.data")
-    return [json.loads(joined[end - length : end].tobytes()) for end, length in zip(ends, lengths, strict=True)]
+    return [json.loads(text) for text in gather_bytes(comm, json.dumps(value).encode(), name)]
 
 
 def broadcast_json(comm: Communicator, value: Any, name: str) -> Any:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 from hvdtrain.comm.horovod import HorovodCommunicator, load_binding
 from hvdtrain.comm.interface import Communicator
@@ -30,11 +31,19 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
     if not topology.is_distributed:
         return SerialCommunicator(topology)
     require_horovod(framework)
-    _bound_stalls(os.environ, stall_timeout)
+    bound_stalls(os.environ, stall_timeout)
     binding = load_binding(framework)
-    hvd = binding.module
-    hvd.init()
-    if hvd.size() == 1:
+    binding.hvd.init()
+    return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+
+
+def confirmed(topology: Topology, hvd: Any) -> Topology:
+    """`topology` as Horovod, which has been initialized, confirms it.
+
+    Raises:
+        UsageError: Horovod sees another world than the launcher's variables say.
+    """
+    if hvd.size() == 1 and topology.is_distributed:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
             "Each process would train alone on all of the data.",
@@ -47,7 +56,7 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
             "Data would be split for another world than the one that trains.",
             "run `hvdtrain env --explain` under the same launcher to see which variable decided what.",
         )
-    return HorovodCommunicator(binding, topology)
+    return topology.completed(hvd.local_rank(), hvd.local_size())
 
 
 def require_horovod(framework: str) -> None:
@@ -66,7 +75,7 @@ def require_horovod(framework: str) -> None:
         )
 
 
-def _bound_stalls(environ: MutableMapping[str, str], stall_timeout: float) -> None:
-    # Horovod warns of a stalled collective after 60 s but by default never ends the job.
+def bound_stalls(environ: MutableMapping[str, str], stall_timeout: float) -> None:
+    """Let Horovod end the job when a collective stalls for `stall_timeout` seconds; by default it only warns."""
     environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, int(min(60, stall_timeout / 2)))))
     environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(stall_timeout))))

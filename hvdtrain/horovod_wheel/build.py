@@ -30,7 +30,7 @@ BUILD_TOOLS = ("cmake", "setuptools", "wheel", "packaging", "cffi", "cloudpickle
 BUILD_SECONDS = 7200.0
 
 # Seconds of one core at about 3 GHz, measured with g++ 12, and what does not run in parallel.
-_CORE_SECONDS = {"torch": 150, "tensorflow": 150}
+_CORE_SECONDS = {"torch": 170, "tensorflow": 170}
 _SERIAL_SECONDS = 30
 
 # TensorFlow's headers take this much memory in one compiler process.

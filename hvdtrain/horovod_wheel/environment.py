@@ -44,14 +44,10 @@ def set_up(root: Path, venv: Path, extras: str) -> None:
         print(f"setup: nothing changed, {venv} is ready")
         return
     with _one_at_a_time(root):
-        stamp.unlink(missing_ok=True)
-        python = _ensure_venv(venv)
-        print(f"setup: installing the packages that constraints.txt pins into {venv} (1 to 4 min)", flush=True)
-        constraints = root / "constraints.txt"
-        pip_install(["setuptools", "wheel"], constraints, python)
-        pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
-        _install_horovod(python, constraints)
-        _write(stamp, wanted)
+        if _read(stamp) != wanted:  # the one that we waited for may have done it
+            stamp.unlink(missing_ok=True)
+            _install_all(root, _ensure_venv(venv), extras)
+            _write(stamp, wanted)
     print(f"setup: {venv} is ready", flush=True)
 
 
@@ -108,9 +104,23 @@ def _is_usable(venv: Path) -> bool:
     return made_here and run.stdout.strip() == f"{sys.version} {sys.base_prefix}".strip()
 
 
-def _install_horovod(python: str, constraints: Path) -> None:
-    command = [python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)]
-    code = subprocess.run(command, check=False, timeout=_LOCK_SECONDS * 2).returncode
+def _install_all(root: Path, python: str, extras: str) -> None:
+    print("setup: installing the packages that constraints.txt pins (usually 1 to 4 min)", flush=True)
+    constraints = root / "constraints.txt"
+    pip_install(["setuptools", "wheel"], constraints, python)
+    pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
+    _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)])
+
+
+def _run_to_its_end(command: list[str]) -> None:
+    """Runs a command; if we are ended, it gets the time to stop the compiler and to remove what is half made."""
+    child = subprocess.Popen(command)
+    try:
+        code = child.wait(timeout=_LOCK_SECONDS * 2)
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait(timeout=60)
     if code != 0:
         raise SystemExit(code)
 

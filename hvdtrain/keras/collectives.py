@@ -1,13 +1,7 @@
-"""Named collectives on small numpy arrays, for what callbacks must agree on.
-
-In eager mode TensorFlow drops the name given to a Horovod operation: two ranks that send differently
-named tensors are matched without a complaint. Every collective here therefore runs as a graph function.
-"""
+"""What callbacks must agree on: `hvdtrain.comm` on an initialized Horovod, and a broadcast of Keras variables."""
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,25 +10,29 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hvdtrain.comm import gather_bytes, gather_json
+from hvdtrain.comm.horovod import HorovodCommunicator, load_binding
+from hvdtrain.topology import Topology
+
 
 def allreduce_sum(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     """The element-wise sum over ranks of a float64 vector, the same bits on every rank."""
-    result: NDArray[np.float64] = _sum_function(name)(tf.constant(values, tf.float64)).numpy()
-    return result
+    return _communicator().allreduce(values, name)
 
 
 def allgather_bytes(value: bytes, name: str) -> list[bytes]:
     """Every rank's bytes, of any length each, in order of rank."""
-    gather = _gather_function(name)
-    lengths = _gather_function(f"{name}_length")(_as_bytes_tensor(np.int64(len(value)).tobytes())).numpy()
-    gathered = gather(_as_bytes_tensor(value)).numpy().tobytes()
-    ends = np.cumsum(np.frombuffer(lengths.tobytes(), np.int64)).tolist()
-    return [gathered[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return gather_bytes(_communicator(), value, name)
 
 
 def allgather_json(value: Any, name: str) -> list[Any]:
     """Every rank's JSON value, in order of rank."""
-    return [json.loads(text) for text in allgather_bytes(json.dumps(value).encode(), name)]
+    return gather_json(_communicator(), value, name)
+
+
+def _communicator() -> HorovodCommunicator:
+    here = Topology(horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size())
+    return HorovodCommunicator(load_binding("tensorflow"), here)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str) -> None:
@@ -53,23 +51,3 @@ def _broadcast_one(variable: tf.Variable, root_rank: int, name: str) -> None:
     wire = {tf.bfloat16: tf.float32, tf.uint32: tf.int64}.get(variable.dtype, variable.dtype)
     received = horovod.broadcast(tf.cast(variable, wire), root_rank, name=name, ignore_name_scope=True)
     variable.assign(tf.cast(received, variable.dtype))
-
-
-def _as_bytes_tensor(value: bytes) -> tf.Tensor:
-    return tf.constant(np.frombuffer(value, np.uint8))
-
-
-@functools.cache
-def _sum_function(name: str) -> Any:
-    def reduce(values: tf.Tensor) -> tf.Tensor:
-        return horovod.allreduce(values, op=horovod.Sum, name=name, ignore_name_scope=True)
-
-    return tf.function(reduce, autograph=False, input_signature=[tf.TensorSpec([None], tf.float64)])
-
-
-@functools.cache
-def _gather_function(name: str) -> Any:
-    def gather(values: tf.Tensor) -> tf.Tensor:
-        return horovod.allgather(values, name=name, ignore_name_scope=True)
-
-    return tf.function(gather, autograph=False, input_signature=[tf.TensorSpec([None], tf.uint8)])

@@ -1,4 +1,4 @@
-"""`run_ranks` for every test here: tests are imported by file, so they cannot import a neighbour by name."""
+"""`run_ranks` and `run_command` for every test here: tests are imported by file, so cannot import a neighbour by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,12 +15,25 @@ import pytest
 @pytest.fixture(scope="session")
 def run_ranks() -> Callable[..., Any]:
     """`launching.run_ranks`."""
-    path = Path(__file__).parent / "launching.py"
-    spec = importlib.util.spec_from_file_location("tests_parallel_launching", path)
+    function: Callable[..., Any] = _launching().run_ranks
+    return function
+
+
+@pytest.fixture(scope="session")
+def run_command() -> Callable[..., Any]:
+    """`launching.run_command`."""
+    function: Callable[..., Any] = _launching().run_command
+    return function
+
+
+def _launching() -> ModuleType:
+    name = "tests_parallel_launching"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "launching.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
-    function: Callable[..., Any] = module.run_ranks
-    return function
+    return module

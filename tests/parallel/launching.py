@@ -59,8 +59,15 @@ def run_ranks(
     Raises:
         AssertionError: at the deadline, with the ends of the outputs; or if processes outlive the launcher by 10 s.
     """
-    run = uuid.uuid4().hex
     argv = [*_launcher_argv(launcher, np), *(sys.executable if word == "python" else word for word in command)]
+    return run_command(argv, deadline_s, env, cwd)
+
+
+def run_command(
+    argv: Sequence[str], deadline_s: float, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+) -> Finished:
+    """Run a whole command line, launcher included; arguments and errors as `run_ranks`."""
+    run = uuid.uuid4().hex
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             argv,

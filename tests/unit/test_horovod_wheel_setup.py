@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -149,6 +150,11 @@ def test_pins_leave_out_ourselves_cuda_and_local_versions() -> None:
 def test_every_direct_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + [name for extra in project["optional-dependencies"].values() for name in extra]
-    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    names = {requirement.split(">")[0].split("<")[0].strip().lower() for requirement in wanted}
-    assert names <= pinned
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    names = {re.split(r"[<>=!;\[ ]", requirement)[0] for requirement in wanted}
+    assert {normal(name) for name in names} <= {normal(name) for name in pinned}
+
+
+def normal(name: str) -> str:
+    """PEP 503: case and the kind of separator do not matter in the name of a package."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -101,7 +101,7 @@ class TorchAdapter:
 def _generator_of(device: torch.device) -> torch.Generator:
     if device.type == "cpu":
         return torch.default_generator
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     generator: torch.Generator = torch.cuda.default_generators[device.index]
     return generator
 

@@ -49,7 +49,7 @@ class GradientBuckets:
         self._wait = wait
         self._buckets = _make_buckets(parameters, bucket_bytes)
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))
+            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
             for parameter, view in bucket.views
         ]

@@ -6,9 +6,11 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from data_sharding import Catalog, MissingDataError, write_shards
 from data_sharding.example import decode, encode
@@ -89,6 +91,6 @@ def _write(folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _records(images: np.ndarray, labels: np.ndarray) -> Iterable[bytes]:  # type: ignore[type-arg]
+def _records(images: NDArray[Any], labels: NDArray[Any]) -> Iterable[bytes]:
     for image, label in zip(images.astype(np.uint8), labels, strict=True):
         yield encode({"image": image.tobytes(), "label": int(label)})

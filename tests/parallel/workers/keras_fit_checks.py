@@ -76,30 +76,30 @@ def gradients_of_all_kinds() -> dict[str, Any]:
 _UNIT_GRADIENTS = [[1.0] * 24, [0.5] * 30, [2.0] * 3, [3.0], [0, 0, 1, 1, 5, 5, 0, 0], [4.0] * 3]
 
 
-def _local_gradients() -> tuple[list[Any], list[Any]]:
+# All that the reduction asks of a variable is its shape.
+_VARIABLES = [tf.TensorSpec(shape) for shape in [(4, 6), (30,), (2,), (3,), (), (4, 2), (3,)]]
+
+
+def _local_gradients() -> list[Any]:
     scale = hvd.rank() + 1.0
-    sparse = tf.IndexedSlices(tf.constant([[1.0] * 2, [2.0] * 2, [3.0] * 2]) * scale, tf.constant([1, 2, 2]), [4, 2])
-    dense = [
+    sparse = tf.constant([[1.0] * 2, [2.0] * 2, [3.0] * 2]) * scale, tf.constant([1, 2, 2]), tf.constant([4, 2])
+    return [
         tf.fill((4, 6), 1.0 * scale),
         tf.fill((30,), tf.constant(0.5 * scale, tf.float64)),
         None,
         tf.fill((3,), tf.constant(2.0 * scale, tf.bfloat16)),
         tf.constant(3.0 * scale),
-        sparse,
+        tf.IndexedSlices(*sparse),
         tf.fill((3,), tf.constant(4.0 * scale, tf.float16)),
     ]
-    return dense, [keras.Variable(tf.zeros((2,)) if g is None else tf.zeros(g.shape, g.dtype)) for g in dense]
 
 
 def _reduced_gradients(op: Any) -> list[Any]:
-    with tf.init_scope():
-        _, variables = _local_gradients()
-    return gradients.reduce_gradients(_local_gradients()[0], variables, op=op)
+    return gradients.reduce_gradients(_local_gradients(), _VARIABLES, op=op)
 
 
 def _dense_gradients() -> list[Any]:
-    local, variables = _local_gradients()
-    both = enumerate(zip(local, variables, strict=True))
+    both = enumerate(zip(_local_gradients(), _VARIABLES, strict=True))
     return [gradients._densified(place, g, v) for place, (g, v) in both if g is not None]
 
 

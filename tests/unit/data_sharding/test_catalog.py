@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -153,27 +154,38 @@ def test_a_damaged_catalog_is_refused_or_harmless(catalog: ds.Catalog, data: st.
         assert equal(loaded, catalog)
 
 
+def manifest(**changes: object) -> np.ndarray:
+    content = {"version": 1, "format": "tfrecord", "fingerprint": "", "files": [["/a", 10**6, 0]] * 4, **changes}
+    return np.frombuffer(json.dumps(content).encode(), np.uint8)
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        {"offsets": np.zeros(57, np.int64)},
-        {"lengths": np.full(57, 10**9)},
-        {"file_ids": np.full(57, 4, np.int32)},
-        {"crcs": np.zeros(56, np.uint32)},
-        {"crcs": np.zeros(57, np.uint32)},
-        {"crcs": np.zeros(57, np.int64)},
-        {"manifest": np.frombuffer(b'{"version": 9, "format": "tfrecord", "fingerprint": "", "files": []}', np.uint8)},
-        {"manifest": np.frombuffer(b"[]", np.uint8)},
-        {"manifest": np.array([{"pickled": "object"}])},
+        ({"offsets": np.zeros(57, np.int64)}, "outside their files"),
+        ({"lengths": np.full(57, -1)}, "outside their files"),
+        ({"lengths": np.full(57, 10**9)}, "outside their files"),
+        ({"file_ids": np.full(57, 4, np.int32)}, "does not list"),
+        ({"file_ids": np.full(57, -1, np.int32)}, "does not list"),
+        ({"crcs": np.zeros(56, np.uint32)}, "differ in length or type"),
+        ({"crcs": np.zeros(57, np.int64)}, "differ in length or type"),
+        ({"crcs": np.zeros(57, np.uint32)}, "does not match its fingerprint"),
+        ({"manifest": manifest()}, "does not match its fingerprint"),
+        ({"manifest": manifest(version=9)}, "written as version and format"),
+        ({"manifest": manifest(format="recordio")}, "written as version and format"),
+        ({"manifest": np.frombuffer(b"[]", np.uint8)}, "TypeError"),
+        ({"manifest": np.array([{"pickled": "object"}])}, "allow_pickle=False"),
     ],
 )
-def test_a_forged_catalog_is_refused(catalog: ds.Catalog, tmp_path: Path, change: dict[str, np.ndarray]) -> None:
+def test_a_forged_catalog_is_refused(
+    catalog: ds.Catalog, tmp_path: Path, change: dict[str, np.ndarray], message: str
+) -> None:
     path = tmp_path / "catalog.npz"
     catalog.save(path)
     with np.load(path, allow_pickle=False) as members:
         forged = {**members, **change}
     np.savez(path, **forged)
-    with pytest.raises(ds.CatalogError):
+    with pytest.raises(ds.CatalogError, match=message):
         ds.Catalog.load(path)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def decode(payloads: Sequence[bytes]) -> dict[str, np.ndarray]:
@@ -50,7 +50,15 @@ def test_equals_plan_and_reader_from_every_start(
     with (
         ds.RecordReader(catalog) as reader,
         ds.ShardLoader(
-            plan, reader, decode, rank=rank, size=size, start_step=start, prefetch=prefetch, threads=threads
+            plan,
+            reader,
+            decode,
+            rank=rank,
+            size=size,
+            start_step=start,
+            prefetch=prefetch,
+            threads=threads,
+            timeout_s=WAIT_S,
         ) as loader,
     ):
         batches = list(loader)
@@ -62,6 +70,21 @@ def test_equals_plan_and_reader_from_every_start(
             assert batch.features["payload"].tolist() == reader.read(ids)
             assert batch.global_weight == plan.global_weight(batch.step)
         assert list(loader) == []
+
+
+def test_a_long_epoch_is_planned_in_blocks_without_seams(tmp_path: Path) -> None:
+    ds.write_shards(tmp_path, "a", (number.to_bytes(2, "little") for number in range(10_000)), 1)
+    catalog = ds.Catalog.index(tmp_path)
+    plan = plan_for(catalog)
+    expected = [plan.shard(1, 2, step).ids.tolist() for step in range(plan.steps)]
+    with (
+        ds.RecordReader(catalog) as reader,
+        ds.ShardLoader(plan, reader, decode, rank=1, size=2, prefetch=3, threads=2, timeout_s=WAIT_S) as loader,
+    ):
+        batches = list(loader)
+    assert [batch.ids.tolist() for batch in batches] == expected
+    for batch in batches:
+        assert [int.from_bytes(payload, "little") for payload in batch.features["payload"]] == batch.ids.tolist()
 
 
 def test_an_audited_epoch_is_complete_across_a_change_of_size(catalog: ds.Catalog) -> None:
@@ -97,6 +120,21 @@ def test_an_exception_arrives_at_its_own_step(catalog: ds.Catalog, threads: int,
             steps.extend(batch.step for batch in loader)
         assert steps == list(range(failing))
         assert caught.value.__notes__ == [f"while loading step {failing} of epoch 1 for rank 0 of 1"]
+        with pytest.raises(ds.PlanError, match="closed"):
+            next(loader)
+
+
+def test_after_an_exception_the_threads_end_and_nothing_more_comes(catalog: ds.Catalog) -> None:
+    def failing(payloads: Sequence[bytes]) -> dict[str, np.ndarray]:
+        raise ArithmeticError(len(payloads))
+
+    with ds.RecordReader(catalog) as reader:
+        loader = ds.ShardLoader(plan_for(catalog), reader, failing, rank=0, size=1, threads=2, timeout_s=WAIT_S)
+        with pytest.raises(ArithmeticError):
+            next(loader)
+        for thread in loader_threads():
+            thread.join(WAIT_S)
+        assert loader_threads() == []
         with pytest.raises(ds.PlanError, match="closed"):
             next(loader)
 

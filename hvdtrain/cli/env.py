@@ -1,0 +1,198 @@
+"""`hvdtrain env`: versions, what Horovod was built for, and this process's place in its job.
+
+    hvdtrain env [--explain] [--json] [--all-ranks]
+
+Imports no framework: versions come from package metadata, Horovod's bindings from the files it installed. `--explain`
+asks Horovod itself for its transports, in a child process with a deadline. Prints known topology variables only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.topology import Evidence, Topology, detect_topology, explain
+from hvdtrain.version import __version__
+
+PACKAGES = ("horovod", "torch", "tensorflow", "keras", "torchvision", "mpi4py", "numpy")
+FRAMEWORKS = {"torch": "mpi_lib*.so", "tensorflow": "mpi_lib*.so"}
+"""Horovod binding → the compiled extension that makes it work."""
+
+FLAGS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
+PROBE_SECONDS = 120.0
+"""Deadline for the child that imports a framework: TensorFlow takes 4 s from a warm disk, much more from a cold one."""
+
+_PROBE = """
+import importlib, json, sys
+hvd = importlib.import_module("horovod." + sys.argv[1])
+names = ("mpi", "gloo", "nccl", "cuda", "rocm", "ddl", "ccl")
+print(json.dumps({name: bool(getattr(hvd, name + "_built")()) for name in names}))
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print what `argv` asks for, on rank 0 unless `--all-ranks`; returns 0.
+
+    Raises:
+        UsageError: an unknown flag, or variables that describe no place in a job; with `--explain` the evidence is
+            printed first.
+    """
+    options = _parse(argv)
+    evidence = explain(os.environ) if options.explain else []
+    try:
+        topology = detect_topology(os.environ)
+    except UsageError:
+        if options.explain and not options.json:
+            _print_evidence(evidence)
+        raise
+    if options.all_ranks:
+        _write(json.dumps(asdict(topology)) if options.json else _one_line(topology))
+    elif topology.is_root:
+        _report(topology, evidence, options)
+    return 0
+
+
+def _report(topology: Topology, evidence: list[Evidence], options: argparse.Namespace) -> None:
+    frameworks = horovod_frameworks()
+    transports = horovod_transports(frameworks[0]) if options.explain and frameworks else None
+    if options.json:
+        horovod = {"frameworks": frameworks, **({"transports": transports} if transports is not None else {})}
+        report: dict[str, Any] = {"versions": versions(), "horovod": horovod, "topology": asdict(topology)}
+        if options.explain:
+            report["evidence"] = [asdict(item) for item in evidence]
+        _write(json.dumps(report, indent=2))
+        return
+    built_for = ", ".join(frameworks) or "no framework"
+    _print_pairs("versions", {**versions(), "Horovod built for": built_for, **_described(transports)})
+    facts = {name: value for name, value in asdict(topology).items() if name != "source"}
+    facts["hosts"] = ", ".join(topology.hosts) or "not known"
+    _print_pairs("topology", facts, topology.source if options.explain else None)
+    if options.explain:
+        _print_evidence(evidence)
+
+
+def versions() -> dict[str, str]:
+    """Package → installed version, or "not installed", read from metadata: nothing is imported."""
+    found = {"python": platform.python_version(), "hvdtrain": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def horovod_frameworks() -> list[str]:
+    """The frameworks for which Horovod installed a compiled extension; nothing is imported."""
+    spec = importlib.util.find_spec("horovod")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    return [name for name, files in FRAMEWORKS.items() if any(any((f / name).glob(files)) for f in folders)]
+
+
+def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
+    """Transport → whether Horovod has it, asked in a child process; a sentence when the child failed.
+
+    Args:
+        framework: "torch" or "tensorflow", whose binding the child imports.
+        deadline: seconds after which the child is ended.
+    """
+    command = [sys.executable, "-c", _PROBE, framework]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline, check=False)
+    except subprocess.TimeoutExpired:
+        return f"importing horovod.{framework} took more than {deadline:g} s"
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        return f"importing horovod.{framework} failed: {reason[0]}"
+    transports: dict[str, bool] = json.loads(done.stdout.splitlines()[-1])
+    return transports
+
+
+def _described(transports: dict[str, bool] | str | None) -> dict[str, str]:
+    if transports is None:
+        return {}
+    if isinstance(transports, str):
+        return {"Horovod transports": transports}
+    return {"Horovod transports": ", ".join(name for name, built in transports.items() if built) or "none"}
+
+
+def _one_line(topology: Topology) -> str:
+    t = topology
+    return (
+        f"rank {t.rank} of {t.size}, local rank {t.local_rank} of {t.local_size}, "
+        f"node {t.node_rank} of {t.num_nodes}, by {t.launcher}"
+    )
+
+
+def _write(text: str) -> None:
+    # One write for the whole text: launchers mix the outputs of ranks line by line.
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _print_pairs(title: str, pairs: Mapping[str, object], source: Mapping[str, str] | None = None) -> None:
+    rows = [
+        [name, str(value), *([source.get(name, "")] if source is not None else [])] for name, value in pairs.items()
+    ]
+    _print_table([title, "", *(["decided by"] if source is not None else [])], rows)
+
+
+def _print_evidence(evidence: Sequence[Evidence]) -> None:
+    rows = [
+        [
+            item.platform,
+            "\n".join(f"{name}={value}" for name, value in item.variables.items()),
+            "yes" if item.used else "no",
+            item.why,
+        ]
+        for item in evidence
+    ]
+    _print_table(["evidence", "variables", "used", "why"], rows)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
+    console = Console()
+    console.print(table)
+    console.print()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"`hvdtrain env` was called wrongly: {message}.", "Nothing was printed.", _valid_flags(""))
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="hvdtrain env", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--explain", action="store_true", help="which variable decided each fact, and what was ignored")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all-ranks", "--all_ranks", action="store_true", help="print one line on every rank")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        raise UsageError(f"`hvdtrain env` has no flag {flag!r}.", "Nothing was printed.", _valid_flags(flag))
+    return options
+
+
+def _valid_flags(flag: str) -> str:
+    return did_you_mean(flag, FLAGS)

@@ -1,0 +1,79 @@
+"""Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hvdtrain.errors import UsageError
+from hvdtrain.topology.facts import Env
+from hvdtrain.topology.reader import Reader
+from hvdtrain.topology.readers import readers_for
+from hvdtrain.topology.topology import Topology
+
+HINTS = {
+    "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),
+    "Kubernetes": ("KUBERNETES_SERVICE_HOST", "OMPI_MCA_orte_default_hostfile"),
+}
+"""Platforms whose variables describe hosts, not ranks: they help to start a job, never to find one's place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One platform's variables that are set, whether they decided, and why or why not."""
+
+    platform: str
+    variables: Mapping[str, str]
+    used: bool
+    why: str
+
+
+def detect_topology(env: Env) -> Topology:
+    """The topology that the variables in `env` (the caller passes `os.environ`) describe.
+
+    Raises:
+        UsageError: evidence of a launcher that lacks rank or size, is no number, or contradicts itself. Never does an
+            incomplete set of variables become "rank 0 of 1".
+    """
+    reader = _deciding(env)
+    return reader.read(env) if reader else Topology.single()
+
+
+def explain(env: Env) -> list[Evidence]:
+    """What was seen, innermost launcher first, hosts-only platforms last. Shows topology variables and no others.
+
+    Raises nothing: where `detect_topology` would raise, the evidence that stops it says so.
+    """
+    deciding = _deciding(env)
+    evidence = [_judge(reader, deciding, env) for reader in readers_for(env) if reader.seen(env)]
+    evidence.extend(_hosts_only(env))
+    if deciding is None:
+        why = "no launcher's variables describe this process, so it is the only one"
+        evidence.append(Evidence("single process", {}, True, why))
+    return evidence
+
+
+def _deciding(env: Env) -> Reader | None:
+    return next((reader for reader in readers_for(env) if reader.applies(env)), None)
+
+
+def _judge(reader: Reader, deciding: Reader | None, env: Env) -> Evidence:
+    seen = reader.seen(env)
+    if deciding is reader:
+        try:
+            topology = reader.read(env)
+        except UsageError as error:
+            return Evidence(reader.platform, seen, False, f"stops here: {error.fact} {error.conflict}")
+        why = f"innermost launcher: rank {topology.rank} of {topology.size}"
+        return Evidence(reader.platform, seen, True, why)
+    if deciding is None or not reader.applies(env):
+        outside = reader.outside(env)
+        return Evidence(reader.platform, seen, False, outside or "neither rank nor size is among them")
+    return Evidence(reader.platform, seen, False, f"{deciding.platform} is inside it, or says the same, and decides")
+
+
+def _hosts_only(env: Env) -> Iterator[Evidence]:
+    for platform, names in HINTS.items():
+        seen = {name: env[name] for name in names if name in env}
+        if seen:
+            yield Evidence(platform, seen, False, "describes hosts, not ranks")

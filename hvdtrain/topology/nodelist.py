@@ -1,0 +1,111 @@
+"""Slurm's short forms: `n[1-3,07],m2` for node names and `4(x2),3` for tasks per node.
+
+Grammar from the Slurm manual pages: scontrol(1) `show hostnames`, and sbatch(1) SLURM_TASKS_PER_NODE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import TypeVar
+
+from hvdtrain.errors import UsageError
+
+LIMIT = 65_536
+"""Most nodes or counts that one text may stand for: Slurm's own MAX_RANGE is 64 * 1024."""
+
+T = TypeVar("T")
+
+NODES = "node list such as n[1-3,07],m2"
+TASKS = "list of tasks per node such as 4(x2),3"
+
+_COMMA = re.compile(r",(?![^\[\]]*\])")
+_NAME = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
+_PART = re.compile(r"\[([^\]]*)\]|([^\[\]]+)")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+_COUNT = re.compile(r"(\d{1,9})(?:\(x(\d{1,9})\))?", re.ASCII)
+
+
+def expand_node_list(text: str, variable: str = "the node list") -> tuple[str, ...]:
+    """Node names in the order written; leading zeros are kept: `n[08-10]` → n08, n09, n10.
+
+    Args:
+        text: such as `n[1-3,07],m2`.
+        variable: where it comes from, for the message.
+
+    Raises:
+        UsageError: not a node list, or one of more than LIMIT nodes.
+    """
+    names: list[str] = []
+    for item in _COMMA.split(text):
+        if _NAME.fullmatch(item) is None:
+            raise _malformed(text, variable, NODES)
+        names.extend(_expand_name(item, text, variable))
+    return tuple(_limited(names, text, variable))
+
+
+def _expand_name(name: str, text: str, variable: str) -> Iterator[str]:
+    parts = [_expand_ranges(m[1], text, variable) if m[1] is not None else [m[2]] for m in _PART.finditer(name)]
+    combinations = 1
+    for part in parts:
+        combinations *= len(part)
+    if combinations > LIMIT:
+        raise _too_many(text, variable)
+    return ("".join(choice) for choice in product(*parts))
+
+
+def _expand_ranges(ranges: str, text: str, variable: str) -> list[str]:
+    numbers: list[str] = []
+    for item in ranges.split(","):
+        match = _RANGE.fullmatch(item)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise _malformed(text, variable, NODES)
+        first, last, width = int(match[1]), int(match[2] or match[1]), len(match[1])
+        if last - first >= LIMIT:
+            raise _too_many(text, variable)
+        numbers.extend(f"{number:0{width}d}" for number in range(first, last + 1))
+    return numbers
+
+
+def expand_tasks_per_node(text: str, variable: str = "the list of tasks per node") -> tuple[int, ...]:
+    """Tasks of each node in node order: `4(x2),3` → 4, 4, 3.
+
+    Args:
+        text: such as `4(x2),3`.
+        variable: where it comes from, for the message.
+
+    Raises:
+        UsageError: not such a list, or one of more than LIMIT nodes.
+    """
+    counts: list[int] = []
+    for item in text.split(","):
+        match = _COUNT.fullmatch(item)
+        if match is None:
+            raise _malformed(text, variable, TASKS)
+        if int(match[2] or 1) > LIMIT:
+            raise _too_many(text, variable)
+        counts.extend([int(match[1])] * int(match[2] or 1))
+    return tuple(_limited(counts, text, variable))
+
+
+def _limited(items: list[T], text: str, variable: str) -> list[T]:
+    if len(items) > LIMIT:
+        raise _too_many(text, variable)
+    return items
+
+
+def _malformed(text: str, variable: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{variable} is {text[:80]!r}.",
+        f"That is no {expected}.",
+        f"unset {variable} if Slurm did not set it.",
+    )
+
+
+def _too_many(text: str, variable: str) -> UsageError:
+    return UsageError(
+        f"{variable} is {text[:80]!r}.",
+        f"That stands for more than {LIMIT} nodes, the most that Slurm allows in one range.",
+        f"unset {variable} if Slurm did not set it.",
+    )

@@ -1,0 +1,78 @@
+"""One platform's way to tell a process its place: a table of variables, and what to do about those it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hvdtrain.errors import UsageError
+from hvdtrain.topology.contradictions import require_consistent
+from hvdtrain.topology.facts import FACTS, Env, Facts, Table, read_table
+from hvdtrain.topology.topology import Topology
+
+TELLING = ("rank", "size", "local_rank", "local_size")
+
+
+def _as_stated(facts: Facts, _env: Env) -> Facts:
+    return facts
+
+
+def _always(_env: Env) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How one platform's variables become a Topology: table, `fill`, check of rank and size, `place`, `hosts`.
+
+    Args:
+        platform: for people, such as "Open MPI".
+        launcher: the value of `Topology.launcher`.
+        table: fact → variables that may hold it. A variable of rank, size, local rank or local size is evidence of the
+            platform; one of the other facts alone is not.
+        place: rank, size and whatever else is known → all six facts.
+        hosts: all six facts → host names in the order of node rank, or ().
+        fill: facts that the table gave → the same and those that an agreeing outer launcher tells.
+        outside: why the variables do not describe this process although they are set, or None when they do.
+        context: further variables that `explain` shows.
+    """
+
+    platform: str
+    launcher: str
+    table: Table
+    place: Callable[[Facts, Env], Facts]
+    hosts: Callable[[Facts, Env], tuple[str, ...]]
+    fill: Callable[[Facts, Env], Facts] = _as_stated
+    outside: Callable[[Env], str | None] = _always
+    context: tuple[str, ...] = ()
+
+    def seen(self, env: Env) -> dict[str, str]:
+        """The platform's variables that are set."""
+        names = [variable for variables in self.table.values() for variable in variables]
+        return {name: env[name] for name in (*names, *self.context) if name in env}
+
+    def applies(self, env: Env) -> bool:
+        """Whether there is evidence, complete or not, that this platform started the process."""
+        telling = (variable for fact in TELLING for variable in self.table.get(fact, ()))
+        return any(variable in env for variable in telling) and self.outside(env) is None
+
+    def read(self, env: Env) -> Topology:
+        """The topology; raises UsageError for partial evidence, bad numbers and contradictions."""
+        facts = self.fill(read_table(self.table, env), env)
+        self._require("rank", facts, env)
+        self._require("size", facts, env)
+        facts = self.place(facts, env)
+        require_consistent(facts)
+        values = {name: facts[name].value for name in FACTS}
+        source = {name: facts[name].source for name in FACTS}
+        return Topology(**values, hosts=self.hosts(facts, env), launcher=self.launcher, source=source)
+
+    def _require(self, name: str, facts: Facts, env: Env) -> None:
+        if name not in facts:
+            found = ", ".join(f"{variable}={value}" for variable, value in self.seen(env).items())
+            missing = " or ".join(self.table[name])
+            raise UsageError(
+                f"{self.platform} variables are set ({found}), but not {missing}.",
+                f"Without its {name} this process would take itself for the only one.",
+                f"set {missing}, or unset the others if {self.platform} did not start this process.",
+            )

@@ -1,0 +1,31 @@
+"""One file per platform; `READERS` is the order in which they are asked: the innermost launcher must win.
+
+An `mpirun` inside an `sbatch` is MPI, not Slurm. A torchrun agent started by `srun` or `mpirun`, one per node, is
+torchrun: the PMI or Open MPI variables that its workers inherit describe the agent. The other way round, an `mpirun`
+inside a torchrun worker, does not happen. So an agent's variables (TORCHELASTIC_RUN_ID is there) come before MPI's, and
+a bare RANK and WORLD_SIZE, which somebody exported, after them.
+"""
+
+from __future__ import annotations
+
+from hvdtrain.topology.facts import Env
+from hvdtrain.topology.reader import Reader
+from hvdtrain.topology.readers import horovod, openmpi, pmi, slurm, torchrun
+
+READERS: tuple[Reader, ...] = (
+    horovod.READER,
+    openmpi.READER,
+    pmi.MVAPICH,
+    pmi.PMI,
+    pmi.PMIX,
+    torchrun.READER,
+    slurm.READER,
+)
+
+
+def readers_for(env: Env) -> tuple[Reader, ...]:
+    """All readers, innermost launcher first."""
+    if torchrun.AGENT not in env:
+        return READERS
+    others = [reader for reader in READERS if reader not in (horovod.READER, torchrun.READER)]
+    return (horovod.READER, torchrun.READER, *others)

@@ -1,0 +1,49 @@
+"""horovodrun --gloo, elastic too; `horovodrun --mpi` sets none of these and is seen as Open MPI.
+
+Horovod's cross rank and size count the nodes that have a process of the same local rank. So they count all nodes for
+local rank 0, and for the others only when no node has fewer processes. Variables: horovod/runner/gloo_run.py,
+`create_slot_env_vars`. In an elastic job they hold for the start; later resets are known to `hvd` alone.
+"""
+
+from __future__ import annotations
+
+from hvdtrain.topology.assume import assume_local, assume_nodes
+from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
+from hvdtrain.topology.reader import Reader
+
+
+def _place(facts: Facts, _env: Env) -> Facts:
+    facts = assume_local(facts)
+    if facts["local_rank"].value == 0 and not facts["local_rank"].is_assumed:
+        return assume_nodes(facts)
+    size, local_size = facts["size"].value, facts["local_size"].value
+    nodes = {name: facts[name] for name in ("node_rank", "num_nodes") if name in facts}
+    others = {name: fact for name, fact in facts.items() if name not in nodes}
+    if local_size == size or len(nodes) < 2 or local_size * nodes["num_nodes"].value != size:
+        return assume_nodes(others)
+    return {**others, **{name: _if_even(fact) for name, fact in nodes.items()}}
+
+
+def _if_even(fact: Fact) -> Fact:
+    return Fact(fact.value, f"{ASSUMED}{fact.source}, and every node has the same number of processes")
+
+
+def _hosts(facts: Facts, env: Env) -> tuple[str, ...]:
+    return (env["HOROVOD_HOSTNAME"],) if facts["num_nodes"].value == 1 and env.get("HOROVOD_HOSTNAME") else ()
+
+
+READER = Reader(
+    platform="Horovod",
+    launcher="horovodrun",
+    table={
+        "rank": ("HOROVOD_RANK",),
+        "size": ("HOROVOD_SIZE",),
+        "local_rank": ("HOROVOD_LOCAL_RANK",),
+        "local_size": ("HOROVOD_LOCAL_SIZE",),
+        "node_rank": ("HOROVOD_CROSS_RANK",),
+        "num_nodes": ("HOROVOD_CROSS_SIZE",),
+    },
+    place=_place,
+    hosts=_hosts,
+    context=("HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER", "HOROVOD_ELASTIC"),
+)

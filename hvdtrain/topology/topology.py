@@ -1,0 +1,79 @@
+"""The type itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+ASSUMED = "assumed"
+"""How `Topology.source` begins for a fact that nobody stated; Horovod's own answer replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One worker among the others.
+
+    Attributes:
+        rank, size: this worker's number, from 0, among all `size` workers.
+        local_rank, local_size: the same among the workers of this node.
+        node_rank, num_nodes: the same for this worker's node among the nodes.
+        hosts: names of the nodes, where the launcher says them.
+        launcher: "horovodrun", "mpirun", "pmi", "torchrun", "slurm" or "single".
+        source: for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`.
+
+    Raises:
+        ValueError: the numbers contradict each other.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    node_rank: int = 0
+    num_nodes: int = 1
+    hosts: tuple[str, ...] = ()
+    launcher: str = "single"
+    source: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, count in (("rank", "size"), ("local_rank", "local_size"), ("node_rank", "num_nodes")):
+            if not 0 <= getattr(self, number) < getattr(self, count):
+                raise ValueError(f"{number} {getattr(self, number)} is not below {count} {getattr(self, count)}")
+        if self.local_size > self.size or self.num_nodes > self.size:
+            raise ValueError(
+                f"size {self.size} is less than local_size {self.local_size} or num_nodes {self.num_nodes}"
+            )
+
+    @classmethod
+    def single(cls) -> Self:
+        """One process without a launcher."""
+        return cls(0, 1, 0, 1, source=dict.fromkeys(("rank", "size"), "default: no launcher's variables were found"))
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is the worker that writes and prints for all."""
+        return self.rank == 0
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there are others."""
+        return self.size > 1
+
+    def disagreement(self, rank: int, size: int, local_rank: int, local_size: int) -> str | None:
+        """Half a sentence on the first fact that Horovod, after its init, states differently; None where it agrees."""
+        answers = {"rank": rank, "size": size, "local_rank": local_rank, "local_size": local_size}
+        for name, answer in answers.items():
+            if getattr(self, name) != answer and not self._is_assumed(name):
+                return f"{self.source.get(name, name)} says {name} {getattr(self, name)}, Horovod says {answer}"
+        return None
+
+    def completed(self, local_rank: int, local_size: int) -> Topology:
+        """The same with Horovod's local facts in place of assumed ones."""
+        if not self._is_assumed("local_rank") and not self._is_assumed("local_size"):
+            return self
+        stated = dict.fromkeys(("local_rank", "local_size"), "Horovod's own answer")
+        return replace(self, local_rank=local_rank, local_size=local_size, source={**self.source, **stated})
+
+    def _is_assumed(self, name: str) -> bool:
+        return self.source.get(name, "").startswith(ASSUMED)

@@ -1,0 +1,64 @@
+"""The README's commands, run as they stand there. `<!-- tested: NAME -->` before a block says that it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", README, re.DOTALL))
+FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_every_horovodrun_block_is_tested() -> None:
+    """Except the first one, which is the title's eight workers, tested among the training tests."""
+    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    untested = [b for b in blocks if "horovodrun" in b and b not in BLOCKS.values()]
+    assert untested == ["horovodrun -np 8 python -m hvdtrain\n"]
+
+
+def test_shown_files_are_the_examples() -> None:
+    assert FILES
+    for _, path, shown in FILES:
+        assert (ROOT / path).read_text() == shown
+
+
+@pytest.mark.parametrize("name", sorted(BLOCKS))
+@pytest.mark.timeout(900)
+def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    for example in (ROOT / "examples").glob("*.py"):
+        shutil.copy(example, tmp_path)
+    for line in BLOCKS[name].splitlines():
+        argv = shlex.split(line, comments=True)
+        finished = run_command([_program(argv[0]), *argv[1:]], 240, env=_as_user_would_set(), cwd=tmp_path)
+        assert finished.returncode == 0, f"{line}\n{finished.tail()}"
+    results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    assert results or name == "keras"
+    for result in results:
+        assert result["metrics"]["accuracy"] >= 0.9
+        assert result["weights"]["equal_on_all_ranks"]
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _as_user_would_set() -> dict[str, str]:
+    """mpirun refuses root unless told otherwise; containers and CI often run as root."""
+    allow = (
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        "PRTE_ALLOW_RUN_AS_ROOT",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
+    )
+    return dict.fromkeys(allow, "1") if os.geteuid() == 0 else {}
