@@ -46,7 +46,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
     """
     parser = _train_parser()
-    arguments = list(_normalized(argv, _switches(parser)))
+    arguments = _files_first(list(_normalized(argv, _switches(parser))))
     _check_flags(arguments, parser)
     _check_files(arguments, parser)
     try:
@@ -79,12 +79,17 @@ def _flags(parser: ArgumentParser) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings} - {"--data", "--print_shtab"}
 
 
+def _keys(parser: ArgumentParser) -> set[str]:
+    flags = {flag[2:] for flag in _flags(parser) if flag.startswith("--")}
+    return flags - {"help", "config", "print_config"}
+
+
 def _switches(parser: ArgumentParser) -> set[str]:
     return {o for a in parser._actions if getattr(a, "_typehint", None) is bool for o in a.option_strings}
 
 
 def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
-    for token, following in zip(argv, [*argv[1:], ""], strict=True):
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
         if not token.startswith("--"):
             yield token
             continue
@@ -95,6 +100,19 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield f"{flag}=true"
         else:
             yield flag + equals + value
+
+
+def _files_first(arguments: list[str]) -> list[str]:
+    """The same with all --config in front: jsonargparse lets the later of two win, and flags are to override files."""
+    files: list[str] = []
+    flags: list[str] = []
+    tokens = iter(arguments)
+    for token in tokens:
+        if token == "--config":
+            files += [token, *([value] if (value := next(tokens, "")) else [])]
+        else:
+            (files if token.startswith("--config=") else flags).append(token)
+    return files + flags
 
 
 def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
@@ -112,11 +130,11 @@ def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
 
 
 def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
-    for token, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
         flag, equals, value = token.partition("=")
-        if flag == "--config":
+        if flag == "--config" and (equals or following):
             path = Path(value if equals else following)
-            _check_keys(_read_yaml(path), {name[2:] for name in _flags(parser)} - {"help", "config"}, path)
+            _check_keys(_read_yaml(path), _keys(parser), path)
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

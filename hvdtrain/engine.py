@@ -150,6 +150,7 @@ class Engine:
         if is_last or save_now or position.step == 1 or position.step % self._limits.log_interval == 0:
             self._log(epoch, position.step)
         if save_now and not is_last:  # after the last step follow evaluation and the epoch's own save
+            average_drifting(self._comm, self._adapter)  # rank 0's state, which is saved, must stand for all
             self._save(position)
 
     def _log(self, epoch: int, step: int) -> None:

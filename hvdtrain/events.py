@@ -6,15 +6,17 @@
         for step in the epoch's steps:
             one update
             StepEnded
-            Logged                 after the first step of the run and every `log_interval` steps
-            CheckpointSaved        every `checkpoint_interval` steps, where set
-        Logged                     once more, for the steps since the last one
+            Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
+            CheckpointSaved        every `checkpoint_interval` steps, where set, but not after the epoch's last step
+        Logged                     once more, where there are steps since the last one
         EvalStarted, Evaluated     where the task has validation data
         EpochEnded
         CheckpointSaved
     RunEnded                       also when `max_steps` ended the run early
 
-A run that resumes inside an epoch starts with that epoch's EpochStarted. A run that fails ends without RunEnded.
+A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
+Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train has
+RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
 Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
 decide from them, and may call a collective as long as it does so on every rank.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from hvdtrain.run_folder import RunFolder, choose_folder
 from hvdtrain.summary import environment, print_table, result, versions
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 
+_log = logging.getLogger("hvdtrain.run")
+
 
 def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     """Train, and leave result.json.
@@ -40,6 +43,7 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
         write_atomically(folder.config, dump_config(prepared.config).encode())
         write_json(folder.env, environment(comm.topology))
         _say(describe(prepared, comm))
+    _log.info("%s", describe(prepared, comm))
     adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.lr(0))
     position = _start_equal(adapter, checkpoint, comm)
     totals = Totals(comm.topology.size)

@@ -1,7 +1,8 @@
 """One checkpoint on disk: `model.safetensors`, `optimizer.safetensors`, `manifest.json`. No pickle anywhere.
 
-The manifest is written last and holds the SHA-256 of every other file, so a folder without a manifest, or with one
-that does not fit, is no checkpoint. The folder gets its final name by one rename after everything is on disk.
+The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
+manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
+is on disk.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write `folder`, which must not exist; a crash leaves at most a hidden temporary neighbour.
+    """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`.
 
     Raises:
         OSError: nothing was written under the final name.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    replaced = folder.with_name(f".{folder.name}.replaced.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -61,10 +63,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
             write_atomically(temporary / f"{part}.safetensors", content)
             hashes[f"{part}.safetensors"] = hashlib.sha256(content).hexdigest()
         manifest = {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
-        write_json(temporary / "manifest.json", manifest)
+        write_json(temporary / "manifest.json", {**manifest, "manifest_sha256": _content_hash(manifest)})
+        if folder.exists():  # damaged, or from before a resume that went back further
+            folder.rename(replaced)
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
     sync_folder(folder.parent)
 
 
@@ -72,7 +77,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a checkpoint folder.
 
     Raises:
-        DamagedCheckpointError: it is missing, no JSON, or of a format that this version does not know.
+        DamagedCheckpointError: it is missing, damaged, or of a format that this version does not know.
     """
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
@@ -80,6 +85,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DamagedCheckpointError(f"{folder} has no readable manifest.json ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DamagedCheckpointError(f"{folder}/manifest.json is not of format {FORMAT}")
+    if manifest.pop("manifest_sha256", None) != _content_hash(manifest):
+        raise DamagedCheckpointError(f"{folder}/manifest.json is damaged: its SHA-256 is not its own")
     return manifest
 
 
@@ -98,6 +105,12 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         state.update(_read_arrays(folder / name, expected))
     position = Position(int(manifest.pop("step")), int(manifest.pop("samples_seen")))
     return Checkpoint(state, position, manifest)
+
+
+def _content_hash(manifest: dict[str, Any]) -> str:
+    """SHA-256 of what JSON keeps of the manifest, however it is spaced and ordered."""
+    kept = json.loads(json.dumps(manifest))
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _read_arrays(path: Path, expected: str) -> State:

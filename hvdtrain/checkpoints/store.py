@@ -28,19 +28,32 @@ class CheckpointStore:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint, then move `latest` to it, then remove old ones..
+        """Write a checkpoint, then move `latest` to it, then remove what it makes superfluous.
+
+        That is older ones beyond `keep`, and those of later steps: they are from before a resume that went back
+        further, and would otherwise be taken for the newest.
 
         Raises:
-            OSError: nothing changed.
+            OSError: the older checkpoints are intact.
         """
+        self._remove_leftovers()
         path = self._folder / f"step_{checkpoint.position.step:08d}"
-        if path.exists():
-            shutil.rmtree(path)  # from before a resume that fell back further: its steps are being trained anew
         write_checkpoint(path, checkpoint)
         write_atomically(self._folder / "latest", f"{path.name}\n".encode())
-        for old in self.paths()[: -self._keep]:
-            shutil.rmtree(old)
+        paths = self.paths()
+        end = paths.index(path) + 1
+        for superfluous in paths[: max(0, end - self._keep)] + paths[end:]:
+            _log.info("removing %s", superfluous)
+            shutil.rmtree(superfluous)
         return path
+
+    def _remove_leftovers(self) -> None:
+        """What a run that was killed while it saved or removed has left behind."""
+        for leftover in self._folder.glob(".*.tmp"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
 
     def paths(self) -> list[Path]:
         """All checkpoint folders, the oldest first."""

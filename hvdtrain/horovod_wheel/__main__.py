@@ -51,7 +51,7 @@ def show_recipe() -> None:
 def main(arguments: list[str]) -> int:
     """Runs one command and returns the exit code: 0 done, 1 failed, 2 the user has to install something first."""
     options = parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _end)
+    end_once_on_signals()
     try:
         if options.command == "setup":
             set_up(options.root.absolute(), options.venv.absolute(), options.extras)
@@ -64,14 +64,23 @@ def main(arguments: list[str]) -> int:
     except HvdtrainError as error:
         print(f"\nERROR: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     return 0
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    """Turns SIGTERM into an exception, so that what was begun is ended and half-made files are removed."""
-    raise SystemExit(128 + number)
+def end_once_on_signals() -> None:
+    """Turns SIGINT and SIGTERM into an exception, so that children are ended and half-made files are removed.
+
+    Only the first one: a terminal sends SIGINT to parent and child, and the parent then sends SIGTERM to the
+    child, which must not disturb the clearing up.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, end)
 
 
 if __name__ == "__main__":

@@ -122,5 +122,5 @@ def _load_class(name: str) -> type[Task]:
 def _find(module_name: str) -> object | None:
     try:
         return importlib.util.find_spec(module_name)
-    except (ModuleNotFoundError, ValueError):
+    except (ImportError, ValueError):
         return None

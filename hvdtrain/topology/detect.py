@@ -69,7 +69,7 @@ def _judge(reader: Reader, deciding: Reader | None, env: Env) -> Evidence:
     if deciding is None or not reader.applies(env):
         outside = reader.outside(env)
         return Evidence(reader.platform, seen, False, outside or "neither rank nor size is among them")
-    return Evidence(reader.platform, seen, False, f"{deciding.platform} is inside it, or says the same, and decides")
+    return Evidence(reader.platform, seen, False, f"{deciding.platform} comes first: it is inside, or says the same")
 
 
 def _hosts_only(env: Env) -> Iterator[Evidence]:

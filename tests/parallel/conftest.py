@@ -1,4 +1,4 @@
-"""`run_ranks` and `run_command` for every test here: tests are imported by file, so cannot import a neighbour by name."""
+"""`run_ranks` and `run_command` for every test here: tests are imported by file, so import no neighbour by name."""
 
 from __future__ import annotations
 

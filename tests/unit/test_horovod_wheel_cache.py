@@ -20,7 +20,9 @@ KEY = "0123456789abcdef"
 HOLDER = f"""
 import sys
 from pathlib import Path
+from hvdtrain.horovod_wheel.__main__ import end_once_on_signals
 from hvdtrain.horovod_wheel.cache import WheelCache
+end_once_on_signals()
 cache = WheelCache(Path(sys.argv[1]))
 with cache.locked({KEY!r}, 10.0), cache.building({KEY!r}) as folder:
     (folder / "half.whl").write_bytes(b"half")
@@ -78,6 +80,19 @@ def test_a_killed_build_leaves_no_entry_frees_its_lock_and_the_next_one_works(tm
             assert list(folder.iterdir()) == []
             make_wheel(folder / "a.whl")
     assert cache.find(KEY) is not None
+
+
+def test_a_build_that_is_interrupted_clears_up_and_more_signals_do_not_stop_it(tmp_path: Path) -> None:
+    holder = start_holder(tmp_path)
+    folder = tmp_path / "wheels" / f".building-{KEY}"
+    for number in range(2000):
+        (folder / f"{number}.o").touch()
+    holder.send_signal(signal.SIGINT)
+    while holder.poll() is None:
+        holder.send_signal(signal.SIGTERM)
+    close(holder)
+    assert holder.returncode == 128 + signal.SIGINT
+    assert not folder.exists()
 
 
 def test_the_second_waits_for_the_first_and_then_finds_its_wheel(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
+
+from hvdtrain.errors import UsageError
 
 BUCKET_BYTES = 25 * 2**20  # DDP's default; measured equally good here between 10 and 50 MB
 
@@ -22,7 +24,7 @@ class _Bucket:
     name: str
     flat: torch.Tensor
     views: list[tuple[torch.nn.Parameter, torch.Tensor]]
-    missing: int = 0
+    missing: set[torch.nn.Parameter] = field(default_factory=set)
     handle: Any = None
 
 
@@ -63,6 +65,9 @@ class GradientBuckets:
         """
         begin = time.perf_counter()
         for bucket in self._buckets:
+            for parameter, view in bucket.views:
+                if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
+                    parameter.grad = view
             if bucket.handle is None:
                 bucket.handle = self._start_sum(bucket.flat, bucket.name)
         for bucket in self._buckets:
@@ -74,22 +79,32 @@ class GradientBuckets:
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.handle = None
-            bucket.missing = len(bucket.views)
+            bucket.missing = {parameter for parameter, _ in bucket.views}
             for parameter, view in bucket.views:
                 if parameter.grad is not view:
                     parameter.grad = view
 
     def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
+            if bucket.handle is not None:
+                raise _too_late(bucket.name)
             if parameter.grad is not view and parameter.grad is not None:
                 # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
                 view.copy_(parameter.grad)
                 parameter.grad = view
-            bucket.missing -= 1
-            if bucket.missing == 0:
+            bucket.missing.discard(parameter)  # type: ignore[arg-type]
+            if not bucket.missing:
                 bucket.handle = self._start_sum(bucket.flat, bucket.name)
 
         return hook
+
+
+def _too_late(name: str) -> UsageError:
+    return UsageError(
+        f"A gradient of {name} arrived after the sum over ranks had begun.",
+        "The model adds to it several times in one backward pass, and only the first part would be summed.",
+        "use torch.utils.checkpoint with use_reentrant=False, and call backward only through hvdtrain.",
+    )
 
 
 def _make_buckets(parameters: Sequence[tuple[str, torch.nn.Parameter]], bucket_bytes: int) -> list[_Bucket]:

@@ -39,7 +39,11 @@ def open_digits(data_dir: Path | None, cache_dir: Path) -> Splits:
             "It was given as --data.dir.",
             "give a folder that exists.",
         )
-    return Splits(Catalog.index(folder / "train-*.tfrecord"), Catalog.index(folder / "validation-*.tfrecord"))
+    # Checked wholly: the data is small, and damage is found before anything is trained.
+    train, validation = (
+        Catalog.index(folder / f"{split}-*.tfrecord", check_data=True) for split in ("train", "validation")
+    )
+    return Splits(train, validation)
 
 
 def decode_digits(records: Sequence[bytes]) -> Features:

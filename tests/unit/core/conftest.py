@@ -1,0 +1,26 @@
+"""What the tests of the core share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Tests are imported by file, so their helpers need a folder to be found in.
+_SUPPORT = str(Path(__file__).parent / "support")
+if _SUPPORT not in sys.path:
+    sys.path.insert(0, _SUPPORT)
+
+from numpy_training import Data, write_data  # noqa: E402
+
+# Machines that run tests are loaded in bursts: a slow example is not a failure.
+settings.register_profile("core", deadline=None)
+settings.load_profile("core")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
+    return write_data(tmp_path_factory.mktemp("data"), train=22, validation=9)
