@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from hvdtrain.config import TrainConfig
 from hvdtrain.errors import UsageError, did_you_mean
@@ -27,7 +27,12 @@ Train a task on as many workers as the launcher started. Examples:
 """
 _EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain env --explain."
 _BOOLEANS = {"true", "false", "yes", "no"}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "dict": "a mapping"}
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
+    """Keeps the lines of the examples."""
 
 
 class _Parser(ArgumentParser):
@@ -67,6 +72,7 @@ def _train_parser() -> ArgumentParser:
         prog="hvdtrain train",
         description=_DESCRIPTION,
         epilog=_EPILOG,
+        formatter_class=_Formatter,
         exit_on_error=False,
         print_config="--print_config",
     )
@@ -177,8 +183,8 @@ def _refusal(message: str) -> UsageError:
     key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
     given = re.search(r"(?:Given value|Got value): (.*)", message)
     if key and given:
-        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.(Literal\[.*?\]))", message)
-        kinds = " or ".join(one or other for one, other in wanted if one != "NoneType")
+        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
+        kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted if one != "NoneType")
         flag = "--" + key[1].replace("_", "-")
         return UsageError(
             f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help` explains {flag}."

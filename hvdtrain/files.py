@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -29,6 +29,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_atomically` of indented JSON."""
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def open_lines(path: Path) -> TextIO:
+    """Open for appending lines, without the part of a line that a killed writer may have left at the end."""
+    if path.exists():
+        content = path.read_bytes()
+        os.truncate(path, content.rfind(b"\n") + 1)
+    return path.open("a", encoding="utf-8")
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,20 +7,32 @@ from typing import Any
 
 from hvdtrain.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, read_checkpoint
 from hvdtrain.errors import UsageError
-from hvdtrain.run_folder import RunFolder
 
 
-def find_checkpoint(resume: str, folder: RunFolder) -> Checkpoint | None:
-    """What `--resume` asks for: auto → the newest sound one of this run folder, never → None, else a path.
+def checkpoint_at(path: Path) -> Checkpoint:
+    """The checkpoint that `--resume PATH` names: a step folder, or the newest sound one of a run folder.
 
     Raises:
         UsageError: the path holds no sound checkpoint.
     """
-    if resume == "never":
-        return None
-    if resume == "auto":
-        return folder.checkpoints.newest()
-    return _at(Path(resume))
+    if not path.is_dir():
+        raise UsageError(
+            f"There is no folder {path}.",
+            "It was given as --resume.",
+            "give a run folder or one of its checkpoints/step_… folders, or auto, or never.",
+        )
+    if (path / "manifest.json").exists():
+        try:
+            return read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            raise UsageError(
+                f"The checkpoint cannot be used: {error}.", "It was named by --resume.", "name an older one beside it."
+            ) from error
+    store = path if path.name == "checkpoints" else path / "checkpoints"
+    checkpoint = CheckpointStore(store, keep=1).newest()
+    if checkpoint is None:
+        raise UsageError(f"{path} holds no checkpoint.", "It was given as --resume.", "check the path, or use auto.")
+    return checkpoint
 
 
 def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None:
@@ -46,27 +58,6 @@ _MUST_AGREE = (
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
 )
-
-
-def _at(path: Path) -> Checkpoint:
-    if not path.is_dir():
-        raise UsageError(
-            f"There is no folder {path}.",
-            "It was given as --resume.",
-            "give a run folder or one of its checkpoints/step_… folders, or auto, or never.",
-        )
-    if (path / "manifest.json").exists():
-        try:
-            return read_checkpoint(path)
-        except DamagedCheckpointError as error:
-            raise UsageError(
-                f"The checkpoint cannot be used: {error}.", "It was named by --resume.", "name an older one beside it."
-            ) from error
-    store = path if path.name == "checkpoints" else path / "checkpoints"
-    checkpoint = CheckpointStore(store, keep=1).newest()
-    if checkpoint is None:
-        raise UsageError(f"{path} holds no checkpoint.", "It was given as --resume.", "check the path, or use auto.")
-    return checkpoint
 
 
 def _short(value: Any) -> str:

@@ -28,7 +28,7 @@ class RunFolder:
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
 
     def open_log(self, rank: int) -> None:
-        """Send this rank's log records to logs/rank_N.log, appending.
+        """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
 
         Raises:
             UsageError: the folder cannot be written on this rank's host.
@@ -41,6 +41,8 @@ class RunFolder:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         own = logging.getLogger("hvdtrain")
         own.addHandler(handler)
+        if rank == 0:
+            own.addHandler(_console())
         own.setLevel(logging.INFO)
         own.propagate = False
 
@@ -65,6 +67,13 @@ def choose_folder(config: TrainConfig, framework: str) -> Path:
             "choose another --output-dir, or continue it with --resume auto.",
         )
     return path.absolute()
+
+
+def _console() -> logging.Handler:
+    console = logging.StreamHandler()
+    console.setLevel(logging.WARNING)
+    console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
+    return console
 
 
 def _new_folder(task: str, framework: str) -> Path:

@@ -116,7 +116,7 @@ def check_measures(measures: Any, samples: int) -> None:
             "return a dict of per-sample tensors with the key 'loss'.",
         )
     for name, value in measures.items():
-        shape = tuple(value.shape)
+        shape = tuple(getattr(value, "shape", ()))
         if shape != (samples,):
             raise UsageError(
                 f"The task's measure() returned {name!r} of shape {shape} for {samples} samples.",

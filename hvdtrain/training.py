@@ -16,12 +16,12 @@ from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
 from hvdtrain.engine import Engine, Limits
-from hvdtrain.files import write_atomically, write_json
+from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
 from hvdtrain.progress import progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
-from hvdtrain.resume import find_checkpoint, require_same_training
+from hvdtrain.resume import checkpoint_at, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder
 from hvdtrain.summary import environment, print_table, result, versions
 from hvdtrain.sync import assert_equal_weights, broadcast_state
@@ -37,15 +37,17 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
         comm: the other ranks.
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
     """
+    named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
     folder = _open_folder(prepared, comm)
-    checkpoint = agree(comm, lambda: _find_checkpoint(prepared, folder, comm), "hvdtrain.resume")
+    checkpoint = agree(comm, lambda: named or _own_checkpoint(prepared, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
-        write_atomically(folder.config, dump_config(prepared.config).encode())
-        write_json(folder.env, environment(comm.topology))
         _say(describe(prepared, comm))
     _log.info("%s", describe(prepared, comm))
     adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.lr(0))
     position = _start_equal(adapter, checkpoint, comm)
+    if comm.topology.is_root:
+        write_atomically(folder.config, dump_config(prepared.config).encode())
+        write_json(folder.env, environment(comm.topology))
     totals = Totals(comm.topology.size)
     start_seconds = time.perf_counter() - begin
     with ExitStack() as stack:
@@ -93,11 +95,20 @@ def _open_folder(prepared: Prepared, comm: Communicator) -> RunFolder:
     return folder
 
 
-def _find_checkpoint(prepared: Prepared, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
-    """On rank 0 the checkpoint to resume from, if any; None on the others."""
-    if not comm.topology.is_root:
+def _named_checkpoint(prepared: Prepared, comm: Communicator) -> Checkpoint | None:
+    """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
+    if not comm.topology.is_root or prepared.config.resume in ("auto", "never"):
         return None
-    checkpoint = find_checkpoint(prepared.config.resume, folder)
+    checkpoint = checkpoint_at(Path(prepared.config.resume))
+    require_same_training(checkpoint, prepared.about)
+    return checkpoint
+
+
+def _own_checkpoint(prepared: Prepared, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one."""
+    if not comm.topology.is_root or prepared.config.resume != "auto":
+        return None
+    checkpoint = folder.checkpoints.newest()
     if checkpoint is not None:
         require_same_training(checkpoint, prepared.about)
     return checkpoint
@@ -121,7 +132,7 @@ def _root_callbacks(
 ) -> list[events.Callback]:
     if not comm.topology.is_root:
         return []
-    metrics = MetricsFile(stack.enter_context(folder.metrics.open("a")))
+    metrics = MetricsFile(stack.enter_context(open_lines(folder.metrics)))
     progress = progress_callback(prepared.config.progress, sys.stderr)
     return [metrics] + ([progress] if progress is not None else [])
 

@@ -10,6 +10,8 @@ _ERROR = re.compile(
     r"|\*\*\* .*(Error \d+|Stop\.)|^\s*\w*Error: "
 )
 
+_COMPILER_ERROR = re.compile(r"\berror:|undefined reference to|cannot find -l|\bKilled\b")
+
 _HINTS = {
     r"Killed|[Cc]annot allocate memory|virtual memory exhausted": (
         "memory ran out: set HVDTRAIN_BUILD_JOBS=1 and run `make setup` again."
@@ -24,13 +26,27 @@ _HINTS = {
 _OTHER_HINT = "see the log; if the compiler is older than g++ 9 or newer than 14, try another through CXX."
 
 
+# CMake wraps what the compiler said about its test program into a long message of its own.
+_CMAKE_MESSAGE_LINES = 40
+
+
 def first_error(log: str, context: int = 3) -> str | None:
-    """The first line of `log` that is an error, and the `context` lines after it; None if there is none."""
-    lines = log.splitlines()
-    for number, line in enumerate(lines):
-        if _ERROR.search(line):
-            return "\n".join(lines[number : number + 1 + context])
-    return None
+    """The first line of `log` that is an error, and the `context` lines after it without empty ones; None if none is.
+
+    Where CMake reports an error of the compiler, the compiler's own line is taken.
+    """
+    lines = [line for line in log.splitlines() if line.strip()]
+    start = _first(_ERROR, lines, 0, len(lines))
+    if start is None:
+        return None
+    if "CMake Error" in lines[start]:
+        cause = _first(_COMPILER_ERROR, lines, start, min(start + _CMAKE_MESSAGE_LINES, len(lines)))
+        start = start if cause is None else cause
+    return "\n".join(lines[start : start + 1 + context])
+
+
+def _first(pattern: re.Pattern[str], lines: list[str], start: int, end: int) -> int | None:
+    return next((number for number in range(start, end) if pattern.search(lines[number])), None)
 
 
 def hint_for(error: str) -> str:

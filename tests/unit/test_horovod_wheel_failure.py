@@ -41,6 +41,19 @@ def test_a_missing_header_gets_the_hint_to_install_it(tmp_path: Path) -> None:
     assert "python3.11-dev" in hint_for(error)
 
 
+def test_of_an_error_that_cmake_reports_the_compilers_own_line_is_shown(tmp_path: Path) -> None:
+    """CMake's message about its test program, as CMake 4.4 words it, around what the compiler really says."""
+    compiler = compile_log(tmp_path, "int main() { return 0; }\n", "-include", "/missing/header.h")
+    log = (
+        "CMake Error at /cmake-4.4/Modules/CMakeTestCXXCompiler.cmake:71 (message):\n  The C++ compiler\n\n"
+        '    "/usr/bin/g++"\n\n  is not able to compile a simple test program.\n\n'
+        f"  It fails with the following output:\n\n{compiler}\nCMake will not be able to generate this project.\n"
+    )
+    error = first_error(log)
+    assert error is not None
+    assert "fatal error: /missing/header.h" in error.splitlines()[0]
+
+
 def test_an_error_of_the_linker_is_found(tmp_path: Path) -> None:
     error = first_error(compile_log(tmp_path, "int missing();\nint main() { return missing(); }\n"))
     assert error is not None

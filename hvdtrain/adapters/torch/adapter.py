@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -10,7 +11,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
 from hvdtrain.adapters.torch.buckets import GradientBuckets
 from hvdtrain.adapters.torch.device import own_device
-from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state
+from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state, require_own_parameters
 from hvdtrain.comm.failure import peer_failures
 from hvdtrain.task import Task, check_measures, sample_weights
 from hvdtrain.topology import Topology
@@ -32,9 +33,11 @@ class TorchAdapter:
         self._device = own_device()
         self._seed, self._rank = seed, topology.rank
         torch.manual_seed(seed)
-        self._generator = _generator_of(self._device)
+        self._generators = _generators_of(self._device)
         self.model: torch.nn.Module = task.build_model().to(self._device)
         self.optimizer: torch.optim.Optimizer = task.build_optimizer(self.model, lr)
+        require_own_parameters(self.model, self.optimizer)
+        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._buckets = _buckets(self.model) if topology.is_distributed else None
         self._sums: dict[str, torch.Tensor] = {}
         self._allreduce_seconds = 0.0
@@ -43,12 +46,15 @@ class TorchAdapter:
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self.model.train()
         # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
-        self._generator.manual_seed(_mix(self._seed, self._rank, step))
+        for generator in self._generators:
+            generator.manual_seed(_mix(self._seed, self._rank, step))
         loss = self._measure(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         if self._buckets is not None:
             with peer_failures():
                 self._allreduce_seconds += self._buckets.finish()
+        else:
+            _fill_unused(self._trainable)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
@@ -78,7 +84,8 @@ class TorchAdapter:
         return loss
 
     def _place(self, array: Any) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device, non_blocking=True)
+        writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
+        return torch.from_numpy(writable).to(self._device, non_blocking=True)
 
     def read_sums(self) -> Sums:
         sums = Sums({name: float(value) for name, value in self._sums.items()}, self._allreduce_seconds)
@@ -98,12 +105,21 @@ class TorchAdapter:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
 
-def _generator_of(device: torch.device) -> torch.Generator:
+def _fill_unused(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Zeros where the loss needed no gradient, as with many ranks: optimizers skip a parameter that has none, and so
+    would not decay its weights in one process while they do in two.
+    """
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def _generators_of(device: torch.device) -> list[torch.Generator]:
+    """Those that a model on `device` may draw from; a model on a GPU may draw on the host too."""
     if device.type == "cpu":
-        return torch.default_generator
+        return [torch.default_generator]
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    generator: torch.Generator = torch.cuda.default_generators[device.index]
-    return generator
+    return [torch.default_generator, torch.cuda.default_generators[device.index]]
 
 
 def _mix(*numbers: int) -> int:

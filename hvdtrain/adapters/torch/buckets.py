@@ -92,7 +92,7 @@ class GradientBuckets:
                 # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
                 view.copy_(parameter.grad)
                 parameter.grad = view
-            bucket.missing.discard(parameter)  # type: ignore[arg-type]
+            bucket.missing.discard(parameter)
             if not bucket.missing:
                 bucket.handle = self._start_sum(bucket.flat, bucket.name)
 

@@ -14,7 +14,11 @@ _NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that
 
 
 def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer."""
+    """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer.
+
+    Raises:
+        UsageError: the optimizer keeps something that is neither a tensor nor a number.
+    """
     state: State = {f"model/{name}": _to_array(tensor) for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for slot, value in optimizer.state.get(parameter, {}).items():
@@ -22,6 +26,8 @@ def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Stat
                 state[f"optimizer/{name}/{slot}"] = _to_array(value)
             elif isinstance(value, bool | int | float):
                 state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
+            elif value is not None:
+                raise _no_array(optimizer, slot, value)
     return state
 
 
@@ -46,6 +52,27 @@ def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: 
 def drifting_buffers(model: torch.nn.Module) -> State:
     """Floating-point buffers: with BatchNorm each rank sees other samples, so they differ between ranks."""
     return {f"model/{name}": _to_array(b) for name, b in model.named_buffers() if b.is_floating_point()}
+
+
+def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise `UsageError` if the optimizer trains what is no part of the model."""
+    own = {id(parameter) for parameter in model.parameters()}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    if foreign:
+        raise UsageError(
+            f"The optimizer trains {len(foreign)} tensor(s) that are no part of the model, "
+            f"the first of shape {tuple(foreign[0].shape)}.",
+            "They would be neither summed over workers nor saved.",
+            "make them parameters of the module that build_model() returns.",
+        )
+
+
+def _no_array(optimizer: torch.optim.Optimizer, slot: str, value: object) -> UsageError:
+    return UsageError(
+        f"{type(optimizer).__name__} keeps {slot!r} as a {type(value).__name__}.",
+        "A checkpoint holds tensors and numbers only, so that a resumed run would not continue this one.",
+        "choose an optimizer whose state is tensors, one set a parameter.",
+    )
 
 
 def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:

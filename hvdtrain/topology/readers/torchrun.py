@@ -16,11 +16,8 @@ AGENT = "TORCHELASTIC_RUN_ID"
 """Set by a torchrun agent for its workers, and by nobody else."""
 
 
-def _fill(facts: Facts, env: Env) -> Facts:
-    return facts if AGENT in env else fill_from_step(facts, env)
-
-
 def _hosts(facts: Facts, env: Env) -> tuple[str, ...]:
+    # Agents number themselves in the order in which they met, which need not be that of Slurm's node list.
     return () if AGENT in env else hosts_of_step(facts, env)
 
 
@@ -41,6 +38,6 @@ READER = Reader(
     },
     place=_place,
     hosts=_hosts,
-    fill=_fill,
+    fill=fill_from_step,
     context=(AGENT, "MASTER_ADDR", "MASTER_PORT"),
 )

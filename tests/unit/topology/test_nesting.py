@@ -89,6 +89,25 @@ def test_rank_and_world_size_exported_from_slurm_take_the_rest_from_the_step() -
         assert (t.node_rank, t.num_nodes, t.hosts) == (1, 2, ("n1", "n2"))
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1"},
+        {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"},
+    ],
+)
+def test_the_steps_hosts_are_not_taken_where_nodes_may_be_numbered_otherwise(inner: dict[str, str]) -> None:
+    assert detect_topology(STEP_OF_AGENTS | {"RANK": "1", "WORLD_SIZE": "2"} | inner).hosts == ()
+
+
+def test_lists_that_do_not_fit_the_step_are_not_used() -> None:
+    of_the_job = {"SLURM_TASKS_PER_NODE": "3,1", "SLURM_NODELIST": "n[1-4]"}
+    step = {name: value for name, value in STEP_OF_AGENTS.items() if not name.endswith(("PER_NODE", "NODELIST"))}
+    t = detect_topology(step | of_the_job)
+    assert (t.local_size, t.source["local_size"]) == (1, "assumed: every node has the same number of processes")
+    assert t.hosts == ()
+
+
 def test_hosts_only_platforms_decide_nothing() -> None:
     env = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert detect_topology(env).launcher == "single"

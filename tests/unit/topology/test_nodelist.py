@@ -54,7 +54,8 @@ groups = st.tuples(stems, st.integers(0, 1100), st.integers(0, 15), st.integers(
 
 @given(parts=st.lists(groups, min_size=1, max_size=5))
 def test_what_is_compressed_expands_to_the_same_names(parts: list[tuple[str, int, int, int, str]]) -> None:
-    items, names = [], []
+    items: list[str] = []
+    names: list[str] = []
     for stem, first, further, width, end in parts:
         numbers = [f"{number:0{width}d}" for number in range(first, first + further + 1)]
         names.extend(f"{stem}{number}{end}" for number in numbers)

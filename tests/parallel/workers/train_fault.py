@@ -1,0 +1,53 @@
+"""One thing that goes wrong in a task, on one rank, at one call of one of its methods.
+
+The test says which in the variable TRAIN_FAULT, because a fault at import comes before any argument is read:
+    {"place": "decode", "kind": "raise", "rank": 1, "call": 3, "stamp": "/path"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import detect_topology
+
+_calls: dict[str, int] = {}
+
+
+def strikes(place: str) -> str | None:
+    """The kind of fault if it is due now, at this call of `place` on this rank; writes the time into its stamp."""
+    fault: dict[str, Any] = json.loads(os.environ.get("TRAIN_FAULT", "{}"))
+    if fault.get("place") != place or fault["rank"] != detect_topology(os.environ).rank:
+        return None
+    _calls[place] = _calls.get(place, 0) + 1
+    if _calls[place] != fault["call"]:
+        return None
+    Path(fault["stamp"]).write_text(str(time.monotonic()))
+    return str(fault["kind"])
+
+
+def fail(place: str) -> None:
+    """Do what is due now in `place`; kinds that end the process, raise, or never return."""
+    kind = strikes(place)
+    if kind is not None:
+        _act(kind, place)
+
+
+def _act(kind: str, place: str) -> NoReturn:
+    if kind == "raise":
+        raise RuntimeError(f"deliberate failure in {place}")
+    if kind == "refuse":
+        raise UsageError(f"There is a deliberate refusal in {place}.", "It is on one rank only.", "look at that rank.")
+    if kind == "exit":
+        sys.exit(0)
+    if kind == "hang":
+        threading.Event().wait()
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}[kind])
+    raise AssertionError(f"{kind} did not end this process")

@@ -1,0 +1,30 @@
+"""The digits in Keras, with a fault on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from train_fault import fail
+
+from hvdtrain.task import Features
+from hvdtrain.tasks.digits.keras import KerasDigits
+
+fail("import")
+
+
+class Faulty(KerasDigits):
+    """Fails as TRAIN_FAULT says. Keras calls measure only a few times: once by hand, then to trace each graph."""
+
+    def decode(self, records: Sequence[bytes]) -> Features:
+        fail("decode")
+        return super().decode(records)
+
+    def build_model(self) -> keras.Model:
+        fail("build_model")
+        return super().build_model()
+
+    def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
+        fail("measure")
+        return super().measure(model, batch)
