@@ -27,7 +27,13 @@ Train a task on as many workers as the launcher started. Examples:
 """
 _EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain env --explain."
 _BOOLEANS = {"true", "false", "yes", "no"}
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "dict": "a mapping"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "NoneType": "null",
+}
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
@@ -184,7 +190,7 @@ def _refusal(message: str) -> UsageError:
     given = re.search(r"(?:Given value|Got value): (.*)", message)
     if key and given:
         wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
-        kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted if one != "NoneType")
+        kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted)
         flag = "--" + key[1].replace("_", "-")
         return UsageError(
             f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help` explains {flag}."

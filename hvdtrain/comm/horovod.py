@@ -23,17 +23,6 @@ class Binding(Protocol):
     def broadcast(self, flat: Array, name: str, root: int) -> Array: ...
 
 
-def load_binding(framework: str) -> Binding:
-    """Import Horovod's module for `framework` ("torch" or "tensorflow") and with it that framework."""
-    if framework == "torch":
-        from hvdtrain.comm.torch_binding import TorchBinding
-
-        return TorchBinding()
-    from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
-
-    return TensorFlowBinding()
-
-
 @final
 class HorovodCommunicator:
     """A `Communicator` on an initialized Horovod. Arrays travel flat: Horovod gathers no scalars."""

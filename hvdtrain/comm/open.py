@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
 
-from hvdtrain.comm.horovod import HorovodCommunicator, load_binding
+from hvdtrain.comm.horovod import Binding, HorovodCommunicator
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.world import bound_stalls, confirmed, yield_when_idle
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -38,26 +37,15 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
     return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
 
 
-def confirmed(topology: Topology, hvd: Any) -> Topology:
-    """`topology` as Horovod, which has been initialized, confirms it.
+def load_binding(framework: str) -> Binding:
+    """Import Horovod's module for `framework` ("torch" or "tensorflow") and with it that framework."""
+    if framework == "torch":
+        from hvdtrain.comm.torch_binding import TorchBinding
 
-    Raises:
-        UsageError: Horovod sees another world than the launcher's variables say.
-    """
-    if hvd.size() == 1 and topology.is_distributed:
-        raise UsageError(
-            f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
-            "Each process would train alone on all of the data.",
-            "start the job with horovodrun, or with the mpirun of the MPI that Horovod was built with.",
-        )
-    disagreement = topology.disagreement(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-    if disagreement:
-        raise UsageError(
-            f"The launcher's variables and Horovod disagree: {disagreement}.",
-            "Data would be split for another world than the one that trains.",
-            "run `hvdtrain env --explain` under the same launcher to see which variable decided what.",
-        )
-    return topology.completed(hvd.local_rank(), hvd.local_size())
+        return TorchBinding()
+    from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
+
+    return TensorFlowBinding()
 
 
 def require_horovod(framework: str) -> None:
@@ -74,17 +62,3 @@ def require_horovod(framework: str) -> None:
             "Its processes could not exchange gradients.",
             f"install {framework}, then {_INSTALL}",
         )
-
-
-def bound_stalls(environ: MutableMapping[str, str], stall_timeout: float) -> None:
-    """Let Horovod end the job when a collective stalls for `stall_timeout` seconds; by default it only warns."""
-    environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, int(min(60, stall_timeout / 2)))))
-    environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(stall_timeout))))
-
-
-def yield_when_idle(environ: MutableMapping[str, str]) -> None:
-    """Let Open MPI's waiting threads give way to ranks that compute; by default they spin. Read by MPI_Init.
-
-    Eight ranks on two cores train the digits at 120 samples/s when they spin, and at 1,700 when they yield.
-    """
-    environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")

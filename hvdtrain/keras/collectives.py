@@ -11,7 +11,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.comm import gather_bytes, gather_json
-from hvdtrain.comm.horovod import HorovodCommunicator, load_binding
+from hvdtrain.comm.horovod import HorovodCommunicator
+from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.topology import Topology
 
 
@@ -32,7 +33,7 @@ def allgather_json(value: Any, name: str) -> list[Any]:
 
 def _communicator() -> HorovodCommunicator:
     here = Topology(horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size())
-    return HorovodCommunicator(load_binding("tensorflow"), here)
+    return HorovodCommunicator(TensorFlowBinding(), here)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str) -> None:

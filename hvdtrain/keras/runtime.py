@@ -8,7 +8,7 @@ import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.adapters.keras.device import take_own_share
-from hvdtrain.comm.open import bound_stalls, confirmed, yield_when_idle
+from hvdtrain.comm.world import bound_stalls, confirmed, yield_when_idle
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
 
@@ -29,6 +29,7 @@ def init() -> None:
     _require_tensorflow_backend()
     topology = detect_topology(os.environ)
     bound_stalls(os.environ, STALL_TIMEOUT)
+    yield_when_idle(os.environ)
     yield_when_idle(os.environ)
     horovod.init()
     confirmed(topology, horovod)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
 
-FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 ASSUMED = "assumed: "
 DERIVED = "derived: "
 

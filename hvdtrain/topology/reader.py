@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.contradictions import require_consistent
-from hvdtrain.topology.facts import FACTS, Env, Facts, Table, read_table
-from hvdtrain.topology.topology import Topology
+from hvdtrain.topology.facts import Env, Facts, Table, read_table
+from hvdtrain.topology.topology import FACTS, Topology
 
 TELLING = ("rank", "size", "local_rank", "local_size")
 

@@ -9,7 +9,7 @@ from typing import Self
 ASSUMED = "assumed"
 """How `Topology.source` begins for a fact that nobody stated; Horovod's own answer replaces it."""
 
-_FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
+FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Topology:
     @classmethod
     def single(cls) -> Self:
         """One process without a launcher."""
-        return cls(0, 1, 0, 1, source=dict.fromkeys(_FACTS, "default: no launcher's variables were found"))
+        return cls(0, 1, 0, 1, source=dict.fromkeys(FACTS, "default: no launcher's variables were found"))
 
     @property
     def is_root(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, MissingDataError, write_shards
 from data_sharding.example import decode, encode
 from hvdtrain.errors import UsageError
-from hvdtrain.task import Features, Splits
+from hvdtrain.task import Features, Splits, Task, TaskDefaults
 
 SIDE = 8
 CLASSES = 10
@@ -52,6 +52,21 @@ def decode_digits(records: Sequence[bytes]) -> Features:
     pixels = np.frombuffer(b"".join(example["image"][0] for example in examples), np.uint8)
     images = pixels.reshape(len(records), SIDE, SIDE, 1).astype(np.float32) / np.float32(16)
     return {"image": images, "label": np.array([example["label"][0] for example in examples], np.int64)}
+
+
+class Digits(Task):
+    """What the digits are in every framework. Args: `width`: channels of the first convolution."""
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=12, global_batch_size=48, lr=2e-3, warmup_epochs=1.0)
+
+    def __init__(self, width: int = 32) -> None:
+        self.width = width
+
+    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
+        return open_digits(data_dir, cache_dir)
+
+    def decode(self, records: Sequence[bytes]) -> Features:
+        return decode_digits(records)
 
 
 def _made_once(cache_dir: Path) -> Path:

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdtrain.task import Features, Splits, Task, TaskDefaults
-from hvdtrain.tasks.digits.data import CLASSES, SIDE, decode_digits, open_digits
-from hvdtrain.tasks.digits.defaults import DEFAULTS
+from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
 
-class KerasDigits(Task):
-    """A small CNN. Args: `width`: channels of the first convolution."""
+class KerasDigits(Digits):
+    """A small CNN."""
 
     framework: ClassVar[str] = "tensorflow"
-    defaults: ClassVar[TaskDefaults] = DEFAULTS
-
-    def __init__(self, width: int = 32) -> None:
-        self._width = width
-
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        return open_digits(data_dir, cache_dir)
-
-    def decode(self, records: Sequence[bytes]) -> Features:
-        return decode_digits(records)
 
     def build_model(self) -> keras.Model:
         return keras.Sequential(
             [
                 keras.Input((SIDE, SIDE, 1)),
-                layers.Conv2D(self._width, 3, padding="same", activation="relu", name="conv1"),
-                layers.Conv2D(2 * self._width, 3, padding="same", activation="relu", name="conv2"),
+                layers.Conv2D(self.width, 3, padding="same", activation="relu", name="conv1"),
+                layers.Conv2D(2 * self.width, 3, padding="same", activation="relu", name="conv2"),
                 layers.MaxPooling2D(2),
                 layers.Flatten(),
                 layers.Dense(128, activation="relu", name="hidden"),

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from hvdtrain.task import Features, Splits, Task, TaskDefaults
-from hvdtrain.tasks.digits.data import CLASSES, SIDE, decode_digits, open_digits
-from hvdtrain.tasks.digits.defaults import DEFAULTS
+from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
 
-class TorchDigits(Task):
-    """A small CNN. Args: `width`: channels of the first convolution."""
+class TorchDigits(Digits):
+    """A small CNN."""
 
     framework: ClassVar[str] = "torch"
-    defaults: ClassVar[TaskDefaults] = DEFAULTS
-
-    def __init__(self, width: int = 32) -> None:
-        self._width = width
-
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        return open_digits(data_dir, cache_dir)
-
-    def decode(self, records: Sequence[bytes]) -> Features:
-        return decode_digits(records)
 
     def build_model(self) -> nn.Module:
-        width = self._width
+        width = self.width
         layers = {  # named as the Keras model's
             "conv1": nn.Conv2d(1, width, 3, padding=1),
             "relu1": nn.ReLU(),
