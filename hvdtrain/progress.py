@@ -13,6 +13,7 @@ from tqdm import tqdm
 from hvdtrain import events
 from hvdtrain.events import Event
 
+_BAR_FORMAT = "{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 _ANCESTORS = 8  # launchers put no more processes than this between the terminal and a worker
 
 
@@ -22,21 +23,36 @@ class Bar:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: tqdm[Never] | None = None
+        self._epochs = 0
+        self._speed = ""
+        self._validation = ""
 
     def __call__(self, event: Event) -> None:
         match event:
-            case events.RunStarted(step=step, total_steps=total):
-                self._bar = tqdm(total=total, initial=step, file=self._stream, unit="step", ncols=100, mininterval=0.2)
+            case events.RunStarted(step=step, total_steps=total, epochs=epochs):
+                self._epochs = epochs
+                self._bar = tqdm(
+                    total=total, initial=step, file=self._stream, ncols=100, mininterval=0.2, bar_format=_BAR_FORMAT
+                )
             case events.StepEnded():
                 self._require().update()
-            case events.Logged(epoch=epoch, values=values):
-                self._require().set_description(f"epoch {epoch + 1} loss {values['loss']:.4f}", refresh=False)
+            case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
+                self._require().set_description_str(
+                    f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f}", refresh=False
+                )
+                self._speed = f"{speed:,.0f} samples/s"
+                self._show()
             case events.Evaluated(values=values):
-                self._require().set_postfix_str("validation " + format_values(values), refresh=False)
+                name = next((n for n in values if n != "loss"), "loss")
+                self._validation = f", {name} {values[name]:.4f}"
+                self._show()
             case events.RunEnded():
                 self._require().close()
             case _:
                 pass
+
+    def _show(self) -> None:
+        self._require().set_postfix_str(self._speed + self._validation, refresh=False)
 
     def _require(self) -> tqdm[Never]:
         if self._bar is None:

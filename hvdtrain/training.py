@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from hvdtrain.resume import checkpoint_at, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder
 from hvdtrain.summary import environment, print_table, result, versions
 from hvdtrain.sync import assert_equal_weights, broadcast_state
+from hvdtrain.topology import Topology
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -60,7 +62,9 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     if comm.topology.is_root:
         summary = result(prepared.about, outcome, totals, time.perf_counter() - begin, start_seconds)
         write_json(folder.result, summary)
-        print_table(summary, str(folder.path))
+        print_table(
+            summary, os.path.relpath(folder.path) if folder.path.is_relative_to(Path.cwd()) else str(folder.path)
+        )
 
 
 def dry_run(prepared: Prepared, comm: Communicator) -> None:
@@ -75,12 +79,16 @@ def describe(prepared: Prepared, comm: Communicator) -> str:
     config, schedule, topology = prepared.config, prepared.schedule, comm.topology
     plan = prepared.train.plan(0)
     return (
-        f"hvdtrain: {config.task} in {prepared.task.framework}, {topology.size} worker(s) by {topology.launcher}; "
+        f"hvdtrain: {config.task} in {prepared.task.framework}, {_workers(topology)}; "
         f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {prepared.epochs} "
         f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
         f"warm-up {schedule.warmup_steps} steps, {schedule.shape}; "
         f"seed {config.seed}"
     )
+
+
+def _workers(topology: Topology) -> str:
+    return f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
 
 
 def _open_folder(prepared: Prepared, comm: Communicator) -> RunFolder:

@@ -16,7 +16,7 @@ from hvdtrain.user_cache import user_cache
 
 
 def cache_folder() -> Path:
-    """The user's cache folder, created if missing.
+    """`user_cache`, absolute; created if missing.
 
     Raises:
         UsageError: it cannot be written to.

@@ -30,7 +30,6 @@ def init() -> None:
     topology = detect_topology(os.environ)
     bound_stalls(os.environ, STALL_TIMEOUT)
     yield_when_idle(os.environ)
-    yield_when_idle(os.environ)
     horovod.init()
     confirmed(topology, horovod)
     take_own_share(horovod.local_rank(), horovod.local_size())

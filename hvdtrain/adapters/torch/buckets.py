@@ -131,6 +131,14 @@ def _bucket(name: str, parameters: list[torch.nn.Parameter]) -> _Bucket:
     flat = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
     views, offset = [], 0
     for parameter in parameters:
-        views.append((parameter, flat[offset : offset + parameter.numel()].view_as(parameter)))
+        views.append((parameter, _laid_out_like(parameter, flat[offset : offset + parameter.numel()])))
         offset += parameter.numel()
     return _Bucket(name, flat, views)
+
+
+def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """`part` in the parameter's own memory layout (channels last, say), or autograd would reorder at every step."""
+    last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
+    if parameter.numel() == last + 1:  # no gaps
+        return part.as_strided(parameter.shape, parameter.stride())
+    return part.view_as(parameter)

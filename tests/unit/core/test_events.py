@@ -136,7 +136,14 @@ def test_resume_where_nothing_is_left_evaluates_once(setting: Setting, limits: L
 def test_what_the_events_say(setting: Setting) -> None:
     run = train(setting, SerialCommunicator(Topology.single()), Limits(2, log_interval=1), None, None)
     assert run.events.of(Started) == [Started(step=0, total_steps=6, steps_per_epoch=3, epochs=2)]
-    assert [(event.epoch, event.step) for event in run.events.of(Step)] == [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (1, 6)]
+    assert [(event.epoch, event.step) for event in run.events.of(Step)] == [
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 4),
+        (1, 5),
+        (1, 6),
+    ]
     assert [event.samples for event in run.events.of(Logged)] == [8, 8, 6, 8, 8, 6]
     assert [event.samples for event in run.events.of(Evaluated)] == [9, 9]
     assert [event.lr for event in run.events.of(Logged)[:2]] == [0.05, 0.1]

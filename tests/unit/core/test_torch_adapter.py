@@ -177,7 +177,9 @@ def test_frozen_parameters_and_several_groups_are_fine() -> None:
     adapter = open_adapter(Grouped())
     before = adapter.state()
     adapter.train_step(batch_of(8), 0, LR)
-    moved = {name for name, array in adapter.state().items() if name in before and not np.array_equal(array, before[name])}
+    moved = {
+        name for name, array in adapter.state().items() if name in before and not np.array_equal(array, before[name])
+    }
     assert moved == {"model/0.bias", "model/2.weight", "model/2.bias"}
     copied = open_adapter(Grouped())
     copied.load_state(adapter.state())

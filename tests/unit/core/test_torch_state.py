@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -68,8 +70,8 @@ class Counting(torch.optim.SGD):
     """Keeps Python numbers beside its tensors, as older optimizers do."""
 
     @torch.no_grad()
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        super().step()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
                 slots = self.state[parameter]
@@ -80,6 +82,7 @@ class Counting(torch.optim.SGD):
 
 
 def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
 
@@ -101,8 +104,8 @@ def test_numbers_come_back_as_numbers() -> None:
 
 class Listing(torch.optim.SGD):
     @torch.no_grad()
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        super().step()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
         for group in self.param_groups:
             self.state[group["params"][0]]["history"] = [1.0]
 

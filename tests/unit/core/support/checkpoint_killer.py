@@ -1,0 +1,141 @@
+"""Saves a checkpoint again and again in child processes, each killed at a later moment, and says what was left.
+
+    python checkpoint_killer.py FOLDER SCENARIO
+
+A moment is just before an operation on a file below FOLDER: open, mkdir, rename, remove, fsync. Prints a JSON list with
+one entry a moment: {"before": [operation, path], "loads": step or null, "content": float, "latest": text or null}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hvdtrain.checkpoints import Checkpoint, CheckpointStore
+from hvdtrain.position import Position
+
+_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
+_DEADLINE_SECONDS = 30
+
+
+def checkpoint(step: int, value: float) -> Checkpoint:
+    state = {"model/w": np.full(1000, value), "optimizer/m": np.full(1000, -value)}
+    return Checkpoint(state, Position(step, 8 * step), {"seed": 1})
+
+
+SCENARIOS: dict[str, tuple[list[tuple[int, float]], int, tuple[int, float]]] = {
+    # name: (saved before, as (step, value); keep; what is saved when the process is killed)
+    "the first": ([], 2, (1, 1.0)),
+    "a second": ([(1, 1.0)], 2, (2, 2.0)),
+    "keeping one": ([(1, 1.0)], 1, (2, 2.0)),
+    "removing the oldest": ([(1, 1.0), (2, 2.0)], 2, (3, 3.0)),
+    "after going back": ([(1, 1.0), (2, 2.0), (3, 3.0)], 3, (2, 2.5)),
+}
+"""In the last one the run was resumed from step 1, so that the old step 2 is replaced and step 3 is no more."""
+
+
+def save_until_killed(store: CheckpointStore, new: Checkpoint, folder: str, moment: int) -> None:
+    """In a child: save `new`, and be killed just before operation number `moment`, which is first reported."""
+    count = 0
+
+    def count_down(operation: str, path: str) -> None:
+        nonlocal count
+        if count == moment:
+            os.write(report, json.dumps([operation, os.path.relpath(path, folder)]).encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+
+    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _EVENTS and isinstance(arguments[0], str | bytes | os.PathLike):
+            path = os.fsdecode(arguments[0])
+            if path.startswith(folder):
+                count_down(event, path)
+
+    real_fsync: Callable[[int], None] = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        count_down("os.fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
+        real_fsync(descriptor)
+
+    report = int(os.environ["REPORT"])
+    os.fsync = fsync  # type: ignore[assignment]
+    sys.addaudithook(on_event)
+    signal.alarm(_DEADLINE_SECONDS)
+    store.save(new)
+
+
+def killed_at(moment: int, store: CheckpointStore, new: Checkpoint, folder: Path) -> list[str] | None:
+    """Which operation the child was killed before; None where it had none left and ended well."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.environ["REPORT"] = str(writing)
+            save_until_killed(store, new, str(folder), moment)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        report = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if report:
+        return list(json.loads(report))
+    if status != 0:
+        raise SystemExit(f"saving failed with status {status}")
+    return None
+
+
+def main(root: Path, scenario: str) -> None:
+    before, keep, (step, value) = SCENARIOS[scenario]
+    results = []
+    prepared = root / "before"
+    prepared.mkdir()
+    for number, content in before:
+        CheckpointStore(prepared, keep).save(checkpoint(number, content))
+    for moment in range(1000):
+        folder = root / str(moment)
+        if before:
+            shutil.copytree(prepared, folder)
+        store = CheckpointStore(folder, keep)
+        operation = killed_at(moment, store, checkpoint(step, value), folder)
+        loaded = store.newest()
+        latest = folder / "latest"
+        results.append(
+            {
+                "before": operation,
+                "loads": loaded.position.step if loaded else None,
+                "content": float(loaded.state["model/w"][0]) if loaded else None,
+                "whole": loaded is None or all(len(set(array.tolist())) == 1 for array in loaded.state.values()),
+                "latest": latest.read_text().strip() if latest.exists() else None,
+                "latest_is_there": not latest.exists() or (folder / latest.read_text().strip()).is_dir(),
+                **after_another_save(store, checkpoint(step + 1, value + 1), folder),
+            }
+        )
+        shutil.rmtree(folder)
+        if operation is None:
+            break
+    print(json.dumps(results))
+
+
+def after_another_save(store: CheckpointStore, new: Checkpoint, folder: Path) -> dict[str, Any]:
+    store.save(new)
+    newest = store.newest()
+    return {
+        "then_loads": newest.position.step if newest else None,
+        "then_latest": (folder / "latest").read_text().strip(),
+        "then_left": sorted(path.name for path in folder.iterdir() if path.name.startswith(".")),
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), sys.argv[2])

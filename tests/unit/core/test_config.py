@@ -1,0 +1,78 @@
+"""What a config refuses by itself, whoever made it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.errors import UsageError
+
+TOO_SMALL = {
+    "epochs": 0,
+    "max_steps": 0,
+    "batch_size": 0,
+    "global_batch_size": -3,
+    "reference_batch_size": 0,
+    "keep_checkpoints": 0,
+    "log_interval": 0,
+    "warmup_epochs": -0.5,
+    "checkpoint_interval": -1,
+    "seed": -1,
+    "stall_timeout": 0.5,
+}
+
+
+@pytest.mark.parametrize("name", TOO_SMALL)
+def test_numbers_below_their_least(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        replace(TrainConfig(), **{name: TOO_SMALL[name]})
+    flag = "--" + name.replace("_", "-")
+    assert caught.value.fact == f"{flag} is {TOO_SMALL[name]}."
+    assert flag in caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "value"), [("prefetch", 0), ("timeout", 0.0)])
+def test_data_numbers_below_their_least(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=rf"--data\.{name} is {value}"):
+        TrainConfig(data=replace(DataConfig(), **{name: value}))
+
+
+@pytest.mark.parametrize("name", ["warmup_epochs", "stall_timeout", "lr"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is {value}"):
+        replace(TrainConfig(), **{name: value})
+
+
+@pytest.mark.parametrize("lr", [0.0, -0.1])
+def test_a_learning_rate_that_is_not_positive(lr: float) -> None:
+    with pytest.raises(UsageError, match=f"--lr is {lr}"):
+        TrainConfig(lr=lr)
+
+
+def test_two_batch_sizes() -> None:
+    with pytest.raises(UsageError, match="Both --batch-size 8 and --global-batch-size 16"):
+        TrainConfig(batch_size=8, global_batch_size=16)
+
+
+@pytest.mark.parametrize("scaling", ["linear", "sqrt"])
+def test_scaling_without_a_reference(scaling: Any) -> None:
+    with pytest.raises(UsageError, match=f"--lr-scaling {scaling} is given without --reference-batch-size"):
+        TrainConfig(lr_scaling=scaling)
+    assert TrainConfig(lr_scaling=scaling, reference_batch_size=256).lr_scaling == scaling
+
+
+def test_every_number_has_a_least() -> None:
+    """A number added to the config must be added to the checks, and to the table above."""
+    numbers = {
+        field.name for field in fields(TrainConfig) if any(kind in str(field.type).split() for kind in ("int", "float"))
+    }
+    assert numbers == set(TOO_SMALL) | {"lr"}
+
+
+def test_the_defaults_are_fine_and_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        TrainConfig().seed = 3  # type: ignore[misc]
