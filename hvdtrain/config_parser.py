@@ -34,6 +34,7 @@ _KINDS = {
     "dict": "a mapping",
     "NoneType": "null",
 }
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
@@ -65,12 +66,30 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     except argparse.ArgumentError as error:
         raise _refusal(str(error)) from error
     parsed.pop("config")
-    return TrainConfig(**vars(parser.instantiate(parsed)))
+    wants_print = parsed.pop("print_config")
+    _type_flag_values(parsed[_FREE_FORM], arguments)
+    config = TrainConfig(**vars(parser.instantiate(parsed)))
+    if wants_print:
+        print(dump_config(config), end="")
+        raise SystemExit(0)
+    return config
 
 
 def dump_config(config: TrainConfig) -> str:
     """YAML that `--config` reads back to the same config."""
-    return str(yaml.safe_dump(asdict(config), sort_keys=False))
+    return str(yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _quoted_if_number(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # jsonargparse reads more numbers than PyYAML does (1e3), so PyYAML would not quote them.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _NUMBER.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _quoted_if_number)
 
 
 def _train_parser() -> ArgumentParser:
@@ -80,11 +99,38 @@ def _train_parser() -> ArgumentParser:
         epilog=_EPILOG,
         formatter_class=_Formatter,
         exit_on_error=False,
-        print_config="--print_config",
+        print_config=None,
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags override it.")
-    parser.add_class_arguments(TrainConfig, as_group=False)
+    parser.add_argument("--print_config", action="store_true", help="print all keys and values as YAML, and exit.")
+    # A bare dict: of dict[str, Any], jsonargparse would parse the values once more, and make numbers of quoted text.
+    parser.add_argument(
+        f"--{_FREE_FORM}", type=dict, default={}, help="arguments of the task, e.g. --task_args.width 16."
+    )
+    parser.add_class_arguments(TrainConfig, as_group=False, skip={_FREE_FORM})
     return parser
+
+
+def _type_flag_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Make values of --task_args.NAME flags, which arrive as text, what they would be in YAML."""
+    prefix = f"--{_FREE_FORM}."
+    for flag in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
+        *path, last = flag.removeprefix(prefix).split(".")
+        mapping = task_args
+        for name in path:
+            mapping = mapping[name]
+        if isinstance(mapping[last], str):
+            mapping[last] = _scalar(mapping[last])
+
+
+def _scalar(text: str) -> bool | int | float | str | None:
+    words = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    if _NUMBER.fullmatch(text):
+        return float(text) if set(text) & set(".eE") else int(text)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
 
 
 def _flags(parser: ArgumentParser) -> set[str]:

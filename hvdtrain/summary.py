@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 from dataclasses import asdict
@@ -11,20 +10,7 @@ from typing import Any
 from hvdtrain.engine import Outcome
 from hvdtrain.recorder import Totals
 from hvdtrain.topology import Topology
-from hvdtrain.version import __version__
-
-_PACKAGES = ("horovod", "torch", "torchvision", "tensorflow", "keras", "numpy", "mpi4py")
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what decides a run's numbers; imports none of it."""
-    found = {"python": platform.python_version(), "hvdtrain": __version__}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+from hvdtrain.versions import versions
 
 
 def environment(topology: Topology) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from hvdtrain.progress import progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder
-from hvdtrain.summary import environment, print_table, result, versions
+from hvdtrain.summary import environment, print_table, result
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
+from hvdtrain.versions import versions
 
 _log = logging.getLogger("hvdtrain.run")
 

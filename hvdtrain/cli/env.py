@@ -12,20 +12,17 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
-from hvdtrain.version import __version__
+from hvdtrain.versions import PACKAGES, versions
 
-PACKAGES = ("horovod", "torch", "tensorflow", "keras", "torchvision", "mpi4py", "numpy")
 FRAMEWORKS = {"torch": "mpi_lib*.so", "tensorflow": "mpi_lib*.so"}
 """Horovod binding → the compiled extension that makes it work."""
 
@@ -68,13 +65,13 @@ def _report(topology: Topology, evidence: list[Evidence], options: argparse.Name
     transports = horovod_transports(frameworks[0]) if options.explain and frameworks else None
     if options.json:
         horovod = {"frameworks": frameworks, **({"transports": transports} if transports is not None else {})}
-        report: dict[str, Any] = {"versions": versions(), "horovod": horovod, "topology": asdict(topology)}
+        report: dict[str, Any] = {"versions": all_versions(), "horovod": horovod, "topology": asdict(topology)}
         if options.explain:
             report["evidence"] = [asdict(item) for item in evidence]
         _write(json.dumps(report, indent=2))
         return
     built_for = ", ".join(frameworks) or "no framework"
-    _print_pairs("versions", {**versions(), "Horovod built for": built_for, **_described(transports)})
+    _print_pairs("versions", {**all_versions(), "Horovod built for": built_for, **_described(transports)})
     facts = {name: value for name, value in asdict(topology).items() if name != "source"}
     facts["hosts"] = ", ".join(topology.hosts) or "not known"
     _print_pairs("topology", facts, topology.source if options.explain else None)
@@ -82,15 +79,9 @@ def _report(topology: Topology, evidence: list[Evidence], options: argparse.Name
         _print_evidence(evidence)
 
 
-def versions() -> dict[str, str]:
-    """Package → installed version, or "not installed", read from metadata: nothing is imported."""
-    found = {"python": platform.python_version(), "hvdtrain": __version__}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+def all_versions() -> dict[str, str]:
+    """Every package that matters, "not installed" where it is not."""
+    return {**dict.fromkeys(("python", "hvdtrain", *PACKAGES), "not installed"), **versions()}
 
 
 def horovod_frameworks() -> list[str]:

@@ -28,10 +28,11 @@ def run(argv: Sequence[str]) -> int:
     topology = detect_topology(os.environ)
     faulthandler.enable()
     _quiet_tensorflow()
-    kind = load_task(config.task, config.framework)
+    with _task_must_not_exit():
+        kind = load_task(config.task, config.framework)
     take_own_share(kind.framework, topology)
     comm = open_communicator(kind.framework, topology, config.stall_timeout)
-    with _leaving_together(comm, config) as outcome:
+    with _task_must_not_exit(), _leaving_together(comm, config) as outcome:
         prepared = prepare(config, kind, comm)
         if config.dry_run:
             dry_run(prepared, comm)
@@ -58,6 +59,15 @@ def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_Exit
             sys.stderr.write(f"hvdtrain: {error}\n")
             sys.stderr.flush()
     comm.close()
+
+
+@contextmanager
+def _task_must_not_exit() -> Iterator[None]:
+    """Else a rank could leave with exit code 0 while the others wait for it."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"the task called sys.exit({error.code!r}) before training was done") from error
 
 
 def _quiet_tensorflow() -> None:

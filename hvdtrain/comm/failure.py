@@ -30,7 +30,7 @@ def peer_failures() -> Iterator[None]:
             raise
         raise PeerError(
             "A collective operation was broken off.",
-            f"Another rank has ended or stalled: {_first_line(error)}.",
+            f"Another rank has ended or stalled: {_telling_sentence(error)}.",
             "read that rank's own message (it comes first) or its file under logs/.",
         ) from error
 
@@ -40,6 +40,7 @@ def is_peer_failure(error: BaseException) -> bool:
     return type(error).__name__ == "HorovodInternalError" or any(sign in str(error) for sign in _SIGNS)
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
+def _telling_sentence(error: BaseException) -> str:
+    """Horovod's own words; TensorFlow puts lines of its own before them."""
+    line = next((line for line in str(error).splitlines() if any(sign in line for sign in _SIGNS)), "")
+    return line.strip().partition(". ")[0][:200].rstrip(".:") or type(error).__name__

@@ -57,4 +57,5 @@ def _broadcast(name: str, dtype: str, root: int) -> Any:
 
 
 def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
-    return tf.function(operation, autograph=False, input_signature=[tf.TensorSpec([None], dtype)])
+    function = tf.function(operation, autograph=False, input_signature=[tf.TensorSpec([None], dtype)])
+    return function.get_concrete_function()  # else TensorFlow takes the many traces of one lambda for a mistake

@@ -123,6 +123,12 @@ EDITS = (
         _RECORDED,
     ),
     Edit(
+        "horovod/common/gloo/gloo_controller.cc",
+        "global_ranks_.reserve(size_);",
+        "global_ranks_.resize(size_);",
+        "reserve leaves the size 0, so the stall check finds no rank missing: under Gloo a stalled job never ended",
+    ),
+    Edit(
         "horovod/runner/launch.py",
         "def run_commandline():\n    args = parse_args()\n",
         _RUN_COMMANDLINE,

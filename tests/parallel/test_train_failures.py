@@ -52,26 +52,112 @@ def assert_heard_first(finished: Any, text: str) -> None:
     assert other is None or place < other.start(), finished.tail()
 
 
-RAISING = [
-    *(("mpirun", place, 1, 1) for place in ("import", "open_data", "build_model")),
-    ("mpirun", "decode", 3, 1),
-    ("mpirun", "measure", 4, 0),
-    ("horovodrun-gloo", "import", 1, 1),
-    ("horovodrun-gloo", "open_data", 1, 0),
-    ("horovodrun-gloo", "build_model", 1, 1),
-    ("horovodrun-gloo", "decode", 3, 1),
-    ("horovodrun-gloo", "measure", 4, 1),
-    ("horovodrun", "decode", 3, 1),
+MPIRUN_RAISES = [("import", 1, 1), ("open_data", 1, 1), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 0)]
+GLOO_RAISES = [("import", 1, 1), ("open_data", 1, 0), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 1)]
+RAISES = [
+    *(("mpirun", "torch", *case) for case in MPIRUN_RAISES),
+    *(("horovodrun-gloo", "torch", *case) for case in GLOO_RAISES),
+    ("horovodrun", "torch", "decode", 3, 1),
+    ("horovodrun", "tensorflow", "decode", 3, 1),
+    ("horovodrun-gloo", "tensorflow", "decode", 3, 0),
+    ("mpirun", "tensorflow", "measure", 2, 1),  # while the graph is traced
 ]
 
 
-@pytest.mark.parametrize(("launcher", "place", "call", "rank"), RAISING)
+@pytest.mark.parametrize(("launcher", "framework", "place", "call", "rank"), RAISES)
 def test_exception_on_one_rank(
-    launcher: str, place: str, call: int, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
+    launcher: str, framework: str, place: str, call: int, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
 ) -> None:
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, place=place, kind="raise", call=call, rank=rank)
+    fault: dict[str, Any] = {"place": place, "kind": "raise", "call": call, "rank": rank}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, framework=framework, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     first = finished.stderr.find("Traceback (most recent call last)")
     assert f"rank {rank} on " in finished.stderr[:first], finished.tail()
     assert_heard_first(finished, f"RuntimeError: deliberate failure in {place}")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "framework", "place", "call"),
+    [
+        ("mpirun", "torch", "measure", 4),
+        ("mpirun", "torch", "import", 1),
+        ("horovodrun", "torch", "measure", 4),
+        ("horovodrun-gloo", "torch", "decode", 3),
+    ],
+)
+def test_exit_with_code_0_on_one_rank(
+    launcher: str, framework: str, place: str, call: int, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """The launcher would take it for success."""
+    finished, elapsed = run_faulty(
+        run_ranks, tmp_path, launcher, framework=framework, place=place, kind="exit", call=call
+    )
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    assert_heard_first(finished, "RuntimeError: the task called sys.exit(0) before training was done")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "framework", "place", "kind"),
+    [
+        ("mpirun", "torch", "decode", "kill"),
+        ("mpirun", "torch", "measure", "segv"),
+        ("horovodrun", "torch", "build_model", "kill"),
+        ("horovodrun-gloo", "torch", "measure", "segv"),
+        ("horovodrun-gloo", "tensorflow", "decode", "kill"),
+    ],
+)
+def test_signal_that_ends_one_rank(
+    launcher: str, framework: str, place: str, kind: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """Nobody is left to explain it, so the launcher's words must name rank and signal."""
+    call = 1 if place == "build_model" else 3
+    finished, elapsed = run_faulty(
+        run_ranks, tmp_path, launcher, framework=framework, place=place, kind=kind, call=call
+    )
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    signal = {"kill": 9, "segv": 11}[kind]
+    gloo, mpi = rf"Process 1 exit with status code {128 + signal}", rf"rank 1 with .*\s.*signal {signal}"
+    assert re.search(gloo if "gloo" in launcher else mpi, finished.stdout + finished.stderr), finished.tail()
+    assert kind == "kill" or "in measure" in finished.stderr, finished.tail()  # where it crashed
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    fault: dict[str, Any] = {"place": "decode", "kind": "hang", "call": 3}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "5", **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < 5 + END_S, finished.tail()
+    assert_heard_first(finished, "Batch 2 was not ready after 5 seconds.")
+    assert re.search(r"rank 1 on \S+: Batch 2 was not ready", finished.stderr), finished.tail()
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    """Horovod looks for stalls every half of the limit, and once more before it acts."""
+    fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "6", **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < 2 * 6 + END_S, finished.tail()
+    assert re.search(r"1!: \[allreduce.hvdtrain.gradients.0\]", finished.stdout + finished.stderr), finished.tail()
+    assert "rank 0 on" in finished.stderr, finished.tail()
+    assert "Another rank has ended or stalled" in finished.stderr, finished.tail()
+
+
+@pytest.mark.parametrize(("launcher", "rank"), [("mpirun", 1), ("horovodrun-gloo", 0)])
+def test_loss_that_is_not_a_number_on_one_rank(
+    launcher: str, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """All ranks see the reduced loss and leave together, with one message. The 40th batch is training step 32."""
+    fault: dict[str, Any] = {"place": "loss", "kind": "nan", "call": 40, "rank": rank}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, **fault)
+    assert finished.returncode == 1, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    assert finished.stderr.count("The training loss is nan at step ") == 1, finished.tail()
+    assert finished.stderr.count("HINT: ") == 1, finished.tail()
+    assert "Traceback" not in finished.stderr.partition("HINT")[0], finished.tail()
+    assert "stopped:" not in finished.stderr, finished.tail()
+    checkpoints = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir()]
+    assert sorted(checkpoints) == ["latest", "step_00000030"]  # of the first epoch, which was sound

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
-from hvdtrain.adapters.keras.gradients import sum_gradients
 from hvdtrain.adapters.keras.state import drifting_buffers, load_state, read_state
 from hvdtrain.comm.failure import peer_failures
 from hvdtrain.task import Task, check_measures, sample_weights
@@ -63,6 +62,8 @@ class KerasAdapter:
         self.optimizer.apply(gradients, variables)
 
     def _sum_over_ranks(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        from hvdtrain.adapters.keras.gradients import sum_gradients  # imports Horovod, which one process does not need
+
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
         summed = sum_gradients(gradients, variables)

@@ -49,11 +49,11 @@ class TorchAdapter:
         for generator in self._generators:
             generator.manual_seed(_mix(self._seed, self._rank, step))
         loss = self._measure(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self._buckets is not None:
-            with peer_failures():
+        with peer_failures():
+            loss.backward()  # type: ignore[no-untyped-call]
+            if self._buckets is not None:
                 self._allreduce_seconds += self._buckets.finish()
-        else:
+        if self._buckets is None:
             _fill_unused(self._trainable)
         for group in self.optimizer.param_groups:
             group["lr"] = lr

@@ -87,12 +87,30 @@ def test_a_dumped_config_reads_back_equal(tmp_path_factory: pytest.TempPathFacto
     assert parse("--config", str(file)) == config
 
 
-TRICKY = ["1e3", "1", "0x10", "1_000", ".5", "true", "no", "null", "~", "2020-01-01", "12:30", "=", "!x", "- a", "{a", ""]
+TRICKY = [
+    "1e3",
+    "1",
+    "0x10",
+    "1_000",
+    ".5",
+    "true",
+    "no",
+    "null",
+    "~",
+    "2020-01-01",
+    "12:30",
+    "=",
+    "!x",
+    "- a",
+    "{a",
+    "",
+]
 
 
 @pytest.mark.parametrize("text", TRICKY)
 def test_text_that_looks_like_something_else_stays_text(text: str, file: Path) -> None:
-    config = TrainConfig(output_dir=text, task_args={"a": text, "b": [text]})
+    folder = None if text in ("null", "~") else text
+    config = TrainConfig(output_dir=folder, task_args={"a": text, "b": [text], "c": {"d": text}})
     file.write_text(dump_config(config))
     assert parse("--config", str(file)) == config
 
@@ -213,6 +231,20 @@ def test_task_arguments_keep_their_types_and_merge_over_the_file(file: Path) -> 
         file, "task_args: {width: 8, name: x, deep: {a: 1}}", "--task-args.width", "16", "--task_args.rate=0.5"
     )
     assert config.task_args == {"width": 16, "name": "x", "deep": {"a": 1}, "rate": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[("16", 16), ("-3", -3), ("0.5", 0.5), ("1e-3", 0.001), ("true", True), ("False", False), ("null", None)],
+        *[("abc", "abc"), ("'16'", "16"), ("12:30", "12:30"), ("no", "no"), ("[1, a]", [1, "a"]), ("1.2.3", "1.2.3")],
+    ],
+)
+def test_task_argument_flags_are_read_as_yaml_would_be(text: str, value: Any) -> None:
+    for config in (parse("--task-args.a", text), parse(f"--task_args.b.a={text}")):
+        arguments_ = config.task_args.get("b", config.task_args)
+        assert arguments_ == {"a": value}
+        assert type(arguments_["a"]) is type(value)
 
 
 UNKNOWN_FLAGS = {

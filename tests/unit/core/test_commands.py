@@ -1,0 +1,51 @@
+"""Commands that are refused before any framework is imported: exit code 2, the cause, what to do, no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import run
+
+REFUSED = {
+    "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),
+    "a flag": (["--epoch", "3"], ["There is no flag --epoch.", "did you mean '--epochs'?"]),
+    "a flag of the command": (["train", "--epoch", "3"], ["There is no flag --epoch."]),
+    "a value": (["--epochs", "0"], ["--epochs is 0."]),
+    "a type": (["--lr", "fast"], ["--lr is given as 'fast'.", "It must be a number or null."]),
+    "a task": (["--task", "digit"], ["There is no task 'digit'", "did you mean 'digits'?"]),
+    "a module": (["--task", "nowhere:Task"], ["There is no module 'nowhere'"]),
+    "a relative module": (["--task", ".nowhere:Task"], ["There is no module '.nowhere'"]),
+    "a class": (["--task", "json:Task"], ["The module 'json' has no 'Task'"]),
+    "no task": (["--task", "json:JSONDecoder"], ["json:JSONDecoder is not a hvdtrain.Task"]),
+    "half a task": (["--task", "hvdtrain.task:Task"], ["hvdtrain.task:Task does not define build_model"]),
+    "a framework": (["--framework", "pytorch"], ["There is no framework 'pytorch'", "did you mean 'torch'?"]),
+    "a config file": (["--config", "none.yaml"], ["The config file none.yaml cannot be read"]),
+    "a positional": (["train", "digits"], ["unrecognized arguments: digits"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path) -> None:
+    argv, facts = REFUSED[case]
+    run(argv, tmp_path).require_refusal(*facts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_says_nothing_on_standard_output(tmp_path: Path) -> None:
+    assert run(["--epochs", "0"], tmp_path).stdout == ""
+
+
+def test_debug_adds_the_traceback(tmp_path: Path) -> None:
+    done = run(["--epochs", "0", "--debug"], tmp_path)
+    assert done.code == 2
+    assert done.stderr.startswith("Traceback")
+    assert "hvdtrain: --epochs is 0." in done.stderr
+
+
+def test_a_defect_shows_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise ZeroDivisionError('in the task module')\n")
+    done = run(["--task", "broken:Task"], tmp_path)
+    assert done.code == 1
+    assert done.stderr.startswith("hvdtrain failed:\nTraceback")
+    assert "ZeroDivisionError: in the task module" in done.stderr

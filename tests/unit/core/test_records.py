@@ -1,0 +1,90 @@
+"""What a run writes down as it goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hvdtrain import events
+from hvdtrain.events import Seconds
+from hvdtrain.files import open_lines, write_atomically, write_json
+from hvdtrain.recorder import MetricsFile, Totals
+
+
+def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), samples: int = 10) -> events.Logged:
+    return events.Logged(0, step, 0.1, samples, 100.0, {"loss": loss}, seconds)
+
+
+def test_the_best_is_the_lowest_validation_loss_and_ties_go_to_the_first() -> None:
+    totals = Totals(1)
+    for step, loss in enumerate([0.5, 0.3, 0.3, 0.4], start=1):
+        totals(events.Evaluated(step, step, 9, 0.25, {"loss": loss}))
+    assert totals.best == {"epoch": 2, "step": 2, "loss": 0.3}
+    assert totals.validation_seconds == 1.0
+
+
+def test_totals_are_sums_and_the_speed_is_the_slowest_ranks() -> None:
+    totals = Totals(2)
+    for step in (1, 2):
+        totals(logged(step, 1.0, (Seconds(0.5, 1.0, 0.5), Seconds(1.0, 1.0, 2.0, checkpoint=7.0))))
+    assert totals.rank_seconds == [Seconds(1.0, 2.0, 1.0), Seconds(2.0, 2.0, 4.0, 14.0)]
+    assert totals.samples_per_second == 20 / 8
+    assert Totals(1).samples_per_second == 0.0
+
+
+def test_only_the_first_step_of_all_gives_the_first_loss() -> None:
+    totals = Totals(1)
+    totals(logged(5, 2.0))
+    assert totals.first_loss is None
+    totals(logged(1, 3.0))
+    assert totals.first_loss == 3.0
+
+
+def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with open_lines(path) as file:
+        metrics = MetricsFile(file)
+        for event in (
+            events.RunStarted(0, 2, 2, 1),
+            events.StepEnded(0, 1),
+            logged(1, 0.5),
+            events.CheckpointSaved(1, Path("a/step_00000001"), 0.1),
+            events.RunEnded(1, 10, False),
+        ):
+            metrics(event)
+            assert all(json.loads(line)["time"] for line in path.read_text().splitlines())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line.get("event", line.get("split")) for line in lines] == ["started", "train", "checkpoint", "ended"]
+    assert lines[2]["path"] == "step_00000001"
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 2', b"\xff"])
+def test_a_line_that_a_killed_run_left_unfinished_is_no_more(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + torn)
+    with open_lines(path) as file:
+        file.write('{"step": 2}\n')
+    assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_file_that_is_only_an_unfinished_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"st')
+    open_lines(path).close()
+    assert path.read_bytes() == b""
+
+
+def test_atomic_writing_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    write_json(tmp_path / "a.json", {"x": [2, None]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [2, None]}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="a"):
+        write_atomically(tmp_path / "a", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

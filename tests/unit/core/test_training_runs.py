@@ -1,0 +1,228 @@
+"""`hvdtrain` on the digits in one torch process: what it leaves, what it refuses, and what a refusal leaves alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from commands import Ended, Forker, tree
+
+from data_sharding.tfrecord_framing import HEADER
+
+SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
+
+OWN_TASKS = """
+from hvdtrain.tasks.digits.torch import TorchDigits
+
+class Other(TorchDigits):
+    pass
+
+class Failing(TorchDigits):
+    def decode(self, records):
+        raise RuntimeError("cannot decode")
+"""
+
+Command = Callable[..., list[Ended]]
+
+
+@pytest.fixture
+def hvdtrain(tmp_path: Path, digits_cache: Path, forker: Forker) -> Command:
+    """Runs command lines in an empty folder, `own.py` beside them."""
+    (tmp_path / "own.py").write_text(OWN_TASKS)
+
+    def command(*argvs: Sequence[str]) -> list[Ended]:
+        env = {"HVDTRAIN_CACHE_DIR": str(digits_cache)}
+        return [forker.run([*SHORT, *argv], tmp_path, env) for argv in argvs]
+
+    return command
+
+
+@pytest.fixture
+def digits(tmp_path: Path, digits_cache: Path) -> Path:
+    """A copy of the data that may be harmed."""
+    return shutil.copytree(digits_cache / "data" / "digits-v1", tmp_path / "digits")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, digits_cache: Path, forker: Forker) -> Path:
+    """The folder of a run that stopped after two steps. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    ended = forker.run([*SHORT, "--output-dir", "out"], folder, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
+    assert ended.code == 0, ended
+    return folder / "out"
+
+
+@pytest.fixture
+def run_folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(finished, tmp_path / "out")
+
+
+def test_what_a_run_leaves(finished: Path) -> None:
+    assert set(tree(finished)) == {
+        "config.yaml",
+        "env.json",
+        "metrics.jsonl",
+        "result.json",
+        "checkpoints/latest",
+        "checkpoints/step_00000002/manifest.json",
+        "checkpoints/step_00000002/model.safetensors",
+        "checkpoints/step_00000002/optimizer.safetensors",
+    }
+    result = json.loads((finished / "result.json").read_text())
+    assert (result["status"], result["steps"], result["samples_seen"]) == ("stopped", 2, 64)
+    assert set(result["metrics"]) == {"loss", "accuracy"}
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("event") or f"{line['split']} {line['step']}" for line in lines] == [
+        *["started", "train 1", "train 2", "validation 2", "checkpoint", "ended"]
+    ]
+
+
+def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--config", str(finished / "config.yaml"), "--output-dir", "again"])
+    assert ended.code == 0, ended
+    results = [json.loads((folder / "result.json").read_text()) for folder in (finished, tmp_path / "again")]
+    assert results[0]["weights"] == results[1]["weights"]
+    assert results[0]["metrics"] == results[1]["metrics"]
+
+
+def test_a_run_in_parts_is_the_run_in_one(tmp_path: Path, hvdtrain: Command, run_folder: Path) -> None:
+    whole, rest = hvdtrain(["--output-dir", "whole", "--max-steps", "5"], ["--output-dir", "out", "--max-steps", "5"])
+    assert (whole.code, rest.code) == (0, 0), (whole, rest)
+    assert "training from step 2 to " in rest.stderr
+    results = [json.loads((folder / "result.json").read_text()) for folder in (tmp_path / "whole", run_folder)]
+    assert results[0]["weights"] == results[1]["weights"]
+    assert results[0]["samples_seen"] == results[1]["samples_seen"] == 160
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
+    before = tree(tmp_path)
+    (ended,) = hvdtrain(["--dry-run"])
+    assert ended.code == 0, ended
+    assert "global batch 32" in ended.stdout
+    assert "dry run: nothing was trained or written" in ended.stdout
+    assert tree(tmp_path) == before
+
+
+OTHER_TRAININGS = {
+    "seed": (["--seed", "7"], "is from a run with seed 42, not 7"),
+    "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
+    "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
+    "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
+    "model": (["--task-args.width", "8"], "The saved weights do not fit the model"),
+    "never": (["--resume", "never"], "already holds a run"),
+}
+
+
+def test_a_run_folder_of_another_training_is_refused_and_left_as_it_is(
+    hvdtrain: Command, run_folder: Path, digits: Path
+) -> None:
+    sorted(digits.glob("train-*"))[0].unlink()
+    before = tree(run_folder)
+    answers = hvdtrain(*(["--output-dir", "out", *argv] for argv, _ in OTHER_TRAININGS.values()))
+    for ended, (_, fact) in zip(answers, OTHER_TRAININGS.values(), strict=True):
+        ended.require_refusal(fact)
+    assert tree(run_folder) == before
+
+
+def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    before = tree(tmp_path)
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (run_folder / "empty").mkdir()
+    answers = hvdtrain(
+        ["--resume", step, "--seed", "7"],
+        ["--resume", "nowhere"],
+        ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
+    )
+    answers[0].require_refusal("is from a run with seed 42, not 7")
+    answers[1].require_refusal("There is no folder nowhere.")
+    answers[2].require_refusal("holds no checkpoint")
+    assert tree(tmp_path) == before
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
+def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path, run_folder: Path, given: str) -> None:
+    before = tree(run_folder)
+    (ended,) = hvdtrain(["--resume", given, "--output-dir", "new", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    assert json.loads((tmp_path / "new" / "result.json").read_text())["samples_seen"] == 96
+    assert tree(run_folder) == before
+
+
+def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:
+    """The newest damaged: go on from the one before, saying so to people and in the log. All damaged: refuse."""
+    (longer,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert longer.code == 0, longer
+    flip(run_folder / "checkpoints" / "step_00000004" / "model.safetensors", 100)
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert ended.code == 0, ended
+    assert "training from step 2 to " in ended.stderr
+    said = "skipping a damaged checkpoint: "
+    assert said in ended.stderr
+    assert said in (run_folder / "logs" / "rank_0.log").read_text()
+    for path in (run_folder / "checkpoints").glob("step_*"):
+        flip(path / "model.safetensors", 100)
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert refused.code == 2
+    assert "Every checkpoint in " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert tree(run_folder) == before
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x40
+    path.write_bytes(content)
+
+
+def test_folders_that_cannot_be_written(hvdtrain: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    before = tree(tmp_path)
+    for ended in hvdtrain(*(["--output-dir", where] for where in ("file", "file/below", "/proc/below"))):
+        ended.require_refusal("The run folder ", " cannot be written: ")
+    assert tree(tmp_path) == before
+
+
+def test_data_that_is_not_there(hvdtrain: Command, tmp_path: Path, digits: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in digits.glob("validation-*"):
+        path.unlink()
+    answers = hvdtrain(*(["--data.dir", where] for where in ("nowhere", "empty", "digits")))
+    answers[0].require_refusal("There is no folder nowhere.")
+    answers[1].require_refusal("empty/train-*.tfrecord")
+    answers[2].require_refusal("digits/validation-*.tfrecord")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("part", ["length", "data"])
+def test_a_damaged_record_is_found_before_training(hvdtrain: Command, tmp_path: Path, digits: Path, part: str) -> None:
+    """The second record of a file: at its length, and in its payload."""
+    path = sorted(digits.glob("train-*"))[2]
+    (first_length,) = HEADER.unpack_from(path.read_bytes())[:1]
+    second = HEADER.size + first_length + 4
+    flip(path, second if part == "length" else second + HEADER.size + 5)
+    (ended,) = hvdtrain(["--data.dir", "digits"])
+    ended.require_refusal(f"{path}, at byte offset {second}, ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_task_arguments(hvdtrain: Command) -> None:
+    unknown, smaller = hvdtrain(["--task-args.wdith", "8"], ["--task-args.width", "8", "--max-steps", "1"])
+    unknown.require_refusal("takes no argument 'wdith'", "did you mean 'width'?")
+    assert smaller.code == 0, smaller
+
+
+def test_a_task_that_fails_shows_its_traceback(hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--task", "own:Failing"])
+    assert ended.code == 1
+    assert "RuntimeError: cannot decode" in ended.stderr
+    assert "while loading step 0 of epoch 0" in ended.stderr
+    assert "HINT" not in ended.stderr
