@@ -1,11 +1,13 @@
-"""The digits in torch, with a fault on one rank, or with data that differ between ranks."""
+"""The digits in torch with something added: a fault on one rank, data of each rank's own, weights written out."""
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from train_fault import fail, strikes
@@ -47,3 +49,23 @@ class OwnFolder(TorchDigits):
         if data_dir is None:
             raise ValueError("the test gives --data.dir")
         return super().open_data(data_dir / f"rank_{detect_topology(os.environ).rank}", cache_dir)
+
+
+class Dumping(TorchDigits):
+    """Each rank leaves its own final weights in DUMP_FOLDER/rank_N.npz."""
+
+    def build_model(self) -> nn.Module:
+        model = super().build_model()
+        path = Path(os.environ["DUMP_FOLDER"]) / f"rank_{detect_topology(os.environ).rank}.npz"
+        atexit.register(lambda: np.savez(path, **{name: t.numpy() for name, t in model.state_dict().items()}))
+        return model
+
+
+class Diverging(TorchDigits):
+    """Rank 1 changes one weight behind everybody's back, in the first batch that it measures."""
+
+    def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if strikes("weights") == "change":
+            with torch.no_grad():
+                next(model.parameters()).view(-1)[0] += 1e-3
+        return super().measure(model, batch)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_python
 
 SCRIPT = Path(__file__).parent / "support" / "checkpoint_killer.py"
 
@@ -22,13 +21,12 @@ SCENARIOS = {
 
 
 def kill_at_every_moment(scenario: str, folder: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, str(SCRIPT), str(folder), scenario]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python([str(SCRIPT), str(folder), scenario], folder.parent)
+    assert done.code == 0, done.stderr
     moments: list[dict[str, Any]] = json.loads(done.stdout)
     assert len(moments) > 15, "too few moments: were the operations seen?"
     operations = {moment["before"][0] for moment in moments[:-1]}
-    assert {"open", "os.mkdir", "os.rename", "os.fsync"} <= operations
+    assert {"open", "write", "os.mkdir", "os.rename", "os.fsync"} <= operations
     assert moments[-1]["before"] is None
     return moments
 

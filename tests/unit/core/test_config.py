@@ -10,7 +10,7 @@ import pytest
 from hvdtrain.config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 
-TOO_SMALL = {
+TOO_SMALL: dict[str, Any] = {
     "epochs": 0,
     "max_steps": 0,
     "batch_size": 0,
@@ -35,14 +35,14 @@ def test_numbers_below_their_least(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("prefetch", 0), ("timeout", 0.0)])
-def test_data_numbers_below_their_least(name: str, value: float) -> None:
+def test_data_numbers_below_their_least(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=rf"--data\.{name} is {value}"):
         TrainConfig(data=replace(DataConfig(), **{name: value}))
 
 
 @pytest.mark.parametrize("name", ["warmup_epochs", "stall_timeout", "lr"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_are_not_finite(name: str, value: float) -> None:
+def test_numbers_that_are_not_finite(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is {value}"):
         replace(TrainConfig(), **{name: value})
 

@@ -1,4 +1,4 @@
-"""Flags and YAML: what is understood, what is refused and in which words, and that nothing in them is executed."""
+"""What flags and YAML files mean."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from config_samples import SAMPLES, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.config import DataConfig, TrainConfig
-from hvdtrain.config_parser import dump_config, parse_train_config
-from hvdtrain.errors import UsageError
+from hvdtrain.config_parser import dump_config
 
 DEFAULT = TrainConfig()
 
@@ -55,18 +54,6 @@ configs = st.builds(
     dry_run=st.booleans(),
     debug=st.booleans(),
 )
-
-
-def parse(*argv: str) -> TrainConfig:
-    return parse_train_config(argv)
-
-
-def refusal(*argv: str) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        parse(*argv)
-    error = caught.value
-    assert all(part.strip() for part in (error.fact, error.conflict, error.hint))
-    return error
 
 
 @pytest.fixture
@@ -117,37 +104,6 @@ def test_text_that_looks_like_something_else_stays_text(text: str, file: Path) -
 
 def test_no_argument_is_the_default() -> None:
     assert parse() == DEFAULT
-
-
-SAMPLES: dict[str, tuple[str, Any]] = {
-    "task": ("mine:Task", "mine:Task"),
-    "task_args": ('{"width": 16}', {"width": 16}),
-    "framework": ("tensorflow", "tensorflow"),
-    "data.dir": ("/data", "/data"),
-    "data.check_crc": ("False", False),
-    "data.prefetch": ("9", 9),
-    "data.timeout": ("12.5", 12.5),
-    "epochs": ("3", 3),
-    "max_steps": ("17", 17),
-    "batch_size": ("8", 8),
-    "global_batch_size": ("64", 64),
-    "lr": ("1e-3", 0.001),
-    "lr_scaling": ("none", "none"),
-    "reference_batch_size": ("256", 256),
-    "warmup_epochs": ("0.5", 0.5),
-    "lr_schedule": ("constant", "constant"),
-    "seed": ("7", 7),
-    "output_dir": ("OUT", "OUT"),
-    "resume": ("never", "never"),
-    "keep_checkpoints": ("5", 5),
-    "checkpoint_interval": ("10", 10),
-    "log_interval": ("4", 4),
-    "progress": ("lines", "lines"),
-    "stall_timeout": ("60", 60.0),
-    "dry_run": ("True", True),
-    "debug": ("True", True),
-}
-"""For each key a value as SageMaker would pass it, and what it means."""
 
 
 def all_keys() -> list[str]:
@@ -247,148 +203,6 @@ def test_task_argument_flags_are_read_as_yaml_would_be(text: str, value: Any) ->
         assert type(arguments_["a"]) is type(value)
 
 
-UNKNOWN_FLAGS = {
-    ("--epoch", "3"): ("--epoch", "'--epochs'"),
-    ("--learning-rat", "3"): ("--learning-rat", None),
-    ("--batch_sise", "3"): ("--batch-sise", "'--batch-size'"),
-    ("--data.dri", "x"): ("--data.dri", "'--data.dir'"),
-    ("--data", "x"): ("--data", "'--data.dir'"),
-    ("--dryrun",): ("--dryrun", "'--dry-run'"),
-    ("--print_shtab", "bash"): ("--print-shtab", None),
-}
-
-
-@pytest.mark.parametrize("argv", UNKNOWN_FLAGS)
-def test_an_unknown_flag_names_the_nearest_and_all(argv: tuple[str, ...]) -> None:
-    shown, near = UNKNOWN_FLAGS[argv]
-    error = refusal(*argv)
-    assert error.fact == f"There is no flag {shown}."
-    assert near is None or error.hint.startswith(f"did you mean {near}? ")
-    assert all(f"--{key.replace('_', '-')}" in error.hint for key in SAMPLES)
-
-
-UNKNOWN_KEYS = {
-    "epoch: 3": ("epoch", "epochs"),
-    "data: {dri: x}": ("data.dri", "data.dir"),
-    "data: {prefetch: 2, check-crc: true}": ("data.check-crc", "data.check_crc"),
-    "lr: 0.1\nwarmup_epoch: 2": ("warmup_epoch", "warmup_epochs"),
-    "batch-size: 2": ("batch-size", "batch_size"),
-    "config: other.yaml": ("config", None),
-    "print_config: true": ("print_config", None),
-    "data: 5": ("data", "data.dir"),
-    "3: 4": ("3", None),
-}
-
-
-@pytest.mark.parametrize("text", UNKNOWN_KEYS)
-def test_an_unknown_key_names_the_file_the_nearest_and_all(text: str, file: Path) -> None:
-    name, near = UNKNOWN_KEYS[text]
-    file.write_text(text)
-    error = refusal("--config", str(file))
-    assert error.fact == f"There is no key {name!r} in a config, but {file} has it."
-    assert near is None or error.hint.startswith(f"did you mean {near!r}? ")
-    assert f"Valid: {', '.join(sorted(SAMPLES))}." in error.hint
-
-
-WRONG = {
-    "epochs": ("1.5", "x", "true"),
-    "lr": ("x", "[1]"),
-    "seed": ("0.5", "a"),
-    "lr_schedule": ("linear",),
-    "progress": ("1",),
-    "task_args": ("5", "[1]"),
-    "data.prefetch": ("many",),
-    "data.check_crc": ("maybe",),
-}
-
-
-@pytest.mark.parametrize(("key", "text"), [(key, text) for key, texts_ in WRONG.items() for text in texts_])
-@pytest.mark.parametrize("way", ["flag", "file"])
-def test_a_value_of_the_wrong_type_names_flag_and_value(key: str, text: str, way: str, file: Path) -> None:
-    flag = "--" + key.replace("_", "-")
-    if way == "file":
-        *outer, last = key.split(".")
-        file.write_text(f"{outer[0]}: {{{last}: {text}}}" if outer else f"{last}: {text}")
-        error = refusal("--config", str(file))
-    else:
-        error = refusal(f"{flag}={text}")
-    assert error.fact.startswith(f"{flag} is given as ")
-    assert yaml.safe_load(text) in (given_value(error.fact), yaml.safe_load(given_value(error.fact)))
-    assert error.conflict.startswith("It must be ")
-    assert len(error.conflict) > len("It must be .")
-
-
-def given_value(fact: str) -> str:
-    """The value that the message quotes."""
-    quoted: str = yaml.safe_load(fact.removesuffix(".").partition(" is given as ")[2])
-    return quoted
-
-
-def test_choices_are_listed() -> None:
-    assert refusal("--lr-schedule", "linear").conflict == "It must be constant, cosine."
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("--epochs",),
-        ("--config",),
-        ("--lr", "0.1", "0.2"),
-        ("foo",),
-        ("-epochs", "3"),
-        ("--dry-run", "maybe"),
-        ("--", "x"),
-    ],
-)
-def test_what_cannot_be_understood_is_refused(argv: tuple[str, ...]) -> None:
-    assert refusal(*argv).fact.startswith("The command line cannot be understood: ")
-
-
-def test_checks_of_the_config_itself_reach_flags_and_files(file: Path) -> None:
-    assert refusal("--epochs", "0").fact == "--epochs is 0."
-    file.write_text("data: {timeout: 0}")
-    assert refusal("--config", str(file)).fact == "--data.timeout is 0.0."
-
-
-@pytest.mark.parametrize(
-    "content", [b"- 1", b"", b"5", b"lr: [1", b"a: b: c", b"\xff\xfe", b"\tlr: 1", b"lr: &a 1\nseed: *b"]
-)
-def test_files_that_are_no_mapping_of_plain_values(content: bytes, file: Path) -> None:
-    file.write_bytes(content)
-    assert str(file) in refusal("--config", str(file)).fact
-
-
-@pytest.mark.parametrize("path", ["missing.yaml", "."])
-def test_files_that_cannot_be_read(path: str, tmp_path: Path) -> None:
-    error = refusal("--config", str(tmp_path / path))
-    assert error.fact.startswith(f"The config file {tmp_path / path} cannot be read")
-
-
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object/apply:os.system",
-        "!!python/object/new:os.system",
-        "!!python/name:os.system",
-        "!!python/object/apply:pathlib.Path.touch",
-    ],
-)
-@pytest.mark.parametrize("key", ["lr", "task_args", "task_args: {a", "unknown"])
-def test_yaml_that_would_run_code_is_refused_and_runs_nothing(tag: str, key: str, file: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "executed"
-    closing = "}" if "{" in key else ""
-    argument = (
-        ""
-        if "name:" in tag
-        else f'["touch {mark}"]'
-        if "system" in tag
-        else f'[!!python/object/apply:pathlib.Path ["{mark}"]]'
-    )
-    file.write_text(f"{key}: {tag} {argument}{closing}")
-    assert "is not plain YAML" in refusal("--config", str(file)).fact
-    assert not mark.exists()
-
-
 def test_a_flag_that_looks_like_a_tag_is_text() -> None:
     assert parse("--output-dir", "!!python/name:os.system").output_dir == "!!python/name:os.system"
 
@@ -411,25 +225,3 @@ def test_help_names_every_key_and_keeps_the_examples(capsys: pytest.CaptureFixtu
     assert [key for key in SAMPLES if f"  --{key.replace('_', '-')} " not in text] == []
     assert "\n  horovodrun -np 8 python -m hvdtrain " in text
     assert "Exit codes: 0 done" in text
-
-
-words = st.sampled_from(
-    ["--epochs", "--lr", "--dry-run", "--data.dir", "--task-args.a", "--seed=1", "--no", "-x", "--", "="]
-)
-anything = (
-    words | st.text(max_size=6) | st.integers().map(str) | st.sampled_from(["True", "null", "[1", "{a: b}", "-1"])
-)
-
-
-@given(argv=st.lists(anything, max_size=5))
-@settings(max_examples=150)
-def test_any_command_line_is_a_config_or_a_refusal(argv: list[str]) -> None:
-    try:
-        config = parse(*argv)
-    except UsageError as error:
-        assert error.fact.strip()  # noqa: PT017  either outcome is right
-    except SystemExit as ended:
-        assert ended.code == 0  # noqa: PT017
-    else:
-        assert isinstance(config, TrainConfig)
-        assert isinstance(config.data, DataConfig)

@@ -38,7 +38,7 @@ def batch_of(rows: int, masked: int = 0, seed: int = 0) -> LoadedBatch:
     random = np.random.default_rng(seed)
     weights = np.ones(rows, np.float32)
     weights[rows - masked :] = 0
-    features = {
+    features: dict[str, Any] = {
         "x": random.normal(size=(rows, WIDTH)).astype(np.float32),
         "label": random.integers(0, CLASSES, rows),
     }
@@ -57,7 +57,7 @@ def test_a_step_with_masked_slots_is_the_plain_step_over_the_real_samples(rows: 
 
     real = rows - masked
     logits = model(torch.from_numpy(batch.features["x"][:real]))
-    functional.cross_entropy(logits, torch.from_numpy(batch.features["label"][:real])).backward()
+    functional.cross_entropy(logits, torch.from_numpy(batch.features["label"][:real])).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     for ours, theirs in zip(adapter.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -172,7 +172,8 @@ def test_frozen_parameters_and_several_groups_are_fine() -> None:
         def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
             first = next(model.parameters()).requires_grad_(False)
             rest = [p for p in model.parameters() if p is not first]
-            return torch.optim.AdamW([{"params": rest[:1], "weight_decay": 0.0}, {"params": rest[1:]}], lr=lr)
+            groups: list[dict[str, Any]] = [{"params": rest[:1], "weight_decay": 0.0}, {"params": rest[1:]}]
+            return torch.optim.AdamW(groups, lr=lr)
 
     adapter = open_adapter(Grouped())
     before = adapter.state()

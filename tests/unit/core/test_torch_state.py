@@ -17,7 +17,7 @@ from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_sta
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD": {"momentum": 0.9, "nesterov": True},
     "Adam": {"amsgrad": True},
     "AdamW": {"weight_decay": 0.1},
@@ -153,7 +153,7 @@ def test_weights_of_another_model_are_refused(change: str) -> None:
 
 
 def test_tied_weights_come_back_tied() -> None:
-    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build() -> tuple[nn.Sequential, torch.optim.Optimizer]:
         model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False))
         model[2].weight = model[0].weight
         return model, torch.optim.Adam(model.parameters(), lr=LR)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any
 
-import torch  # noqa: F401  what the forks are to share
+import torch
 
 from hvdtrain.cli import main
 
@@ -42,6 +42,7 @@ def run_child(request: dict[str, Any], out: int, err: int) -> None:
 
 
 if __name__ == "__main__":
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()  # loads what torch loads late
     for line in sys.stdin:
         sys.stdout.write(json.dumps(in_a_fork(json.loads(line))) + "\n")
         sys.stdout.flush()

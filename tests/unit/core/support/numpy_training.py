@@ -156,9 +156,7 @@ class Setting:
     validate: bool = True
     keep: int = 1000
     total_steps: int = 6
-    open_adapter: Callable[[Task, Communicator, int], Any] = field(
-        default=lambda task, comm, seed: NumpyAdapter(task, comm, seed)  # type: ignore[arg-type]
-    )
+    open_adapter: Callable[[Any, Communicator, int], Any] = NumpyAdapter
     task: Task = field(default_factory=NumpyTask)
 
     def store(self) -> CheckpointStore:

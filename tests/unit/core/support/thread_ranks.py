@@ -65,8 +65,9 @@ class ThreadCommunicator:
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
         parts = self._exchange(f"allreduce {op} {name} {array.dtype} {array.shape}", array)
-        reduced: Array = {"sum": np.sum, "min": np.min, "max": np.max}[op](np.stack(parts), axis=0)
-        return reduced.astype(array.dtype)
+        operation: Any = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
+        reduced: Array = operation.reduce(parts, axis=0, dtype=array.dtype)
+        return reduced
 
     def allgather(self, array: Array, name: str) -> Array:
         return np.concatenate(self._exchange(f"allgather {name} {array.dtype} {array.shape[1:]}", array))

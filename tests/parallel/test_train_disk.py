@@ -1,0 +1,80 @@
+"""A checkpoint that cannot be written ends all ranks with one message, and earlier checkpoints stay good."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a full disk. Mounting one needs root.")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, check=False, capture_output=True, text=True, timeout=30)
+    if mounted.returncode != 0:
+        pytest.skip(f"NOT TESTED: a full disk. This root may not mount: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True, timeout=30)
+
+
+def failed_together(finished: Any) -> None:
+    assert finished.returncode == 1, finished.tail()
+    ours = finished.stderr.partition("Traceback (most recent call last)")[0]  # horovodrun's own, at the end
+    assert ours.count("could not be written: ") == 1, finished.tail()
+    assert ours.count("HINT: free space or choose another --output-dir") == 1, finished.tail()
+    assert "A collective operation was broken off" not in finished.stderr, finished.tail()
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_disk_that_fills_up(
+    launcher: str, small_disk: Path, tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
+) -> None:
+    """A checkpoint of this narrow network takes 425 kB, so that two fit."""
+    task = ["--task-args.width", "8", "--checkpoint-interval", "5"]
+    out = small_disk / "out"
+    finished = run_ranks(["python", "-m", "hvdtrain", *task, "--output-dir", str(out)], 3, launcher, 180, cwd=tmp_path)
+    failed_together(finished)
+    assert "The checkpoint of step 15 could not be written: " in finished.stderr, finished.tail()
+    assert "No space left on device" in finished.stderr, finished.tail()
+    checkpoints = out / "checkpoints"
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["latest", "step_00000005", "step_00000010"]
+    assert (checkpoints / "latest").read_text().strip() == "step_00000010"
+    assert not (out / "result.json").exists()
+    elsewhere = tmp_path / "elsewhere"
+    resume = ["--resume", str(out), "--output-dir", str(elsewhere), "--max-steps", "20"]
+    resumed = run_command([sys.executable, "-m", "hvdtrain", *task, *resume], 180, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.tail()
+    first = json.loads((elsewhere / "metrics.jsonl").read_text().splitlines()[0])
+    assert (first["event"], first["step"]) == ("resumed", 10)
+
+
+def test_something_in_the_way_of_the_checkpoints(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    """Root may write everywhere, but not below a file."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "checkpoints").write_text("a file")
+    finished = run_ranks(["python", "-m", "hvdtrain", "--output-dir", str(out)], 2, "mpirun", 180, cwd=tmp_path)
+    failed_together(finished)
+    assert "Not a directory" in finished.stderr, finished.tail()
+    assert (out / "checkpoints").read_text() == "a file"
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_run_folder_that_cannot_be_made(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    finished = run_ranks(["python", "-m", "hvdtrain", "--output-dir", str(out)], 2, launcher, 180, cwd=tmp_path)
+    assert finished.returncode == (1 if launcher == "horovodrun-gloo" else 2), finished.tail()
+    assert finished.stderr.count(f"The run folder {out} cannot be written: Not a directory.") == 1, finished.tail()
+    assert "training from step" not in finished.stderr, finished.tail()

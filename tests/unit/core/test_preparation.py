@@ -1,0 +1,98 @@
+"""What is decided, and what is refused, before a model exists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy_training import Data, NumpyTask, write_data
+from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+
+from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.preparation import Prepared, prepare, with_defaults
+from hvdtrain.task import TaskDefaults
+
+DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
+
+
+class Decided(NumpyTask):
+    defaults = DEFAULTS
+
+
+def prepared(config: TrainConfig, data: Data, size: int = 1) -> list[Prepared]:
+    own = replace(config, data=replace(config.data, dir=str(data.folder)))
+    return all_well(run_on_ranks(size, lambda comm: prepare(own, Decided, comm)))
+
+
+def refused(config: TrainConfig, folders: list[Path]) -> list[UsageError]:
+    def work(comm: ThreadCommunicator) -> Prepared:
+        own = replace(config, data=DataConfig(dir=str(folders[comm.topology.rank])))
+        return prepare(own, Decided, comm)
+
+    errors = run_on_ranks(len(folders), work)
+    for error in errors:
+        assert isinstance(error, UsageError)
+        assert error.joint
+        assert str(error) == str(errors[0])
+    return errors  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "expected"),
+    [
+        ({}, 4, {"global_batch_size": 48, "epochs": 5, "lr": 0.002, "warmup_epochs": 1.5}),
+        ({"batch_size": 8}, 4, {"global_batch_size": 32, "batch_size": None}),
+        ({"global_batch_size": 10}, 4, {"global_batch_size": 10}),
+        ({"epochs": 1, "lr": 0.5, "warmup_epochs": 0.0}, 1, {"epochs": 1, "lr": 0.5, "warmup_epochs": 0.0}),
+    ],
+)
+def test_what_is_left_open_comes_from_the_task(given: dict[str, Any], size: int, expected: dict[str, Any]) -> None:
+    config = with_defaults(TrainConfig(**given), DEFAULTS, size)
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert with_defaults(config, DEFAULTS, size) == config
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_schedule_follows_from_batch_and_data(data: Data, size: int) -> None:
+    config = TrainConfig(global_batch_size=8, lr=0.1, lr_scaling="linear", reference_batch_size=4, warmup_epochs=0.5)
+    for one in prepared(config, data, size):
+        assert (one.schedule.peak, one.schedule.total_steps, one.schedule.warmup_steps) == (0.2, 15, 2)
+        assert (one.train.plan(0).steps, one.epochs) == (3, 5)
+        assert one.about["world_size"] == size
+
+
+def test_orders(data: Data) -> None:
+    """Training order is drawn anew each epoch; validation keeps the catalog's."""
+    (one,) = prepared(TrainConfig(global_batch_size=22), data)
+    assert one.validation is not None
+    first, second = (one.train.plan(epoch).batch(0).ids.tolist() for epoch in (0, 1))
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(22))
+    assert one.validation.plan(0).batch(0).ids.tolist()[:9] == list(range(9))
+
+
+def test_the_world_size_changes_nothing_but_itself(data: Data) -> None:
+    descriptions = [prepared(TrainConfig(), data, size)[0].about for size in (1, 2)]
+    assert [{**about, "world_size": None} for about in descriptions] == [{**descriptions[0], "world_size": None}] * 2
+
+
+def test_a_batch_smaller_than_the_world(data: Data) -> None:
+    (error, *_) = refused(TrainConfig(global_batch_size=2), [data.folder] * 3)
+    assert error.fact == "The global batch holds 2 records for 3 workers."
+    assert "--global-batch-size 3" in error.hint
+
+
+def test_data_that_one_rank_lacks(data: Data, tmp_path: Path) -> None:
+    (error, *_) = refused(TrainConfig(), [data.folder, tmp_path / "none", data.folder])
+    assert error.fact.startswith("On rank 1: ")
+
+
+@pytest.mark.parametrize("records", [22, 21])
+def test_ranks_that_see_other_data(data: Data, tmp_path: Path, records: int) -> None:
+    other = write_data(tmp_path, train=records, validation=8)
+    (error, *_) = refused(TrainConfig(), [data.folder, data.folder, other.folder])
+    assert error.fact.startswith("Rank 2 sees other data than rank 0: ")
+    assert f"{records} records" in error.fact
