@@ -1,4 +1,4 @@
-"""Write scikit-learn's wine data (178 records, 13 measurements, 3 classes) as TFRecord shards: python wine_records.py DIR"""
+"""Write scikit-learn's wine data (178 records, 13 values, 3 classes) as TFRecord shards: python wine_records.py DIR"""
 
 import sys
 from pathlib import Path

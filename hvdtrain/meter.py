@@ -49,11 +49,6 @@ class Meter:
         self._expected = 0.0
         self._own = 0.0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was counted since the last reading; the same on all ranks."""
-        return self._expected == 0.0
-
     def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         """The same batches; the time spent waiting for them counts as data time."""
         iterator = iter(batches)

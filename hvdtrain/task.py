@@ -71,7 +71,11 @@ class Task(ABC):
 
     @abstractmethod
     def build_optimizer(self, model: Any, lr: float) -> Any:
-        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`. `lr` is set anew before each step."""
+        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`, whose learning rate is set anew before each step.
+
+        `lr` is the schedule's peak. Parameter groups of a torch optimizer that are built with another learning rate
+        keep their proportion to it.
+        """
 
     @abstractmethod
     def measure(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:

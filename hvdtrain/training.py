@@ -46,7 +46,7 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     if comm.topology.is_root:
         _say(describe(prepared, comm))
     _log.info("%s", describe(prepared, comm))
-    adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.lr(0))
+    adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.peak)
     position = _start_equal(adapter, checkpoint, comm)
     if comm.topology.is_root:
         write_atomically(folder.config, dump_config(prepared.config).encode())

@@ -25,7 +25,7 @@ class TorchAdapter:
         task: the user's task; its model and optimizer are built here.
         topology: this process among the others.
         seed: of initial weights and of all random numbers in the model (dropout).
-        lr: the first learning rate, needed to construct the optimizer.
+        lr: the schedule's peak, which the task's optimizer is built with.
     """
 
     def __init__(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
@@ -37,6 +37,8 @@ class TorchAdapter:
         self.model: torch.nn.Module = task.build_model().to(self._device)
         self.optimizer: torch.optim.Optimizer = task.build_optimizer(self.model, lr)
         require_own_parameters(self.model, self.optimizer)
+        # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
+        self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._buckets = _buckets(self.model) if topology.is_distributed else None
         self._sums: dict[str, torch.Tensor] = {}
@@ -55,8 +57,8 @@ class TorchAdapter:
                 self._allreduce_seconds += self._buckets.finish()
         if self._buckets is None:
             _fill_unused(self._trainable)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
+            group["lr"] = lr * factor
         self.optimizer.step()
         if self._buckets is not None:
             self._buckets.clear()

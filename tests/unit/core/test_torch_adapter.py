@@ -63,6 +63,21 @@ def test_a_step_with_masked_slots_is_the_plain_step_over_the_real_samples(rows: 
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+class TwoRates(Plain):
+    """The last layer learns ten times as slowly."""
+
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        first, last = model[0], model[2]  # type: ignore[index]
+        return torch.optim.SGD([{"params": first.parameters()}, {"params": last.parameters(), "lr": lr / 10}], lr=lr)
+
+
+def test_parameter_groups_keep_the_proportion_of_their_learning_rates() -> None:
+    adapter = open_adapter(TwoRates())
+    for lr in (LR, LR / 4):
+        adapter.train_step(batch_of(4), 0, lr)
+        assert [group["lr"] for group in adapter.optimizer.param_groups] == pytest.approx([lr, lr / 10])
+
+
 def test_sums_are_over_real_samples_and_reading_resets_them() -> None:
     adapter = open_adapter(Plain())
     batch = batch_of(6, masked=2)
