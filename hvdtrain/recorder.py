@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from hvdtrain import events
+from hvdtrain.errors import HvdtrainError
 from hvdtrain.events import Event, Seconds
 
 _log = logging.getLogger("hvdtrain.run")
 
 
 class MetricsFile:
-    """Appends one JSON object a line. Rank 0 only. A resumed run appends; the last line of a step counts."""
+    """Appends one JSON object a line. Rank 0 only. A resumed run appends; the last line of a step counts.
+
+    Raises:
+        HvdtrainError: the disk is full. The other ranks learn it when this one leaves.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -36,8 +42,17 @@ class MetricsFile:
                 pass
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            with suppress(OSError):  # closing tries to write the rest again, and that error would hide this one
+                self._file.close()
+            raise HvdtrainError(
+                f"A line of metrics.jsonl could not be written: {error}.",
+                "Going on would train without a record of it.",
+                "free space or choose another --output-dir; --resume auto continues from the last checkpoint.",
+            ) from error
 
 
 class RankLog:

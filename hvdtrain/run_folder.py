@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class RunFolder:
         """
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
-            handler = logging.FileHandler(self.logs / f"rank_{rank}.log")
+            handler = _LogFile(self.logs / f"rank_{rank}.log")
         except OSError as error:
             raise _unwritable(self.path, error) from error
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -45,6 +46,14 @@ class RunFolder:
             own.addHandler(_console())
         own.setLevel(logging.INFO)
         own.propagate = False
+
+
+class _LogFile(logging.FileHandler):
+    """Training goes on without its log when the disk is full; logging's own habit is a traceback for every line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  overrides
+        logging.getLogger("hvdtrain").removeHandler(self)
+        print(f"{self.baseFilename} cannot be written any more: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
 
 
 def choose_folder(config: TrainConfig, framework: str) -> Path:

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+WORKERS = Path(__file__).parent / "workers"
 
 
 @pytest.fixture
@@ -57,6 +60,29 @@ def test_disk_that_fills_up(
     assert resumed.returncode == 0, resumed.tail()
     first = json.loads((elsewhere / "metrics.jsonl").read_text().splitlines()[0])
     assert (first["event"], first["step"]) == ("resumed", 10)
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_disk_without_room_for_one_more_line(launcher: str, small_disk: Path, run_ranks: Callable[..., Any]) -> None:
+    """Something else fills the disk in the second step, so that neither logs nor metrics can be written."""
+    out, stamp = small_disk / "out", small_disk / "stamp"
+    fault = {"place": "measure", "kind": "fill", "rank": 0, "call": 2, "stamp": str(stamp)}
+    env = {
+        "PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "TRAIN_FAULT": json.dumps(fault),
+        "FILL_FOLDER": str(small_disk),
+    }
+    task = ["--task", "train_torch_tasks:Faulty", "--log-interval", "1"]
+    finished = run_ranks(["python", "-m", "hvdtrain", *task, "--output-dir", str(out)], 2, launcher, 180, env=env)
+    elapsed = time.monotonic() - float(stamp.read_text())
+    assert finished.returncode == 1, finished.tail()
+    assert elapsed < 15, finished.tail()
+    ours = finished.stderr.partition("Traceback (most recent call last)")[0]  # horovodrun's own, at the end
+    assert ours.count("A line of metrics.jsonl could not be written: ") == 1, finished.tail()
+    assert ours.count("HINT: free space or choose another --output-dir") == 1, finished.tail()
+    assert ours.count("rank_0.log cannot be written any more: ") <= 1, finished.tail()
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["event"] == "started"
 
 
 def test_something_in_the_way_of_the_checkpoints(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:

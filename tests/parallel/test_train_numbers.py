@@ -82,6 +82,7 @@ def train(
         else:
             finished = run_ranks(["python", *command], size, launcher, DEADLINE_S, env=env)
         assert finished.returncode == 0, finished.tail()
+        assert "retracing" not in finished.stderr, finished.tail()
         return Run(path)
 
     return start

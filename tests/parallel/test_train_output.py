@@ -15,7 +15,7 @@ WORKERS = Path(__file__).parent / "workers"
 
 
 def lines_of_ranks(output: str) -> set[str]:
-    """The ranks that wrote something, by the tags of horovodrun (`[1,0]<stderr>:` with MPI, `[0]<stderr>:` with Gloo)."""
+    """Ranks that wrote something, by horovodrun's tags: `[1,0]<stderr>:` with MPI, `[0]<stderr>:` with Gloo."""
     return set(re.findall(r"^\[(?:1,)?(\d+)\]<std", output, re.MULTILINE))
 
 

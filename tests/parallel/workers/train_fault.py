@@ -6,6 +6,7 @@ The test says which in the variable TRAIN_FAULT, because a fault at import comes
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -34,10 +35,22 @@ def strikes(place: str) -> str | None:
 
 
 def fail(place: str) -> None:
-    """Do what is due now in `place`; kinds that end the process, raise, or never return."""
+    """Do what is due now in `place`; all kinds but "fill" end the process, raise, or never return."""
     kind = strikes(place)
-    if kind is not None:
+    if kind == "fill":
+        _fill_disk(Path(os.environ["FILL_FOLDER"]) / "filler")
+    elif kind is not None:
         _act(kind, place)
+
+
+def _fill_disk(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
 
 
 def _act(kind: str, place: str) -> NoReturn:
