@@ -15,12 +15,14 @@ class DataConfig:
     Args:
         dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
         check_crc: verify each record's checksum.
+        verify_bytes: data sets up to this size have every checksum verified before training, larger ones while reading.
         prefetch: batches decoded ahead of the training loop.
         timeout: seconds that the loop waits for one batch before the run fails.
     """
 
     dir: str | None = None
     check_crc: bool = True
+    verify_bytes: int = 2**30
     prefetch: int = 4
     timeout: float = 300.0
 
@@ -51,7 +53,7 @@ class TrainConfig:
         log_interval: updates between two lines of metrics.
         progress: bar, lines, none, or auto: a bar on a terminal, else lines.
         stall_timeout: seconds after which a collective that some workers never joined ends the job.
-        dry_run: check everything, say what would be done, train nothing.
+        dry_run: check the config, the task and its data, say what would be done, train and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
     """
 
@@ -84,6 +86,9 @@ class TrainConfig:
             _require_at_least(name, getattr(self, name), 1)
         for name in ("warmup_epochs", "checkpoint_interval", "seed"):
             _require_at_least(name, getattr(self, name), 0)
+        _require_at_least("data.verify_bytes", self.data.verify_bytes, 0)
+        if self.seed >= _SEEDS:
+            raise UsageError(f"--seed is {self.seed}.", f"Seeds are below {_SEEDS}.", "give a smaller number.")
         _require_at_least("data.prefetch", self.data.prefetch, 1)
         for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
             _require_at_least(name, value, 1)
@@ -102,6 +107,8 @@ class TrainConfig:
                 "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
             )
 
+
+_SEEDS = 2**32  # Keras and numpy take no larger ones
 
 _AT_LEAST_ONE = (
     "epochs",

@@ -6,16 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_sharding import Catalog
+import numpy as np
+
+from data_sharding import Catalog, RecordReader
 from data_sharding.errors import ShardingError
 from data_sharding.plan import Shuffle
 from hvdtrain.comm import Communicator, agree, gather_json
-from hvdtrain.config import TrainConfig
+from hvdtrain.config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
 from hvdtrain.task import Splits, Task, TaskDefaults, build_task
+from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
+
+_VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> Prepar
     config = with_defaults(config, kind.defaults, comm.topology.size)
     task, splits = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
     _require_same_data(comm, splits)
+    agree(comm, lambda: _verify(config.data, splits, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
     return agree(comm, lambda: _cut(config, task, splits, comm), "hvdtrain.prepare.plan", (ShardingError,))
 
 
@@ -61,13 +67,32 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
 
 def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, Splits]:
     task = build_task(kind, config.task_args)
+    if kind.needs_data_dir and config.data.dir is None:
+        raise UsageError(
+            f"The task {config.task} reads its records from a folder, and none was given.",
+            "There is nothing to train on.",
+            "give it as --data.dir DIR.",
+        )
     data_dir = Path(config.data.dir).expanduser() if config.data.dir is not None else None
     return task, task.open_data(data_dir, user_cache() / "data")
 
 
+def _verify(config: DataConfig, splits: Splits, topology: Topology) -> None:
+    """This rank's share of a small data set's records, read once with their checksums."""
+    for part in _parts(splits):
+        if config.check_crc and part.total_bytes <= config.verify_bytes:
+            own = np.arange(topology.rank, len(part), topology.size)
+            with RecordReader(part) as reader:
+                for start in range(0, len(own), _VERIFY_RECORDS):
+                    reader.read(own[start : start + _VERIFY_RECORDS])
+
+
+def _parts(splits: Splits) -> list[Catalog]:
+    return [splits.train] if splits.validation is None else [splits.train, splits.validation]
+
+
 def _require_same_data(comm: Communicator, splits: Splits) -> None:
-    parts = [splits.train] + ([splits.validation] if splits.validation is not None else [])
-    own = [[len(part), part.fingerprint] for part in parts]
+    own = [[len(part), part.fingerprint] for part in _parts(splits)]
     everywhere = gather_json(comm, own, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:
@@ -104,6 +129,12 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
         warmup_steps=round(config.warmup_epochs * steps),
         shape=config.lr_schedule,
     )
+    if schedule.warmup_steps >= schedule.total_steps:
+        raise UsageError(
+            f"Warm-up takes {schedule.warmup_steps} steps of {schedule.total_steps}.",
+            "The learning rate would never reach its peak.",
+            f"give --warmup-epochs less than the {epochs} epochs.",
+        )
     validation = source(splits.validation, "none") if splits.validation is not None else None
     return Prepared(config, task, train, validation, schedule, epochs, _about(config, task, splits, comm))
 
@@ -113,6 +144,8 @@ def _about(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) 
         "framework": task.framework,
         "task": config.task,
         "data": splits.train.fingerprint,
+        "validation": splits.validation.fingerprint if splits.validation is not None else None,
+        "task_args": config.task_args,
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "world_size": comm.topology.size,

@@ -67,6 +67,7 @@ class Lines:
         self._stream = stream
         self._epochs = 0
         self._train = ""
+        self._validation = ""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -75,8 +76,12 @@ class Lines:
                 self._print(f"training from step {step} to {total}, {epochs} epochs")
             case events.Logged(values=values, samples_per_second=speed):
                 self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
-            case events.Evaluated(epoch=epoch, values=values):
-                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}  validation {format_values(values)}")
+            case events.Evaluated(values=values):
+                self._validation = f"  validation {format_values(values)}"
+            case events.EpochEnded(epoch=epoch):
+                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}{self._validation}")
+            case events.RunEnded(step=step, finished=False):
+                self._print(f"stopped at step {step}  {self._train}{self._validation}")
             case _:
                 pass
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 from hvdtrain import events
@@ -43,7 +46,7 @@ class MetricsFile:
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
-            self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+            self._file.write(json.dumps(_without_nan({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
             with suppress(OSError):  # closing tries to write the rest again, and that error would hide this one
@@ -88,12 +91,27 @@ class Totals:
                 self._add_training(event)
             case events.Evaluated(epoch=epoch, step=step, values=values, seconds=seconds):
                 self.validation_seconds += seconds
-                if self.best is None or values["loss"] < self.best["loss"]:
-                    self.best = {"epoch": epoch, "step": step, **values}
+                self._compare(epoch, step, values)
             case events.CheckpointSaved(seconds=seconds):
                 self.checkpoint_seconds += seconds
             case _:
                 pass
+
+    def take_up(self, metrics: Path, step: int) -> None:
+        """What earlier processes of this run wrote about its first step and its best one, up to update `step`."""
+        if step == 0 or not metrics.exists():
+            return
+        for text in metrics.read_text().splitlines():
+            line = json.loads(text)
+            if line.get("split") == "train" and line["step"] == 1:
+                self.first_loss = line["loss"]
+            elif line.get("split") == "validation" and line["step"] <= step:
+                about = ("split", "epoch", "step", "samples", "seconds", "time")
+                self._compare(line["epoch"], line["step"], {k: v for k, v in line.items() if k not in about})
+
+    def _compare(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        if self.best is None or values["loss"] < self.best["loss"]:
+            self.best = {"epoch": epoch, "step": step, **values}
 
     @property
     def samples_per_second(self) -> float:
@@ -106,6 +124,11 @@ class Totals:
         self.samples += event.samples
         if event.step == 1:
             self.first_loss = event.values["loss"]
+
+
+def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: they become null."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
 def _training_line(event: events.Logged) -> dict[str, Any]:

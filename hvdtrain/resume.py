@@ -55,6 +55,8 @@ _MUST_AGREE = (
     ("task", "the task", "give the same --task"),
     ("framework", "the framework", "give the same --framework"),
     ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("task_args", "a task built with", "give the same --task-args"),
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
 )

@@ -7,10 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from hvdtrain.checkpoints import CheckpointStore
 from hvdtrain.config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
+
+_PROBE_BYTES = 2**16  # a full disk still makes empty files
 
 
 class RunFolder:
@@ -27,6 +31,22 @@ class RunFolder:
         self.result = path / "result.json"
         self.logs = path / "logs"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
+        self._lock = FileLock(path / ".lock")
+
+    def claim(self) -> None:
+        """Hold the folder until this process ends. Rank 0 only.
+
+        Raises:
+            UsageError: another job is running in it.
+        """
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UsageError(
+                f"Another job is running in {self.path}.",
+                "Two jobs in one folder would delete each other's checkpoints.",
+                "choose another --output-dir, or wait until that job has ended.",
+            ) from error
 
     def open_log(self, rank: int) -> None:
         """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
@@ -38,7 +58,7 @@ class RunFolder:
             self.logs.mkdir(parents=True, exist_ok=True)
             handler = _LogFile(self.logs / f"rank_{rank}.log")
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise unwritable(self.path, error) from error
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         own = logging.getLogger("hvdtrain")
         own.addHandler(handler)
@@ -60,22 +80,27 @@ def choose_folder(config: TrainConfig, framework: str) -> Path:
     """The run folder, made if it is not there. Rank 0 only.
 
     Raises:
-        UsageError: it cannot be written, or holds a run that `--resume never` would overwrite.
+        UsageError: it cannot be written, or holds a run that is not the one to resume.
     """
     path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / ".writable", b"")
+        write_atomically(path / ".writable", bytes(_PROBE_BYTES))
         (path / ".writable").unlink()
     except OSError as error:
-        raise _unwritable(path, error) from error
-    if config.resume == "never" and (path / "metrics.jsonl").exists():
+        raise unwritable(path, error) from error
+    if (path / "metrics.jsonl").exists() and not _continues(config.resume, path):
         raise UsageError(
             f"{path} already holds a run.",
-            "--resume never would mix a new run into it.",
+            f"--resume {config.resume} would mix another one into it.",
             "choose another --output-dir, or continue it with --resume auto.",
         )
     return path.absolute()
+
+
+def _continues(resume: str, path: Path) -> bool:
+    """Whether the run in `path` is the one to resume: by itself, or by a checkpoint of its own."""
+    return resume == "auto" or (resume != "never" and Path(resume).resolve().is_relative_to(path.resolve()))
 
 
 def _console() -> logging.Handler:
@@ -95,7 +120,8 @@ def _new_folder(task: str, framework: str) -> Path:
     return path
 
 
-def _unwritable(path: Path, error: OSError) -> UsageError:
+def unwritable(path: Path, error: OSError) -> UsageError:
+    """What to say where something cannot be written to the run folder."""
     return UsageError(
         f"The run folder {path} cannot be written: {error.strerror or error}.",
         "Metrics and checkpoints would be lost.",

@@ -20,9 +20,18 @@ def environment(topology: Topology) -> dict[str, Any]:
 
 
 def result(
-    about: dict[str, Any], outcome: Outcome, totals: Totals, seconds: float, start_seconds: float
+    about: dict[str, Any], outcome: Outcome, totals: Totals, seconds: tuple[float, float], parameters: int
 ) -> dict[str, Any]:
-    """Content of result.json."""
+    """Content of result.json. Times are in seconds; "data", "compute" and "allreduce" are means over ranks.
+
+    Args:
+        about: what the run is: framework, task, world size, global batch size.
+        outcome: what the engine returned.
+        totals: sums over this process's part of the run.
+        seconds: of the whole run, and of these until training began.
+        parameters: trainable parameters of the model.
+    """
+    total, start = seconds
     mean = {
         part: sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds)
         for part in ("data", "compute", "allreduce")
@@ -41,13 +50,14 @@ def result(
         "first_step_loss": totals.first_loss,
         "samples_per_second": round(totals.samples_per_second, 1),
         "seconds": {
-            "total": seconds,
-            "start": start_seconds,
+            "total": total,
+            "start": start,
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
             "ranks": [asdict(rank) for rank in totals.rank_seconds],
         },
+        "parameters": parameters,
         "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},
         "versions": versions(),
     }
@@ -66,6 +76,7 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
     table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
     table.add_row("a step's time", _step_shares(seconds))
+    table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     table.add_row("run folder", folder)
     # No colours: mpirun shows workers a terminal even where there is none.

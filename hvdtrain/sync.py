@@ -48,15 +48,18 @@ def _broadcast_in_pieces(comm: Communicator, raw: NDArray[np.uint8]) -> NDArray[
 
 
 def average_drifting(comm: Communicator, adapter: Adapter) -> None:
-    """Replace buffers that each rank made from its own samples by their mean over ranks."""
+    """Replace buffers that each rank made from its own samples by their mean over ranks, computed in float64."""
     buffers = adapter.drifting() if comm.topology.is_distributed else {}
     if not buffers:
         return
-    state = adapter.state()
-    for name, array in buffers.items():
-        total = comm.allreduce(array.astype(np.float64), f"hvdtrain.buffer.{name}")
-        state[name] = (total / comm.topology.size).astype(array.dtype)
-    adapter.load_state(state)
+    own = np.concatenate([array.astype(np.float64).reshape(-1) for array in buffers.values()])
+    mean = comm.allreduce(own, "hvdtrain.buffers") / comm.topology.size
+    ends = np.cumsum([array.size for array in buffers.values()]).tolist()
+    averaged = {
+        name: mean[end - array.size : end].reshape(array.shape).astype(array.dtype)
+        for (name, array), end in zip(buffers.items(), ends, strict=True)
+    }
+    adapter.load_drifting(averaged)
 
 
 def weights_hash(state: State) -> str:

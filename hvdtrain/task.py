@@ -49,6 +49,9 @@ class Task(ABC):
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults()
 
+    needs_data_dir: ClassVar[bool] = False
+    """Whether `--data.dir` must be given."""
+
     @abstractmethod
     def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
         """Find (or, under a lock, make) the records. Called once on every rank.

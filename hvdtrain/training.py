@@ -16,14 +16,14 @@ from hvdtrain.adapters.open import open_adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
-from hvdtrain.engine import Engine, Limits
+from hvdtrain.engine import Engine, Limits, Outcome
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
 from hvdtrain.progress import progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, require_same_training
-from hvdtrain.run_folder import RunFolder, choose_folder
+from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
 from hvdtrain.summary import environment, print_table, result
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
@@ -48,10 +48,9 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     _log.info("%s", describe(prepared, comm))
     adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.peak)
     position = _start_equal(adapter, checkpoint, comm)
-    if comm.topology.is_root:
-        write_atomically(folder.config, dump_config(prepared.config).encode())
-        write_json(folder.env, environment(comm.topology))
+    agree(comm, lambda: _write_down(prepared, folder, comm), "hvdtrain.folder.config")
     totals = Totals(comm.topology.size)
+    totals.take_up(folder.metrics, position.step)
     start_seconds = time.perf_counter() - begin
     with ExitStack() as stack:
         callbacks: list[events.Callback] = [
@@ -61,11 +60,35 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
         ]
         outcome = _engine(prepared, comm, adapter, folder, callbacks).run(position)
     if comm.topology.is_root:
-        summary = result(prepared.about, outcome, totals, time.perf_counter() - begin, start_seconds)
+        _report(prepared, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
+
+
+def _report(
+    prepared: Prepared,
+    folder: RunFolder,
+    outcome: Outcome,
+    totals: Totals,
+    seconds: tuple[float, float],
+    adapter: Adapter,
+) -> None:
+    """result.json and the closing table; a run that found nothing left to train leaves an existing result alone."""
+    summary = result(prepared.about, outcome, totals, seconds, adapter.parameter_count())
+    if totals.samples == 0 and folder.result.exists():
+        _say("nothing was left to train; result.json stays as it was")
+    else:
         write_json(folder.result, summary)
-        print_table(
-            summary, os.path.relpath(folder.path) if folder.path.is_relative_to(Path.cwd()) else str(folder.path)
-        )
+    inside = folder.path.is_relative_to(Path.cwd())
+    print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
+
+
+def _write_down(prepared: Prepared, folder: RunFolder, comm: Communicator) -> None:
+    if not comm.topology.is_root:
+        return
+    try:
+        write_atomically(folder.config, dump_config(prepared.config).encode())
+        write_json(folder.env, environment(comm.topology))
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
 
 
 def dry_run(prepared: Prepared, comm: Communicator) -> None:
@@ -100,6 +123,7 @@ def _open_folder(prepared: Prepared, comm: Communicator) -> RunFolder:
 
     path = broadcast_json(comm, agree(comm, choose, "hvdtrain.folder"), "hvdtrain.folder.path")
     folder = RunFolder(Path(path), prepared.config.keep_checkpoints)
+    agree(comm, lambda: folder.claim() if comm.topology.is_root else None, "hvdtrain.folder.claim")
     agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
     return folder
 

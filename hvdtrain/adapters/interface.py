@@ -59,6 +59,10 @@ class Adapter(Protocol):
         """Float buffers that each rank updates from its own samples (BatchNorm's statistics)."""
         ...
 
+    def load_drifting(self, buffers: State) -> None:
+        """Put back what `drifting` returned, changed or not."""
+        ...
+
     def parameter_count(self) -> int:
         """Trainable parameters."""
         ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import logging
 import os
 import socket
 import sys
@@ -23,6 +25,9 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show × must not end a training run
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:
@@ -30,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PeerError as error:
         return _leave(error.exit_code, f"{_who()} stopped: {error.fact} {error.conflict}")
     except (HvdtrainError, ShardingError) as error:
-        if "--debug" in arguments:
+        if any(argument.partition("=")[0] == "--debug" for argument in arguments):
             traceback.print_exc()
         code = error.exit_code if isinstance(error, HvdtrainError) else 1
         return _leave(code, f"{_who()}: {error}")
@@ -74,9 +79,17 @@ def _leave(code: int, message: str) -> int:
     sys.stdout.flush()
     sys.stderr.write(message.rstrip() + "\n")
     sys.stderr.flush()
+    _note_in_log(message)
     if topology is not None and topology.is_distributed:
         os._exit(code)
     return code
+
+
+def _note_in_log(message: str) -> None:
+    """The message in this rank's log file too, where there is one; the console has it already."""
+    for handler in logging.getLogger("hvdtrain").handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(logging.makeLogRecord({"name": "hvdtrain.run", "levelname": "ERROR", "msg": message}))
 
 
 def _own_topology() -> Topology | None:

@@ -8,6 +8,8 @@ from typing import Any
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
+_STARTERS = "horovodrun, or the mpirun of the MPI that Horovod was built with"
+
 
 def confirmed(topology: Topology, hvd: Any) -> Topology:
     """`topology` as Horovod, which has been initialized, confirms it.
@@ -19,7 +21,7 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
             "Each process would train alone on all of the data.",
-            "start the job with horovodrun, or with the mpirun of the MPI that Horovod was built with.",
+            f"start it with {_STARTERS}; torchrun, srun, another MPI's mpirun or variables set by hand do not connect them.",
         )
     disagreement = topology.disagreement(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     if disagreement:

@@ -63,8 +63,14 @@ class Topology:
         return self.size > 1
 
     def disagreement(self, rank: int, size: int, local_rank: int, local_size: int) -> str | None:
-        """Half a sentence on the first fact that Horovod, after its init, states differently; None where it agrees."""
-        answers = {"rank": rank, "size": size, "local_rank": local_rank, "local_size": local_size}
+        """Half a sentence on the first fact that Horovod, after its init, states differently; None where it agrees.
+
+        Launcher and Horovod may number the workers of a node in another order (Open MPI 5 does by default), which does
+        no harm as long as each has a number of its own; so a local rank counts only if it lies outside the node.
+        """
+        answers = {"rank": rank, "size": size, "local_size": local_size}
+        if not 0 <= local_rank < self.local_size:
+            answers["local_rank"] = local_rank
         for name, answer in answers.items():
             if getattr(self, name) != answer and not self._is_assumed(name):
                 return f"{self.source.get(name, name)} says {name} {getattr(self, name)}, Horovod says {answer}"

@@ -127,10 +127,10 @@ def test_signal_that_ends_one_rank(
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     fault: dict[str, Any] = {"place": "decode", "kind": "hang", "call": 3}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "5", **fault)
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "3", **fault)
     assert finished.returncode != 0, finished.tail()
-    assert elapsed < 5 + END_S, finished.tail()
-    assert_heard_first(finished, "Batch 2 was not ready after 5 seconds.")
+    assert elapsed < 3 + END_S, finished.tail()
+    assert_heard_first(finished, "Batch 2 was not ready after 3 seconds.")
     assert re.search(r"rank 1 on \S+: Batch 2 was not ready", finished.stderr), finished.tail()
 
 
@@ -138,9 +138,9 @@ def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ran
 def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     """Horovod looks for stalls every half of the limit, and once more before it acts."""
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "6", **fault)
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "4", **fault)
     assert finished.returncode != 0, finished.tail()
-    assert elapsed < 2 * 6 + END_S, finished.tail()
+    assert elapsed < 2 * 4 + END_S, finished.tail()
     assert re.search(r"1!: \[allreduce.hvdtrain.gradients.0\]", finished.stdout + finished.stderr), finished.tail()
     assert "rank 0 on" in finished.stderr, finished.tail()
     assert "Another rank has ended or stalled" in finished.stderr, finished.tail()

@@ -1,6 +1,6 @@
 """What several ranks train is what one process trains: under every launcher, in both frameworks, and after a resume.
 
-Each run is started once and looked at by several tests.
+Each run is started once and looked at by several tests. Together they show every launcher at 2 and at 3 ranks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ FULL_RUNS = [
     ("tensorflow", "mpirun", 3),
 ]
 SHORT_RUNS = [
-    ("torch", "horovodrun", 3),
     ("torch", "horovodrun-gloo", 3),
     ("torch", "mpirun", 2),
     ("tensorflow", "horovodrun", 2),
-    ("tensorflow", "horovodrun", 3),
     ("tensorflow", "horovodrun-gloo", 3),
     ("tensorflow", "mpirun", 2),
 ]
@@ -119,8 +117,8 @@ def test_weights_after_40_steps_are_those_of_one_process(
 @pytest.mark.parametrize(
     ("framework", "first", "second"),
     [
-        ("torch", ("horovodrun-gloo", 3), ("mpirun", 2)),
-        ("tensorflow", ("mpirun", 3), ("horovodrun", 2)),
+        ("torch", ("horovodrun", 3), ("mpirun", 2)),
+        ("tensorflow", ("horovodrun", 3), ("mpirun", 2)),
     ],
 )
 @pytest.mark.timeout(600)
@@ -153,14 +151,11 @@ def assert_equal_runs(one: Run, other: Run) -> None:
         np.testing.assert_allclose(ours[name], array, rtol=1e-4, atol=WEIGHT_TOLERANCE, err_msg=name)
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_every_rank_s_own_weights_are_bit_equal_at_the_end(
-    launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_every_rank_s_own_weights_are_bit_equal_at_the_end(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     """Read from the ranks' memories, not from result.json."""
     env = {**worker_path(), "DUMP_FOLDER": str(tmp_path)}
     command = ["python", "-m", "hvdtrain", "--task", "train_torch_tasks:Dumping", "--max-steps", "10"]
-    finished = run_ranks(command, 3, launcher, DEADLINE_S, env=env, cwd=tmp_path)
+    finished = run_ranks(command, 3, "horovodrun-gloo", DEADLINE_S, env=env, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     first, *others = (dict(np.load(tmp_path / f"rank_{rank}.npz")) for rank in range(3))
     assert len(first) == 8

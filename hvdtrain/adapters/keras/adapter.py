@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
-from hvdtrain.adapters.keras.state import drifting_buffers, load_state, read_state
+from hvdtrain.adapters.keras.state import drifting_buffers, load_drifting, load_state, read_state, seed_states
+from hvdtrain.adapters.keras.usable import require_usable
+from hvdtrain.adapters.seeds import mix
 from hvdtrain.comm.failure import peer_failures
 from hvdtrain.task import Task, check_measures, sample_weights
 from hvdtrain.topology import Topology
@@ -31,14 +33,21 @@ class KerasAdapter:
         self._world = topology.size
         self.model: keras.Model = task.build_model()
         self.optimizer: keras.optimizers.Optimizer = task.build_optimizer(self.model, lr)
+        require_usable(self.model, self.optimizer)
         self.optimizer.build(self.model.trainable_variables)
+        self._seed, self._rank = seed, topology.rank
+        self._seed_states = seed_states(self.model)
         self._waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self._sums: dict[str, tf.Variable] = {}
         self._train: Callable[..., None] = tf.function(self._train_graph, jit_compile=False)
         self._eval: Callable[..., None] = tf.function(self._eval_graph, jit_compile=False)
 
-    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:  # noqa: ARG002  Keras keeps its own RNG state
+    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
+        # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
+        for place, state in enumerate(self._seed_states):
+            mixed = mix(self._seed, self._rank, step, place)
+            state.assign(np.array([mixed >> 32, mixed & 0xFFFFFFFF], np.uint32))
         with peer_failures():
             self._train(*_tensors(batch), tf.constant(lr, tf.float32))
 
@@ -51,9 +60,9 @@ class KerasAdapter:
         with tf.GradientTape() as tape:
             measures = self._task.measure(_Mode(self.model, training=True), features)
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
-            loss = tf.reduce_sum(measures["loss"] * shares)
+            loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
             if self.model.losses:
-                loss += tf.add_n(self.model.losses) * tf.reduce_sum(shares)
+                loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
         gradients = tape.gradient(loss, [v.value for v in variables])
         self._add(measures, real)
         if self._world > 1:
@@ -101,6 +110,9 @@ class KerasAdapter:
 
     def drifting(self) -> State:
         return drifting_buffers(self.model)
+
+    def load_drifting(self, buffers: State) -> None:
+        load_drifting(self.model, buffers)
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)

@@ -13,7 +13,7 @@ from hvdtrain.errors import UsageError
 def read_state(model: Any, optimizer: Any) -> State:
     """Copies of "model/PATH" for all variables of the model and "optimizer/PATH" for the optimizer's.
 
-    The learning rate is left out: it is a function of the step, not a state.
+    The learning rate and random seeds are left out: they are functions of the step, not a state.
     """
     return {name: np.array(variable.value) for name, variable in _variables(model, optimizer).items()}
 
@@ -46,8 +46,21 @@ def drifting_buffers(model: Any) -> State:
     }
 
 
+def load_drifting(model: Any, buffers: State) -> None:
+    """Put back what `drifting_buffers` returned."""
+    for variable in model.non_trainable_variables:
+        if f"model/{variable.path}" in buffers:
+            variable.assign(buffers[f"model/{variable.path}"])
+
+
+def seed_states(model: Any) -> list[Any]:
+    """The variables in which dropout and its like keep their random seed: uint32 of shape [2], in a fixed order."""
+    return [v for v in model.non_trainable_variables if v.path.endswith("seed_generator_state")]
+
+
 def _variables(model: Any, optimizer: Any) -> dict[str, Any]:
-    named = [(f"model/{v.path}", v) for v in model.variables]
+    seeds = {id(v) for v in seed_states(model)}
+    named = [(f"model/{v.path}", v) for v in model.variables if id(v) not in seeds]
     named += [(f"optimizer/{v.path}", v) for v in optimizer.variables if v is not optimizer._learning_rate]
     result = dict(named)
     if len(result) != len(named):

@@ -9,9 +9,16 @@ import torch
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.adapters.seeds import mix
 from hvdtrain.adapters.torch.buckets import GradientBuckets
 from hvdtrain.adapters.torch.device import own_device
-from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state, require_own_parameters
+from hvdtrain.adapters.torch.state import (
+    drifting_buffers,
+    load_drifting,
+    load_state,
+    read_state,
+    require_own_parameters,
+)
 from hvdtrain.comm.failure import peer_failures
 from hvdtrain.task import Task, check_measures, sample_weights
 from hvdtrain.topology import Topology
@@ -49,7 +56,7 @@ class TorchAdapter:
         self.model.train()
         # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
         for generator in self._generators:
-            generator.manual_seed(_mix(self._seed, self._rank, step))
+            generator.manual_seed(mix(self._seed, self._rank, step))
         loss = self._measure(batch)
         with peer_failures():
             loss.backward()  # type: ignore[no-untyped-call]
@@ -103,6 +110,9 @@ class TorchAdapter:
     def drifting(self) -> State:
         return drifting_buffers(self.model)
 
+    def load_drifting(self, buffers: State) -> None:
+        load_drifting(self.model, buffers)
+
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
@@ -122,17 +132,6 @@ def _generators_of(device: torch.device) -> list[torch.Generator]:
         return [torch.default_generator]
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return [torch.default_generator, torch.cuda.default_generators[device.index]]
-
-
-def _mix(*numbers: int) -> int:
-    """One well-spread 63-bit seed from several numbers (the finalizer of SplitMix64, Steele et al. 2014)."""
-    mixed = 0
-    for number in numbers:
-        mixed = (mixed ^ number) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        mixed ^= mixed >> 31
-    return mixed >> 1
 
 
 def _buckets(model: torch.nn.Module) -> GradientBuckets:

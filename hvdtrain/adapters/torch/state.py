@@ -50,12 +50,28 @@ def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: 
 
 
 def drifting_buffers(model: torch.nn.Module) -> State:
-    """Floating-point buffers: with BatchNorm each rank sees other samples, so they differ between ranks."""
-    return {f"model/{name}": _to_array(b) for name, b in model.named_buffers() if b.is_floating_point()}
+    """Floating-point buffers that are saved: with BatchNorm each rank sees other samples, so they differ."""
+    saved = model.state_dict().keys()
+    buffers = ((name, b) for name, b in model.named_buffers() if name in saved and b.is_floating_point())
+    return {f"model/{name}": _to_array(buffer) for name, buffer in buffers}
+
+
+@torch.no_grad()
+def load_drifting(model: torch.nn.Module, buffers: State) -> None:
+    """Put back what `drifting_buffers` returned."""
+    own = dict(model.named_buffers())
+    for name, array in buffers.items():
+        own[name.removeprefix("model/")].copy_(_to_tensor(array))
 
 
 def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise `UsageError` if the optimizer trains what is no part of the model."""
+    """Raise `UsageError` if it is no optimizer, or one that trains what is no part of the model."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            f"build_optimizer() returned {type(optimizer).__name__}.",
+            "The training step calls an optimizer.",
+            "return one torch.optim.Optimizer, with parameter groups where layers differ.",
+        )
     own = {id(parameter) for parameter in model.parameters()}
     foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
     if foreign:

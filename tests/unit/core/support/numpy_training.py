@@ -123,6 +123,9 @@ class NumpyAdapter:
     def drifting(self) -> State:
         return {"model/running_mean": self.model["running_mean"].copy()}
 
+    def load_drifting(self, buffers: State) -> None:
+        self.model["running_mean"] = buffers["model/running_mean"].copy()
+
     def parameter_count(self) -> int:
         return WIDTH * CLASSES + CLASSES
 
