@@ -21,7 +21,7 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
             "Each process would train alone on all of the data.",
-            f"start it with {_STARTERS}; torchrun, srun, another MPI's mpirun or variables set by hand do not connect them.",
+            f"start it with {_STARTERS}: torchrun, srun or another MPI's mpirun do not connect them.",
         )
     disagreement = topology.disagreement(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     if disagreement:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Ended, Forker, tree
+from filelock import FileLock
 
 from data_sharding.tfrecord_framing import HEADER
 
@@ -63,6 +64,7 @@ def run_folder(finished: Path, tmp_path: Path) -> Path:
 
 def test_what_a_run_leaves(finished: Path) -> None:
     assert set(tree(finished)) == {
+        ".lock",
         "config.yaml",
         "env.json",
         "metrics.jsonl",
@@ -112,7 +114,7 @@ OTHER_TRAININGS = {
     "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
     "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
     "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
-    "model": (["--task-args.width", "8"], "The saved weights do not fit the model"),
+    "model": (["--task-args.width", "8"], "is from a task built with"),
     "never": (["--resume", "never"], "already holds a run"),
 }
 
@@ -145,6 +147,46 @@ def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
     assert tree(tmp_path) == before
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    (other,) = hvdtrain(["--output-dir", "other", "--max-steps", "1"])
+    assert other.code == 0, other
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--resume", "other", "--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("already holds a run")
+    assert tree(run_folder) == before
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (own,) = hvdtrain(["--resume", step, "--output-dir", "out", "--max-steps", "3"])
+    assert own.code == 0, own
+    assert (tmp_path / "other").is_dir()
+
+
+def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
+    before = tree(run_folder)
+    with FileLock(run_folder / ".lock"):
+        (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("Another job is running in")
+    assert tree(run_folder) == before
+
+
+def test_a_resumed_run_knows_its_first_loss_and_its_best(hvdtrain: Command, run_folder: Path) -> None:
+    first = json.loads((run_folder / "result.json").read_text())
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    later = json.loads((run_folder / "result.json").read_text())
+    assert later["steps"] == 3
+    assert later["first_step_loss"] == first["first_step_loss"] is not None
+    assert later["best"]["loss"] <= first["best"]["loss"]
+
+
+def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, run_folder: Path) -> None:
+    before = (run_folder / "result.json").read_bytes()
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
+    assert ended.code == 0, ended
+    assert (run_folder / "result.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])

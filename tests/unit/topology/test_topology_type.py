@@ -40,13 +40,14 @@ def test_contradictory_numbers_are_refused(numbers: tuple[int, int, int, int]) -
     [
         ((0, 1, 0, 1), "RANK=3"),
         ((3, 5, 1, 2), "WORLD_SIZE=4"),
-        ((3, 4, 0, 2), "LOCAL_RANK=1"),
+        ((3, 4, 2, 2), "LOCAL_RANK=1"),
         ((3, 4, 1, 4), "LOCAL_WORLD_SIZE=2"),
     ],
 )
 def test_a_disagreement_names_the_variable(answer: tuple[int, int, int, int], named: str) -> None:
     t = detect_topology(WORLD)
     assert t.disagreement(3, 4, 1, 2) is None
+    assert t.disagreement(3, 4, 0, 2) is None  # another order on the same node, as under Open MPI 5's default mapping
     sentence = t.disagreement(*answer)
     assert sentence is not None
     assert named in sentence

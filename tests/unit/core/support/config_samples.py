@@ -18,6 +18,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "framework": ("tensorflow", "tensorflow"),
     "data.dir": ("/data", "/data"),
     "data.check_crc": ("False", False),
+    "data.verify_bytes": ("1000", 1000),
     "data.prefetch": ("9", 9),
     "data.timeout": ("12.5", 12.5),
     "epochs": ("3", 3),
