@@ -46,7 +46,8 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     if comm.topology.is_root:
         _say(describe(prepared, comm))
     _log.info("%s", describe(prepared, comm))
-    adapter = open_adapter(prepared.task, comm.topology, prepared.config.seed, prepared.schedule.peak)
+    seed, peak = prepared.config.seed, prepared.schedule.peak
+    adapter = agree(comm, lambda: open_adapter(prepared.task, comm.topology, seed, peak), "hvdtrain.start.adapter")
     position = _start_equal(adapter, checkpoint, comm)
     agree(comm, lambda: _write_down(prepared, folder, comm), "hvdtrain.folder.config")
     totals = Totals(comm.topology.size)

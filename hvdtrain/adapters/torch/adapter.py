@@ -63,7 +63,7 @@ class TorchAdapter:
             if self._buckets is not None:
                 self._allreduce_seconds += self._buckets.finish()
         if self._buckets is None:
-            _fill_unused(self._trainable)
+            _as_with_many_ranks(self._trainable)
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         self.optimizer.step()
@@ -117,13 +117,16 @@ class TorchAdapter:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
 
-def _fill_unused(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Zeros where the loss needed no gradient, as with many ranks: optimizers skip a parameter that has none, and so
-    would not decay its weights in one process while they do in two.
+def _as_with_many_ranks(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Dense gradients for all parameters, so that optimizers do the same in one process as in two.
+
+    They skip a parameter without a gradient, and so would not decay its weights; sparse gradients have rules of their own.
     """
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
 
 def _generators_of(device: torch.device) -> list[torch.Generator]:
