@@ -120,7 +120,7 @@ class TorchAdapter:
 def _as_with_many_ranks(parameters: Sequence[torch.nn.Parameter]) -> None:
     """Dense gradients for all parameters, so that optimizers do the same in one process as in two.
 
-    They skip a parameter without a gradient, and so would not decay its weights; sparse gradients have rules of their own.
+    They skip a parameter without a gradient, and so would not decay its weights; sparse ones have rules of their own.
     """
     for parameter in parameters:
         if parameter.grad is None:
