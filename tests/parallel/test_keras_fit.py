@@ -221,7 +221,8 @@ def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
     [
         ("use_before_init", {}, "REFUSED hvd.DistributedOptimizer was used before hvd.init()."),
         ("callback_before_init", {}, "was used before hvd.init()."),
-        ("init", {"OMPI_COMM_WORLD_SIZE": "2"}, "REFUSED The launcher says that there are 2 workers"),
+        ("init", {"OMPI_COMM_WORLD_SIZE": "2"}, "(OMPI_COMM_WORLD_SIZE=2), but not OMPI_COMM_WORLD_RANK"),
+        ("init", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "but Horovod sees one"),
         ("init", {"KERAS_BACKEND": "torch"}, "REFUSED Keras runs on the torch backend."),
         ("init", {}, "ACCEPTED"),
     ],
