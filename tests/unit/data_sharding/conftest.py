@@ -6,13 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import data_sharding as ds
-
-# Machines that run tests are loaded in bursts: a slow example is not a failure.
-settings.register_profile("data_sharding", deadline=None)
-settings.load_profile("data_sharding")
 
 
 @pytest.fixture(scope="session")
