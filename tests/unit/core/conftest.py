@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 # Tests are imported by file, so their helpers need a folder to be found in.
 _SUPPORT = str(Path(__file__).parent / "support")
@@ -16,10 +15,6 @@ if _SUPPORT not in sys.path:
 
 from commands import Forker  # noqa: E402
 from numpy_training import Data, write_data  # noqa: E402
-
-# Machines that run tests are loaded in bursts: a slow example is not a failure.
-settings.register_profile("core", deadline=None)
-settings.load_profile("core")
 
 
 @pytest.fixture(scope="session")
