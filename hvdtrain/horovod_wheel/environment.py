@@ -41,14 +41,14 @@ def set_up(root: Path, venv: Path, extras: str) -> None:
     require_python()
     wanted, stamp = digest(root, venv, extras), venv / _STAMP
     if _read(stamp) == wanted:
-        print(f"setup: nothing changed, {venv} is ready")
+        print(f"setup: nothing changed, {os.path.relpath(venv)} is ready")
         return
     with _one_at_a_time(root):
         if _read(stamp) != wanted:  # the one that we waited for may have done it
             stamp.unlink(missing_ok=True)
             _install_all(root, _ensure_venv(venv), extras)
             _write(stamp, wanted)
-    print(f"setup: {venv} is ready", flush=True)
+    print(f"setup: {os.path.relpath(venv)} is ready", flush=True)
 
 
 def require_python(version: tuple[int, int] = sys.version_info[:2]) -> None:
