@@ -74,7 +74,13 @@ def end_once_on_signals() -> None:
     child, which must not disturb the clearing up.
     """
 
+    ending = False
+
     def end(number: int, _frame: FrameType | None) -> None:
+        nonlocal ending
+        if ending:  # signal.signal() itself first runs the handlers of signals that have come meanwhile
+            return
+        ending = True
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
