@@ -91,7 +91,8 @@ def test_a_build_that_is_interrupted_clears_up_and_more_signals_do_not_stop_it(t
     while holder.poll() is None:
         holder.send_signal(signal.SIGTERM)
     close(holder)
-    assert holder.returncode == 128 + signal.SIGINT
+    # Where both signals are pending at once, Python may enter the handler of either one first.
+    assert holder.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
     assert not folder.exists()
 
 
