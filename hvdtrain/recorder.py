@@ -101,7 +101,8 @@ class Totals:
         """What earlier processes of this run wrote about its first step and its best one, up to update `step`."""
         if step == 0 or not metrics.exists():
             return
-        for text in metrics.read_text().splitlines():
+        whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
+        for text in whole_lines.splitlines():
             line = json.loads(text)
             if line.get("split") == "train" and line["step"] == 1:
                 self.first_loss = line["loss"]

@@ -51,7 +51,8 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
     position = _start_equal(adapter, checkpoint, comm)
     agree(comm, lambda: _write_down(prepared, folder, comm), "hvdtrain.folder.config")
     totals = Totals(comm.topology.size)
-    totals.take_up(folder.metrics, position.step)
+    if comm.topology.is_root:
+        totals.take_up(folder.metrics, position.step)
     start_seconds = time.perf_counter() - begin
     with ExitStack() as stack:
         callbacks: list[events.Callback] = [

@@ -174,6 +174,8 @@ def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> 
 
 def test_a_resumed_run_knows_its_first_loss_and_its_best(hvdtrain: Command, run_folder: Path) -> None:
     first = json.loads((run_folder / "result.json").read_text())
+    with (run_folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
     (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
     assert ended.code == 0, ended
     later = json.loads((run_folder / "result.json").read_text())
