@@ -36,13 +36,17 @@ from data_sharding.errors import (
     PlanError,
     ShardingError,
 )
-from data_sharding.file_entry import FileEntry
+from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.registry import format_named
+from data_sharding.formats.tfrecord import TFRecordWriter, scan, write_shards
 from data_sharding.loader import LoadedBatch, ShardLoader
 from data_sharding.permutation import Permutation
 from data_sharding.plan import ShardPlan, StepBatch
+from data_sharding.plan_summary import PlanSummary, per_rank
 from data_sharding.reader import RecordReader
-from data_sharding.record_format import RecordFormat, RecordIndex
-from data_sharding.tfrecord import TFRecordWriter, scan, write_shards
+from data_sharding.records import RecordBatch
+from data_sharding.sample_random import SampleRandom
+from data_sharding.storage.file_entry import FileEntry
 
 __all__ = [
     "Catalog",
@@ -57,15 +61,20 @@ __all__ = [
     "MissingDataError",
     "Permutation",
     "PlanError",
+    "PlanSummary",
+    "RecordBatch",
     "RecordFormat",
     "RecordIndex",
     "RecordReader",
+    "SampleRandom",
     "ShardLoader",
     "ShardPlan",
     "ShardingError",
     "StepBatch",
     "TFRecordWriter",
     "example",
+    "format_named",
+    "per_rank",
     "scan",
     "write_shards",
 ]

@@ -6,19 +6,34 @@ import functools
 import hashlib
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import catalog_file
-from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.file_entry import FileEntry
-from data_sharding.input_files import Paths, find_files
-from data_sharding.record_format import RecordIndex
-from data_sharding.tfrecord import TFRECORD
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.registry import format_named, format_of
+from data_sharding.storage import FileEntry, describe_file, is_remote, verify_unchanged
+from data_sharding.storage.input_files import Paths, find_files
+
+OnCorrupt = Literal["raise", "mask", "quarantine"]
+
+T = TypeVar("T", bound=np.generic)
+
+_SCAN_THREADS: Final = 8
+
+
+class Damage(NamedTuple):
+    """What was found to be wrong with a file when it was indexed: where, and in which words."""
+
+    path: str
+    offset: int
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,68 +41,113 @@ class Catalog:
     """All records of a data set; record id i is row i of the arrays, which are read-only.
 
     Attributes:
+        format: how records are kept in the files.
         files: the data files, in the order that defines record ids.
         file_ids: int32[N], index into `files`.
-        offsets: int64[N], first payload byte in the file.
-        lengths: int64[N], payload bytes.
-        crcs: uint32[N], checksum stored in the file for the payload.
-        fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums) but not of
-            where it lies or when it was written: a copy on another host has the same one.
+        offsets: int64[N], first byte that is read for the record.
+        lengths: int64[N], bytes that are read for it.
+        crcs: uint32[N], checksum stored in the file for the payload; None where the format has none.
+        labels: int64[N], labels kept apart from the payload; None where there are none.
+        fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
+            not of where it lies or when it was written: a copy on another host has the same one.
+        damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
     """
 
+    format: RecordFormat
     files: tuple[FileEntry, ...]
     file_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    crcs: NDArray[np.uint32]
+    crcs: NDArray[np.uint32] | None
+    labels: NDArray[np.int64] | None
     fingerprint: str
+    damage: tuple[Damage, ...] = ()
 
     @classmethod
-    def index(cls, paths: Paths, check_data: bool = False) -> Self:
-        """Scan data files: a file, a folder (its *.tfrecord and *.tfrecords files), a glob, or a sequence of these.
+    def index(
+        cls,
+        paths: Paths,
+        check_data: bool = False,
+        *,
+        format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Self:
+        """Scan data files: a file, a folder, a glob, a URL that fsspec reads, or a sequence of these.
 
         Record ids follow the order of the arguments, within each the sorted paths, within a file the file.
 
         Args:
             check_data: also compute every payload's checksum, which reads all data once.
+            format: how records are kept; left out: what the names suggest.
+            on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`.
 
         Raises:
             MissingDataError: a path does not exist, matches no file, or holds no record.
-            CorruptRecordError: a file's framing is damaged or, with `check_data`, a payload is.
+            CorruptRecordError: a file is of another format, or damaged and `on_corrupt` is "raise".
             ChangedDataError: a file changed while it was scanned.
-            PlanError: two paths lead to the same file.
+            PlanError: two paths lead to the same file; no such format.
         """
-        names = find_files(paths, TFRECORD.suffixes)
-        scanned = [_scan_unchanged(name, check_data) for name in names]
-        counts = [len(index.offsets) for _, index in scanned]
+        chosen = format_named(format) if isinstance(format, str) else format or format_of(paths)
+        names = find_files(paths, chosen.patterns, chosen.recursive)
+        scanned = _scan_all(names, chosen, check_data)
+        damage = tuple(error for _, index in scanned for error in index.damage)
+        if damage and on_corrupt == "raise":
+            raise damage[0]
+        return cls._from_scan(chosen, scanned, damage)
+
+    @classmethod
+    def _from_scan(
+        cls,
+        record_format: RecordFormat,
+        scanned: Sequence[tuple[FileEntry, RecordIndex]],
+        damage: tuple[CorruptRecordError, ...],
+    ) -> Self:
+        entries = tuple(entry for entry, _ in scanned)
+        indexes = [index for _, index in scanned]
+        counts = [len(index.offsets) for index in indexes]
+        if not any(counts):
+            raise MissingDataError(
+                f"{entries[0].path} holds no record{f', nor do {len(entries) - 1} more' if len(entries) > 1 else ''}.",
+                "There is nothing to read.",
+                "check the path, and how the files were written.",
+            )
+        by_file = record_format.file_labels([entry.path for entry in entries])
+        labels = np.repeat(by_file, counts) if by_file is not None else _joined([i.labels for i in indexes])
         return cls._checked(
-            tuple(entry for entry, _ in scanned),
-            np.repeat(np.arange(len(names), dtype=np.int32), counts),
-            np.concatenate([index.offsets for _, index in scanned]),
-            np.concatenate([index.lengths for _, index in scanned]),
-            np.concatenate([index.crcs for _, index in scanned]),
+            record_format,
+            entries,
+            np.repeat(np.arange(len(entries), dtype=np.int32), counts),
+            np.concatenate([index.offsets for index in indexes]),
+            np.concatenate([index.lengths for index in indexes]),
+            _joined([index.crcs for index in indexes]),
+            labels,
+            tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage),
         )
 
     @classmethod
     def _checked(
         cls,
+        record_format: RecordFormat,
         files: tuple[FileEntry, ...],
         file_ids: NDArray[np.int32],
         offsets: NDArray[np.int64],
         lengths: NDArray[np.int64],
-        crcs: NDArray[np.uint32],
+        crcs: NDArray[np.uint32] | None,
+        labels: NDArray[np.int64] | None,
+        damage: tuple[Damage, ...],
     ) -> Self:
-        columns = (file_ids, offsets, lengths, crcs)
+        columns = (file_ids, offsets, lengths, crcs, labels)
         for column in columns:
-            column.setflags(write=False)
-        return cls(files, *columns, fingerprint=_fingerprint(files, *columns))
+            if column is not None:
+                column.setflags(write=False)
+        return cls(record_format, files, *columns, fingerprint=_fingerprint(files, *columns), damage=damage)
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     @functools.cached_property
     def total_bytes(self) -> int:
-        """Payload bytes of all records together."""
+        """Bytes of all records together."""
         return int(self.lengths.sum())
 
     def describe(self, record_id: int) -> str:
@@ -106,21 +166,21 @@ class Catalog:
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""
-        return int(self.offsets[record_id]) - TFRECORD.header_bytes
+        return int(self.offsets[record_id]) - self.format.header_bytes
 
     def verify_unchanged(self) -> None:
-        """Check that every file still has the size and modification time it was indexed with.
+        """Check that every file still has the size and version it was indexed with.
 
         Raises:
             ChangedDataError: naming the first file that does not.
         """
         for file in self.files:
-            file.verify_unchanged()
+            verify_unchanged(file)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""
         columns = {name: getattr(self, name) for name in catalog_file.COLUMNS}
-        catalog_file.write(path, TFRECORD.name, self.fingerprint, self.files, columns)
+        catalog_file.write(path, self.format, self.fingerprint, self.files, self.damage, columns)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -130,30 +190,42 @@ class Catalog:
             MissingDataError: there is no such file.
             CatalogError: the file is damaged, or is no catalog of this version.
         """
-        stored = catalog_file.read(path, TFRECORD)
-        catalog = cls._checked(stored.files, **stored.columns)
+        stored = catalog_file.read(path)
+        damage = tuple(Damage(*item) for item in stored.damage)
+        catalog = cls._checked(stored.format, stored.files, **stored.columns, damage=damage)
         if catalog.fingerprint != stored.fingerprint:
             raise catalog_file.damaged(path, "its content does not match its fingerprint")
         return catalog
 
 
-def _scan_unchanged(path: str, check_data: bool) -> tuple[FileEntry, RecordIndex]:
-    try:
-        entry = FileEntry.of(path)
-    except OSError as error:
-        raise MissingDataError(
-            f"{path} cannot be opened: {error.strerror}.", "Its records cannot be read.", "check the path."
-        ) from error
-    index = TFRECORD.scan(path, check_data)
-    entry.verify_unchanged()
-    return entry, index
+def _scan_all(
+    names: Sequence[str], record_format: RecordFormat, check_data: bool
+) -> list[tuple[FileEntry, RecordIndex]]:
+    """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
+
+    def scan(name: str) -> tuple[FileEntry, RecordIndex]:
+        entry = describe_file(name)
+        index = record_format.scan(name, record_format.open(entry), check_data)
+        verify_unchanged(entry)
+        return entry, index
+
+    if not any(map(is_remote, names)):
+        return [scan(name) for name in names]
+    with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
+        return list(pool.map(scan, names))
 
 
-def _fingerprint(files: Sequence[FileEntry], *columns: NDArray[np.generic]) -> str:
+def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if len(present) == len(parts) else None
+
+
+def _fingerprint(files: Sequence[FileEntry], *columns: NDArray[np.generic] | None) -> str:
     digest = hashlib.sha256(b"data_sharding.catalog/1")
     for file in files:
         name = os.fsencode(os.path.basename(file.path))
         digest.update(b"%d %d " % (len(name), file.size) + name)
     for column in columns:
-        digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
+        if column is not None:
+            digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()

@@ -14,52 +14,76 @@ from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError
-from data_sharding.file_entry import FileEntry
-from data_sharding.record_format import RecordFormat
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.registry import format_named, format_options
+from data_sharding.storage import FileEntry
 
-VERSION: Final = 1
-COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32}
+VERSION: Final = 2
+COLUMNS: Final = {
+    "file_ids": np.int32,
+    "offsets": np.int64,
+    "lengths": np.int64,
+    "crcs": np.uint32,
+    "labels": np.int64,
+}
+_OPTIONAL: Final = ("crcs", "labels")
 
 
 class StoredCatalog(NamedTuple):
-    """What a file holds: the data files, the arrays of `COLUMNS` by name, and the fingerprint it was saved with."""
+    """What a file holds.
 
+    `columns` has the arrays of `COLUMNS` by name, None for one that the format does not have; `fingerprint` is the one
+    that the catalog was saved with; `damage` are (path, offset, reason).
+    """
+
+    format: RecordFormat
     files: tuple[FileEntry, ...]
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, Any]
+    damage: tuple[tuple[str, int, str], ...]
     fingerprint: str
 
 
 def write(
     path: str | Path,
-    format_name: str,
+    record_format: RecordFormat,
     fingerprint: str,
     files: Sequence[FileEntry],
+    damage: Sequence[tuple[str, int, str]],
     columns: Mapping[str, Any],
 ) -> None:
     """Write all of it under the name `path`, or nothing."""
     manifest = {
         "version": VERSION,
-        "format": format_name,
+        "format": record_format.name,
+        "options": format_options(record_format),
         "fingerprint": fingerprint,
         "files": [dataclasses.astuple(file) for file in files],
+        "damage": [list(item) for item in damage],
     }
-    members: dict[str, Any] = {"manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8), **columns}
+    present = {name: column for name, column in columns.items() if column is not None}
+    members: dict[str, Any] = {"manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8), **present}
     with atomic_file(path) as file:
         np.savez(file, **members)
 
 
-def read(path: str | Path, record_format: RecordFormat) -> StoredCatalog:
-    """Read and check what `write` wrote, for data of `record_format`.
+def read(path: str | Path) -> StoredCatalog:
+    """Read and check what `write` wrote.
 
     Raises:
         MissingDataError: the file cannot be opened.
-        CatalogError: it is damaged, or of another version or format.
+        CatalogError: it is damaged, or of another version.
     """
     try:
         manifest, columns = _load(Path(path))
-        files = tuple(FileEntry(str(name), int(size), int(mtime)) for name, size, mtime in manifest["files"])
-        stored = StoredCatalog(files, columns, str(manifest["fingerprint"]))
-        written_as = (manifest["version"], manifest["format"])
+        if manifest["version"] != VERSION:
+            raise ValueError(f"it was written as version {manifest['version']}, this is version {VERSION}")
+        stored = StoredCatalog(
+            format_named(manifest["format"], manifest["options"]),
+            tuple(FileEntry(str(name), int(size), str(version)) for name, size, version in manifest["files"]),
+            columns,
+            tuple((str(name), int(offset), str(reason)) for name, offset, reason in manifest["damage"]),
+            str(manifest["fingerprint"]),
+        )
     except OSError as error:
         raise MissingDataError(
             f"The catalog {path} cannot be opened: {error.strerror}.", "Its records are unknown.", "index the data."
@@ -67,9 +91,7 @@ def read(path: str | Path, record_format: RecordFormat) -> StoredCatalog:
     except Exception as error:
         # A damaged zip, .npy header or JSON surfaces as any of a dozen exception types of three libraries.
         raise damaged(path, f"{type(error).__name__}: {error}") from error
-    if written_as != (VERSION, record_format.name):
-        raise damaged(path, f"it was written as version and format {written_as}")
-    _check_columns(path, stored, record_format)
+    _check_columns(path, stored)
     return stored
 
 
@@ -80,23 +102,28 @@ def damaged(path: str | Path, reason: str) -> CatalogError:
     )
 
 
-def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
     with zipfile.ZipFile(path) as archive:
         # The zip's CRCs are checked before numpy believes any header inside.
         if (broken := archive.testzip()) is not None:
             raise zipfile.BadZipFile(f"bad CRC in {broken}")
     with np.load(path, allow_pickle=False) as members:
-        return json.loads(members["manifest"].tobytes()), {name: members[name] for name in COLUMNS}
+        columns = {name: members[name] for name in COLUMNS if name in members or name not in _OPTIONAL}
+        return json.loads(members["manifest"].tobytes()), {**dict.fromkeys(_OPTIONAL), **columns}
 
 
-def _check_columns(path: str | Path, stored: StoredCatalog, record_format: RecordFormat) -> None:
+def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
     columns, rows = stored.columns, stored.columns["offsets"].shape
-    if any(columns[name].dtype != dtype or columns[name].shape != rows for name, dtype in COLUMNS.items()):
+    present = {name: column for name, column in columns.items() if column is not None}
+    if any(column.dtype != COLUMNS[name] or column.shape != rows for name, column in present.items()):
         raise damaged(path, "its columns differ in length or type")
     file_ids, offsets, lengths = columns["file_ids"], columns["offsets"], columns["lengths"]
     if len(rows) != 1 or not rows[0] or file_ids.min() < 0 or file_ids.max() >= len(stored.files):
         raise damaged(path, "it names files that it does not list")
     sizes = np.array([file.size for file in stored.files], np.int64)
-    room = sizes[file_ids] - record_format.footer_bytes - lengths
-    if (offsets < record_format.header_bytes).any() or (lengths < 0).any() or (offsets > room).any():
+    if (
+        (offsets < stored.format.header_bytes).any()
+        or (lengths < 0).any()
+        or (offsets > sizes[file_ids] - lengths).any()
+    ):
         raise damaged(path, "it places records outside their files")

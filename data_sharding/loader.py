@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.catalog import Catalog
+from data_sharding.decode_processes import DecodeProcesses
+from data_sharding.decoding import Decode, Decoded, read_and_decode
 from data_sharding.errors import PlanError
-from data_sharding.plan import ShardPlan, StepBatch
+from data_sharding.plan import ShardPlan
 from data_sharding.prefetch import OrderedPrefetch
 from data_sharding.reader import RecordReader
+from data_sharding.sample_random import SampleRandom
+from data_sharding.step_blocks import StepBlocks
 
-Decode = Callable[[Sequence[bytes]], dict[str, NDArray[Any]]]
-
-# Positions of a rank that are planned together: enough to make the cost of a step's plan vanish beside its reading
-# (170 µs a step one by one, a few together), few enough to delay no first batch.
-_BLOCK_POSITIONS: Final = 4096
+_Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 
 
 class LoadedBatch(NamedTuple):
@@ -29,9 +30,10 @@ class LoadedBatch(NamedTuple):
     Attributes:
         step: step of the epoch.
         ids: int64[k].
-        weights: float32[k], 0 for masked slots.
+        weights: float32[k], 0 for masked slots and for records that turned out to be damaged.
         features: what `decode` made of the records; each array has k rows.
-        global_weight: real records of the step over all ranks.
+        global_weight: real records of the step over all ranks, as planned.
+        damaged: int64[d], ids of records with weight in the plan that could not be read and were masked.
     """
 
     step: int
@@ -39,35 +41,28 @@ class LoadedBatch(NamedTuple):
     weights: NDArray[np.float32]
     features: dict[str, NDArray[Any]]
     global_weight: float
+    damaged: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class _BatchSource:
-    """Reads and decodes one step; apart from the loader, so that threads do not keep an abandoned loader alive."""
+    """Loads one step; apart from the loader, so that threads do not keep an abandoned loader alive."""
 
-    def __init__(self, plan: ShardPlan, reader: RecordReader, decode: Decode, rank: int, size: int) -> None:
-        self._plan, self._reader, self._decode = plan, reader, decode
+    def __init__(self, plan: ShardPlan, fetch: _Fetch, rank: int, size: int, augment: bool) -> None:
+        self._plan, self._fetch, self._augment = plan, fetch, augment
         self._who = f"epoch {plan.epoch} for rank {rank} of {size}"
-        self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
-        # Two blocks, for threads on either side of a boundary.
-        self._block = functools.lru_cache(maxsize=2)(
-            functools.partial(_plan_block, plan, rank, size, self._block_steps)
-        )
+        self._shard = StepBlocks(plan, rank, size)
 
     def __call__(self, step: int) -> LoadedBatch:
         try:
-            block, row = divmod(step, self._block_steps)
-            ids, weights = (column[row] for column in self._block(block))
-            features = self._decode(self._reader.read(ids))
-            _check_rows(features, len(ids))
-            return LoadedBatch(step, ids, weights, features, self._plan.global_weight(step))
+            ids, weights = self._shard(step)
+            random = SampleRandom(self._plan.seed, self._plan.epoch, ids) if self._augment else None
+            features, intact = self._fetch(ids, random)
+            damaged = ids[~intact & (weights > 0)]
+            weights = weights * intact
+            return LoadedBatch(step, ids, weights, features, self._plan.global_weight(step), damaged)
         except Exception as error:
             error.add_note(f"while loading step {step} of {self._who}")
             raise
-
-
-def _plan_block(plan: ShardPlan, rank: int, size: int, block_steps: int, block: int) -> StepBatch:
-    first = block * block_steps
-    return plan.shards(rank, size, range(first, min(first + block_steps, plan.steps)))
 
 
 class ShardLoader:
@@ -76,47 +71,59 @@ class ShardLoader:
     Batches are read and decoded in background threads. An exception there is raised here, at its own step. The reader
     stays open: it is the caller's, and can serve the next epoch. A loader that is dropped unclosed ends its threads.
 
+    Threads are enough for decoders that let go of Python's lock (image codecs, numpy on large arrays). For others, the
+    threads can hand their batches to processes: with `processes=N` to N that end with this loader, or with
+    `DecodeProcesses` in the place of `decode` to some that serve one epoch after another.
+
     Args:
         plan: the epoch.
         reader: over the catalog that the plan was made for.
-        decode: turns k payloads into arrays of k rows; runs in the background threads, so in several at a time
-            if `threads` > 1.
+        decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
+            if `threads` > 1; or `DecodeProcesses` that do it.
         rank, size: whose slice of each global batch to load.
+        augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record).
         start_step: first step to load; `plan.steps` gives an empty loader.
         prefetch: batches that may be ready or in the making ahead of the consumer.
         threads: background threads.
+        processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
+            `prefetch` and `threads` then are at least the number of processes, so that none is idle.
         timeout_s: longest wait for one batch, in seconds.
 
     Raises:
-        PlanError: an argument is out of range, or the plan was made for other data than the reader's.
+        PlanError: an argument is out of range, the plan was made for other data than the reader's, or `decode` cannot
+            be sent to a process.
     """
 
     def __init__(
         self,
         plan: ShardPlan,
         reader: RecordReader,
-        decode: Decode,
+        decode: Decode | DecodeProcesses,
         *,
         rank: int,
         size: int,
+        augment: bool = False,
         start_step: int = 0,
         prefetch: int = 2,
         threads: int = 1,
+        processes: int = 0,
         timeout_s: float = 300.0,
     ) -> None:
-        _check_same_data(plan, reader)
+        check_same_data(plan, reader.catalog)
         _check_at_least_one(prefetch=prefetch, threads=threads)
         plan.step_at(start_step * plan.global_batch)
         plan.shard(rank, size, 0)
+        fetch, at_a_time = _fetcher(reader, decode, processes)
         self._prefetch = OrderedPrefetch(
-            _BatchSource(plan, reader, decode, rank, size),
+            _BatchSource(plan, fetch, rank, size, augment),
             start_step,
             plan.steps,
-            depth=prefetch,
-            threads=threads,
+            depth=max(prefetch, at_a_time),
+            threads=max(threads, at_a_time),
             timeout_s=timeout_s,
         )
-        weakref.finalize(self, self._prefetch.cancel)
+        own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, own)
 
     def __iter__(self) -> Self:
         return self
@@ -133,11 +140,12 @@ class ShardLoader:
         return self._prefetch.take()
 
     def close(self) -> None:
-        """End the background threads. May be called twice.
+        """End the background threads, and the processes of its own. May be called twice.
 
         Raises:
             LoaderTimeoutError: a thread is still busy after `timeout_s`.
         """
+        self._abandon()
         self._prefetch.close()
 
     def __enter__(self) -> Self:
@@ -150,23 +158,50 @@ class ShardLoader:
         if error is None:
             self.close()
         else:  # a thread that is stuck must not delay, nor hide, the error that is on its way
-            self._prefetch.cancel()
+            self._abandon()
 
 
-def _check_rows(features: dict[str, NDArray[Any]], rows: int) -> None:
-    for name, array in features.items():
-        if np.shape(array)[:1] != (rows,):
-            raise PlanError(
-                f"The decode function returned shape {np.shape(array)} for {name!r} from {rows} records.",
-                "The first dimension must be the records, or weights would fall on the wrong ones.",
-                "return one row for each record.",
-            )
+def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: int) -> tuple[_Fetch, int]:
+    """What makes a batch of ids, and how many batches it can make at a time without waiting."""
+    if isinstance(decode, DecodeProcesses):
+        _check_same_processes(decode, reader, processes)
+        return decode, len(decode)
+    if processes:
+        helpers = DecodeProcesses(reader, decode, processes)
+        return helpers, processes
+    return functools.partial(read_and_decode, reader, decode), 1
 
 
-def _check_same_data(plan: ShardPlan, reader: RecordReader) -> None:
-    if (plan.num_records, plan.data_fingerprint) != (len(reader.catalog), reader.catalog.fingerprint):
+def _abandon(prefetch: OrderedPrefetch[LoadedBatch], own: DecodeProcesses | None) -> None:
+    prefetch.cancel()
+    if own is not None:
+        own.close()  # frees threads that wait for them
+
+
+def _check_same_processes(helpers: DecodeProcesses, reader: RecordReader, processes: int) -> None:
+    if processes:
         raise PlanError(
-            f"The plan is for {plan.num_records} records, of other data than the reader's {len(reader.catalog)}.",
+            f"DecodeProcesses and processes={processes} were given.",
+            "There can be only one set of processes.",
+            "leave out processes.",
+        )
+    if helpers.catalog.fingerprint != reader.catalog.fingerprint:
+        raise PlanError(
+            "The decode processes were made for other data than the reader's.",
+            "Record ids of one mean nothing in the other.",
+            "make them with DecodeProcesses(reader, ...).",
+        )
+
+
+def check_same_data(plan: ShardPlan, catalog: Catalog) -> None:
+    """Check that a plan was made for a catalog.
+
+    Raises:
+        PlanError: it was not.
+    """
+    if (plan.num_records, plan.data_fingerprint) != (len(catalog), catalog.fingerprint):
+        raise PlanError(
+            f"The plan is for {plan.num_records} records, of other data than the reader's {len(catalog)}.",
             "Record ids of one mean nothing in the other.",
             "make the plan with ShardPlan.for_catalog(reader.catalog, ...).",
         )

@@ -1,26 +1,29 @@
-"""A seeded shuffle of [0, n) that is computed where it is asked for, never stored.
+"""Seeded shuffles of [0, n) that are computed where they are asked for, never stored.
 
 An unbalanced Feistel network permutes the smallest power of two that holds n; values that fall outside [0, n) walk on
 along their cycle until they come back (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), fewer
-than one extra pass on average. The round function is the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+than one extra pass on average. The round function is `mixing.mix`.
 This is a shuffle, not a cipher: nothing secret depends on it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
+from data_sharding.mixing import mix
 
 # Four rounds make a Feistel network indistinguishable from random for wide halves (Luby and Rackoff, 1988); halves are
 # narrow for small data sets, so more are used.
 _ROUNDS: Final = 8
-_MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+# One number, or one for each value that is permuted.
+_UInt64s = np.uint64 | NDArray[np.uint64]
 
 
 class Permutation:
@@ -38,12 +41,8 @@ class Permutation:
         if not 1 <= n <= 2**62:
             raise PlanError(f"A permutation of {n} elements was asked for.", "It needs 1 to 2**62.", "check the data.")
         self.n = n
-        bits = (n - 1).bit_length()
-        self._low_bits = np.uint64(bits // 2)
-        self._low_mask = np.uint64((1 << bits // 2) - 1)
-        self._high_mask = np.uint64((1 << bits - bits // 2) - 1)
-        key = f"data_sharding.permutation/1 {seed} {epoch}".encode()
-        self._keys = np.frombuffer(hashlib.blake2b(key, digest_size=8 * _ROUNDS).digest(), "<u8").astype(np.uint64)
+        self._halves = _Halves.of_bits(np.uint64((n - 1).bit_length()))
+        self._keys = keys_from(f"data_sharding.permutation/1 {seed} {epoch}", _ROUNDS)
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map positions int64[...] in [0, n) to elements in [0, n), of the same shape.
@@ -69,29 +68,79 @@ class Permutation:
                 f"The permutation covers 0 to {self.n - 1}.",
                 "keep positions inside the epoch.",
             )
-        result = self._network(values.astype(np.uint64), rounds)
+        keys = [self._keys[number] for number in rounds]
+        result = _network(values.astype(np.uint64), self._halves, keys, rounds)
         flat = result.reshape(-1)
         outside = np.flatnonzero(flat >= self.n)
         while outside.size:
-            walked = self._network(flat[outside], rounds)
+            walked = _network(flat[outside], self._halves, keys, rounds)
             flat[outside] = walked
             outside = outside[walked >= self.n]
         return result.astype(np.int64)
 
-    def _network(self, values: NDArray[np.uint64], rounds: range) -> NDArray[np.uint64]:
-        low, high = values & self._low_mask, values >> self._low_bits
-        for number in rounds:
-            if number % 2:
-                low ^= _mix(high ^ self._keys[number]) & self._low_mask
-            else:
-                high ^= _mix(low ^ self._keys[number]) & self._high_mask
-        return (high << self._low_bits) | low
+
+def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Map each value by its own permutation: that of [0, sizes[i]) which keys[i] selects.
+
+    Values with equal size and key are mapped by one bijection; different keys select unrelated ones.
+
+    Args:
+        values: int64[k], values[i] in [0, sizes[i]), which is not checked: a value outside may walk for ever.
+        sizes: int64[k], 1 to 2**53.
+        keys: uint64[k], well mixed: keys that differ in few low bits select related permutations.
+
+    Returns:
+        int64[k], result[i] in [0, sizes[i]).
+    """
+    # frexp gives the bit length of size - 1 exactly, for it is exact in a float64.
+    halves = _Halves.of_bits(np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64))
+    result = _network_of_each(values.astype(np.uint64), halves, keys)
+    limits = sizes.astype(np.uint64)
+    outside = np.flatnonzero(result >= limits)
+    while outside.size:
+        walked = _network_of_each(result[outside], halves.take(outside), keys[outside])
+        result[outside] = walked
+        outside = outside[walked >= limits[outside]]
+    return result.astype(np.int64)
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    values ^= values >> _SHIFTS[0]
-    values *= _MULTIPLIERS[0]
-    values ^= values >> _SHIFTS[1]
-    values *= _MULTIPLIERS[1]
-    values ^= values >> _SHIFTS[2]
-    return values
+def keys_from(text: str, count: int) -> NDArray[np.uint64]:
+    """Unrelated keys uint64[count], at most 8, that depend on the text only."""
+    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8 * count).digest(), "<u8").astype(np.uint64)
+
+
+class _Halves(NamedTuple):
+    """How values are split for the network: one split, or one for each value."""
+
+    low_bits: _UInt64s
+    low_mask: _UInt64s
+    high_mask: _UInt64s
+
+    @classmethod
+    def of_bits(cls, bits: Any) -> _Halves:
+        one = np.uint64(1)
+        low = bits >> one
+        return cls(low, (one << low) - one, (one << (bits - low)) - one)
+
+    def take(self, indices: NDArray[np.int64]) -> _Halves:
+        return _Halves(*(np.take(part, indices) for part in self))
+
+
+def _network(
+    values: NDArray[np.uint64], halves: _Halves, keys: Sequence[_UInt64s], rounds: range
+) -> NDArray[np.uint64]:
+    low, high = values & halves.low_mask, values >> halves.low_bits
+    for number, key in zip(rounds, keys, strict=True):
+        if number % 2:
+            low ^= mix(high ^ key) & halves.low_mask
+        else:
+            high ^= mix(low ^ key) & halves.high_mask
+    return (high << halves.low_bits) | low
+
+
+# What makes eight round keys of one: any unrelated words do. "Nothing up my sleeve": a hash of this text.
+_ROUND_CONSTANTS: Final = keys_from("data_sharding.permute_each/1", _ROUNDS)
+
+
+def _network_of_each(values: NDArray[np.uint64], halves: _Halves, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return _network(values, halves, [keys ^ constant for constant in _ROUND_CONSTANTS], range(_ROUNDS))

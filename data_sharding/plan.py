@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self, get_args
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.balance import MASKED, deal
 from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
+from data_sharding.lanes import LaneOrder
 from data_sharding.permutation import Permutation
+from data_sharding.plan_checks import check_options, check_slice
 
-Shuffle = Literal["global", "none"]
+Shuffle = Literal["global", "block", "none"]
 Tail = Literal["mask", "drop"]
+Balance = Literal["records", "bytes"]
+
+# Slots that are worked on together where whole global batches are needed: 256 KiB an array, small enough for a cache.
+_BLOCK_SLOTS: Final = 1 << 15
 
 
 class StepBatch(NamedTuple):
@@ -38,13 +46,20 @@ class ShardPlan:
         num_records: N, records in the data set.
         global_batch: G, slots of a step over all ranks.
         seed, epoch: select the order; any integer seed, epoch >= 0.
-        shuffle: "global" draws every position from the whole data set; "none" keeps the catalog's order.
+        shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
+            and reads each to its end, for data that is far away (see `lanes`); "none" keeps the catalog's order.
         tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
-            N mod G records of the order.
+            N mod G records of the order: with a shuffle others in each epoch, without one the catalog's last.
         data_fingerprint: the catalog's.
+        block_records: neighbouring records of a block; counts for `shuffle="block"` only.
+        balance: "records" gives each rank a contiguous slice of each step; "bytes" deals the step's records to the
+            ranks, each as many as its slice has, so that their bytes are even (see `balance`). It chooses the rank that
+            reads a record, not the step.
+        lengths: int64[N], bytes of each record, needed for `balance="bytes"`. Not part of the plan's equality.
 
     Raises:
-        PlanError: no records, G < 1, epoch < 0, an unknown option, or `tail="drop"` with G > N.
+        PlanError: no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or `balance="bytes"`
+            without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read neighbours.
     """
 
     num_records: int
@@ -54,9 +69,13 @@ class ShardPlan:
     shuffle: Shuffle = "global"
     tail: Tail = "mask"
     data_fingerprint: str = ""
+    block_records: int = 64
+    balance: Balance = "records"
+    lengths: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_options(self)
+        options = (("shuffle", self.shuffle, Shuffle), ("tail", self.tail, Tail), ("balance", self.balance, Balance))
+        check_options(self, options)
 
     @classmethod
     def for_catalog(
@@ -68,9 +87,22 @@ class ShardPlan:
         epoch: int,
         shuffle: Shuffle = "global",
         tail: Tail = "mask",
+        block_records: int = 64,
+        balance: Balance = "records",
     ) -> Self:
         """Plan one epoch over a catalog; see the class for the arguments and errors."""
-        return cls(len(catalog), global_batch, seed, epoch, shuffle, tail, catalog.fingerprint)
+        return cls(
+            len(catalog),
+            global_batch,
+            seed,
+            epoch,
+            shuffle,
+            tail,
+            catalog.fingerprint,
+            block_records,
+            balance,
+            catalog.lengths,
+        )
 
     @property
     def steps(self) -> int:
@@ -82,10 +114,12 @@ class ShardPlan:
     def fingerprint(self) -> str:
         """Hex SHA-256 of what must stay equal for a position to keep its meaning: data, N, G, seed, shuffle, tail.
 
-        Neither the epoch, which is part of the position, nor the number of ranks, which changes nothing.
+        With `shuffle="block"` the block's length too. Neither the epoch, which is part of the position, nor the number
+        of ranks and the balance, which change no step's set of records.
         """
         fields = (self.data_fingerprint, self.num_records, self.global_batch, self.seed, self.shuffle, self.tail)
-        return hashlib.sha256(repr(("data_sharding.plan/1", *fields)).encode()).hexdigest()
+        block = (self.block_records,) if self.shuffle == "block" else ()
+        return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *block)).encode()).hexdigest()
 
     def batch(self, step: int) -> StepBatch:
         """The whole global batch of a step: ids int64[G], weights float32[G].
@@ -96,9 +130,10 @@ class ShardPlan:
         return self.shard(0, 1, step)
 
     def shard(self, rank: int, size: int, step: int) -> StepBatch:
-        """Rank r's contiguous slice [r*G//W, (r+1)*G//W) of the global batch of a step, for W ranks.
+        """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
-        Its length is the same in every step, and differs by at most one between ranks.
+        With `balance="bytes"`, as many slots that were dealt to it. The length is the same in every step, and differs
+        by at most one between ranks.
 
         Raises:
             PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
@@ -109,17 +144,41 @@ class ShardPlan:
     def shards(self, rank: int, size: int, steps: range) -> StepBatch:
         """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
 
-        Costs little more than one step does: small arrays cost their number of numpy calls.
+        Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
+        every rank computes the whole global batches, so its cost grows with their size.
 
         Raises:
             PlanError: as `shard`, or the range is empty.
         """
         for step in (min(steps, default=-1), max(steps, default=-1)):
-            self._check_slice(rank, size, step)
+            check_slice(self, rank, size, step)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
-        positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))
-        weights = (positions < self.num_records).astype(np.float32)
-        return StepBatch(self._records(positions % self.num_records), weights)
+        if self.balance == "records":
+            return self._slots(steps, first, end)
+        parts = [(batch.ids[:, first:end], batch.weights[:, first:end]) for _, batch in self.by_rank(size, steps)]
+        return StepBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def by_rank(self, size: int, steps: range) -> Iterator[tuple[range, StepBatch]]:
+        """Whole global batches, their slots put in the order of the W ranks that read them.
+
+        Yields:
+            some steps in a row, few enough for a few MiB, and their ids int64[s, G] and weights float32[s, G], of which
+            columns [r*G//W, (r+1)*G//W) are rank r's.
+
+        Raises:
+            PlanError: a step is outside [0, steps), or G < W.
+        """
+        together = max(1, _BLOCK_SLOTS // self.global_batch)
+        for begin in range(0, len(steps), together):
+            some = steps[begin : begin + together]
+            for step in (some[0], some[-1]):
+                check_slice(self, 0, size, step)
+            batch = self._slots(some, 0, self.global_batch)
+            yield some, self._dealt(batch, some, size) if self.balance == "bytes" and size > 1 else batch
+
+    def dropped(self) -> NDArray[np.int64]:
+        """Ids int64[N mod G] of the records that `tail="drop"` leaves out of this epoch; none with "mask"."""
+        return self._records(np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records))
 
     def global_weight(self, step: int) -> float:
         """Real (unmasked) records of a step over all ranks: what a sum over the global batch is divided by.
@@ -127,7 +186,7 @@ class ShardPlan:
         Raises:
             PlanError: the step is outside [0, steps).
         """
-        self._check_slice(0, 1, step)
+        check_slice(self, 0, 1, step)
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
@@ -147,51 +206,29 @@ class ShardPlan:
             )
         return step
 
+    def _slots(self, steps: range, first: int, end: int) -> StepBatch:
+        positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))
+        return StepBatch(self._records(positions), (positions < self.num_records).astype(np.float32))
+
+    def _dealt(self, batch: StepBatch, steps: range, size: int) -> StepBatch:
+        assert self.lengths is not None  # __post_init__ has seen to it
+        lengths = np.where(batch.weights > 0, self.lengths[batch.ids], MASKED)
+        order = deal(lengths, np.array(steps, np.int64), size)
+        rows = np.arange(len(order))[:, None]
+        return StepBatch(batch.ids[rows, order], batch.weights[rows, order])
+
     @functools.cached_property
     def _permutation(self) -> Permutation:
         return Permutation(self.num_records, self.seed, self.epoch)
 
+    @functools.cached_property
+    def _lanes(self) -> LaneOrder:
+        return LaneOrder(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
+
     def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.shuffle == "block":
+            # A masked slot repeats the step before, so that it reads from a block that its rank has at hand.
+            earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
+            return self._lanes(np.where(earlier < 0, positions, earlier) % self.num_records)
+        positions = positions % self.num_records
         return self._permutation(positions) if self.shuffle == "global" else positions
-
-    def _check_slice(self, rank: int, size: int, step: int) -> None:
-        if not 0 <= step < self.steps:
-            raise PlanError(
-                f"Step {step} was asked for.", f"The epoch has steps 0 to {self.steps - 1}.", "begin the next epoch."
-            )
-        if not 0 <= rank < size:
-            raise PlanError(
-                f"Rank {rank} of size {size} was asked for.", "Ranks count from 0 to size - 1.", "check the topology."
-            )
-        if self.global_batch < size:
-            raise PlanError(
-                f"The global batch of {self.global_batch} is smaller than the {size} ranks.",
-                "Some ranks would have no record in any step.",
-                f"set --global-batch-size to {size} or more, or start fewer ranks.",
-            )
-
-
-def _check_options(plan: ShardPlan) -> None:
-    for name, value, valid in (("shuffle", plan.shuffle, get_args(Shuffle)), ("tail", plan.tail, get_args(Tail))):
-        if value not in valid:
-            raise PlanError(
-                f"{name}={value!r} was asked for.",
-                f"It can be {' or '.join(valid)}.",
-                f"choose one of these for {name}.",
-            )
-    if plan.num_records < 1:
-        raise PlanError("The data set has no records.", "An epoch needs at least one.", "check the data path.")
-    if plan.epoch < 0:
-        raise PlanError(f"Epoch {plan.epoch} was asked for.", "Epochs count from 0.", "use an epoch of 0 or more.")
-    if plan.global_batch < 1:
-        raise PlanError(
-            f"The global batch size is {plan.global_batch}.",
-            "A step needs at least one record.",
-            "set --global-batch-size to 1 or more.",
-        )
-    if plan.tail == "drop" and plan.num_records < plan.global_batch:
-        raise PlanError(
-            f"The data set has {plan.num_records} records, fewer than one global batch of {plan.global_batch}.",
-            "With the incomplete last step dropped, the epoch has no step.",
-            "set a smaller --global-batch-size, or mask the tail.",
-        )

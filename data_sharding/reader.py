@@ -2,51 +2,88 @@
 
 from __future__ import annotations
 
+import itertools
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog import Catalog
+from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
-from data_sharding.mapped_files import MappedFiles
-from data_sharding.tfrecord import TFRECORD
+from data_sharding.records import RecordBatch
+from data_sharding.sample_random import SampleRandom
+from data_sharding.storage import verify_unchanged
+from data_sharding.storage.open_files import OpenFiles
+
+_STAND_IN_REACH: Final = 4096
+_STAND_IN_BATCH: Final = 64
 
 
 class RecordReader:
     """Reads records of a catalog at random, a batch at a time. Safe to use from many threads; a context manager.
 
-    Files are memory-mapped on first use. That is twice as fast as a read call per record. Its price: the kernel kills a
-    process that touches a map beyond the end of a file cut short meanwhile. File sizes are therefore compared with the
-    catalog before every batch, which leaves only a truncation during the batch itself.
+    Local files are memory-mapped on first use, remote ones asked for all spans of a batch at once.
 
     Args:
         catalog: the records.
-        check_crc: compare every payload's checksum with the catalog's.
-        max_open_files: files kept mapped at a time; each takes one file descriptor.
+        check_crc: compare every payload's checksum with the catalog's, where the format has one.
+        max_open_files: files kept open at a time; each takes one file descriptor.
+        on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
+            another record's payload in its place, marked as not intact.
     """
 
-    def __init__(self, catalog: Catalog, check_crc: bool = True, max_open_files: int = 256) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        check_crc: bool = True,
+        max_open_files: int = 256,
+        on_corrupt: OnCorrupt = "raise",
+    ) -> None:
         self.catalog = catalog
         self._check_crc = check_crc
-        self._files = MappedFiles(catalog.files, max_open_files)
+        self._on_corrupt = on_corrupt
+        self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
 
     def read(self, ids: NDArray[np.int64]) -> list[bytes]:
         """The payloads of records ids int64[k], in the order of `ids`, which may repeat.
 
         Raises:
-            CorruptRecordError: a payload does not match its stored CRC; names file, byte offset and record id.
+            CorruptRecordError: a payload does not match its stored CRC or framing; names file, byte and record id.
             ChangedDataError: a file has gone or is not the one that was indexed.
             PlanError: an id is not in the catalog, or the reader is closed.
         """
         ids = self._checked_ids(ids)
-        payloads = self._payloads(ids)
-        if self._check_crc:
-            wrong = np.flatnonzero(TFRECORD.checksums(payloads) != self.catalog.crcs[ids])
-            if wrong.size:
-                raise self._damaged(int(ids[wrong[0]]))
+        payloads, intact = self._unpacked(ids)
+        if not intact.all():
+            raise self._damaged(int(ids[~intact][0]))
         return payloads
+
+    def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
+        """Records ids int64[k] with their labels, and `random` passed on; damaged ones as `on_corrupt` says.
+
+        Raises:
+            CorruptRecordError: as `read`, where `on_corrupt` is "raise", or where nothing near is intact.
+            ChangedDataError, PlanError: as `read`.
+        """
+        ids = self._checked_ids(ids)
+        payloads, intact = self._unpacked(ids)
+        if not intact.all():
+            if self._on_corrupt == "raise":
+                raise self._damaged(int(ids[~intact][0]))
+            for slot in np.flatnonzero(~intact).tolist():
+                verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
+                payloads[slot] = payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]))
+        labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
+        return RecordBatch(payloads, ids, labels, intact, random)
+
+    def raw(self, record_id: int) -> bytes:
+        """The bytes of a record's span as they are in the file, damaged or not.
+
+        Raises:
+            ChangedDataError, PlanError: as `read`.
+        """
+        return self._raw(self._checked_ids(np.array([record_id])))[0]
 
     def close(self) -> None:
         """Give up all files. May be called twice."""
@@ -60,19 +97,32 @@ class RecordReader:
     ) -> None:
         self.close()
 
-    def _payloads(self, ids: NDArray[np.int64]) -> list[bytes]:
+    def _stand_in(self, damaged: int) -> bytes:
+        """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
+        for first in range(damaged + 1, damaged + 1 + _STAND_IN_REACH, _STAND_IN_BATCH):
+            payloads, intact = self._unpacked(np.arange(first, first + _STAND_IN_BATCH) % len(self.catalog))
+            if intact.any():
+                return payloads[int(np.argmax(intact))]
+        raise self._damaged(damaged)
+
+    def _unpacked(self, ids: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
+        crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
+        return self.catalog.format.unpack(self._raw(ids), crcs, self._check_crc)
+
+    def _raw(self, ids: NDArray[np.int64]) -> list[bytes]:
         # File by file, so that each is looked up once a batch; within a file in the order of the bytes.
         slots = np.argsort(ids, kind="stable")
         ordered = ids[slots]
         files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
-        ends = begins + self.catalog.lengths[ordered]
-        payloads = [b""] * len(ids)
-        current = -1
-        for slot, file, begin, end in zip(slots.tolist(), files.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            if file != current:
-                current, view = file, self._files.get(file)
-            payloads[slot] = view[begin:end]
-        return payloads
+        ends = (begins + self.catalog.lengths[ordered]).tolist()
+        firsts = np.flatnonzero(np.diff(files, prepend=-1)).tolist()
+        starts, spans = begins.tolist(), []
+        for first, last in itertools.pairwise([*firsts, len(ids)]):
+            spans += self._files.get(int(files[first])).spans(starts[first:last], ends[first:last])
+        raw = [b""] * len(ids)
+        for slot, span in zip(slots.tolist(), spans, strict=True):
+            raw[slot] = span
+        return raw
 
     def _checked_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         ids = np.asarray(ids, np.int64)
@@ -87,12 +137,12 @@ class RecordReader:
     def _damaged(self, record_id: int) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
         entry = self.catalog.files[self.catalog.file_ids[record_id]]
-        entry.verify_unchanged()
+        verify_unchanged(entry)
         offset = self.catalog.frame_offset(record_id)
         return CorruptRecordError(
             f"Record {record_id}, in {entry.path} at byte offset {offset}, is damaged.",
-            "Its data does not match its stored CRC.",
-            "restore the file from its source.",
+            "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken.",
+            "restore the file from its source, or set on_corrupt to mask such records.",
             path=entry.path,
             offset=offset,
         )

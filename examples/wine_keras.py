@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 import hvdtrain
-from data_sharding import Catalog
 from data_sharding.example import decode
 
 
@@ -17,10 +16,10 @@ class Wine(hvdtrain.Task):
     def __init__(self, width: int = 32):
         self.width = width
 
-    def open_data(self, data_dir, cache_dir):
+    def open_data(self, data):
         return hvdtrain.Splits(
-            train=Catalog.index(data_dir / "train-*.tfrecord"),
-            validation=Catalog.index(data_dir / "validation-*.tfrecord"),
+            train=data.catalog("train-*.tfrecord"),
+            validation=data.catalog("validation-*.tfrecord"),
         )
 
     def decode(self, records):

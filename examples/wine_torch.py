@@ -4,7 +4,6 @@ import numpy as np
 import torch
 
 import hvdtrain
-from data_sharding import Catalog
 from data_sharding.example import decode
 
 
@@ -16,10 +15,10 @@ class Wine(hvdtrain.Task):
     def __init__(self, width: int = 32):  # --task-args.width 64
         self.width = width
 
-    def open_data(self, data_dir, cache_dir):  # which records there are
+    def open_data(self, data):  # which records there are
         return hvdtrain.Splits(
-            train=Catalog.index(data_dir / "train-*.tfrecord"),
-            validation=Catalog.index(data_dir / "validation-*.tfrecord"),
+            train=data.catalog("train-*.tfrecord"),
+            validation=data.catalog("validation-*.tfrecord"),
         )
 
     def decode(self, records):  # n serialized records -> arrays of n rows

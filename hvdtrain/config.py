@@ -14,17 +14,38 @@ class DataConfig:
 
     Args:
         dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
-        check_crc: verify each record's checksum.
+        check_crc: verify each record's checksum, where the format has one.
+        on_corrupt: what to do with a damaged record: raise (the run fails), mask (it is left out, counted, named), or
+            quarantine (as mask, and its bytes are kept in the run folder).
+        max_corrupt: the share of an epoch's records that may be left out before the run fails all the same.
+        shuffle: global (any record at any step), or block, which reads neighbouring records together: for remote data.
+        balance: deal each step's records to workers evenly by records, or also by bytes.
         verify_bytes: data sets up to this size have every checksum verified before training, larger ones while reading.
         prefetch: batches decoded ahead of the training loop.
+        threads: background threads that read and decode.
+        processes: background processes that do, for decoding that holds Python's lock; 0: threads only.
         timeout: seconds that the loop waits for one batch before the run fails.
+        mode: file, or pipe: training data come through FIFOs, one a worker, and dir is for validation alone.
+        pipe_dir: folder in which the FIFOs appear.
+        pipe_plan: what `hvdtrain shard pipe-plan` wrote: who reads which channel, and how many records come.
+        pipe_steps: steps of an epoch where the plan cannot know how many records reach each worker.
     """
 
     dir: str | None = None
     check_crc: bool = True
+    on_corrupt: Literal["raise", "mask", "quarantine"] = "raise"
+    max_corrupt: float = 0.01
+    shuffle: Literal["global", "block"] = "global"
+    balance: Literal["records", "bytes"] = "records"
     verify_bytes: int = 2**30
     prefetch: int = 4
+    threads: int = 1
+    processes: int = 0
     timeout: float = 300.0
+    mode: Literal["file", "pipe"] = "file"
+    pipe_dir: str | None = None
+    pipe_plan: str | None = None
+    pipe_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,13 @@ class TrainConfig:
         if self.seed >= _SEEDS:
             raise UsageError(f"--seed is {self.seed}.", f"Seeds are below {_SEEDS}.", "give a smaller number.")
         _require_at_least("data.prefetch", self.data.prefetch, 1)
+        _require_at_least("data.threads", self.data.threads, 1)
+        _require_at_least("data.processes", self.data.processes, 0)
+        _require_at_least("data.pipe_steps", self.data.pipe_steps, 1)
+        if not 0 <= self.data.max_corrupt <= 1:
+            raise UsageError(
+                f"--data.max-corrupt is {self.data.max_corrupt}.", "It is a share of the records.", "try 0.01."
+            )
         for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
             _require_at_least(name, value, 1)
         if self.lr is not None and not 0 < self.lr < float("inf"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from data_sharding import ShardLoader, ShardPlan
+from data_sharding import LoadedBatch, ShardLoader, ShardPlan
 from hvdtrain import events
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.checkpoints import CheckpointWriter
@@ -36,6 +36,19 @@ class Source(Protocol):
         ...
 
 
+class Ledger(Protocol):
+    """Keeps account of the records that training has used. Collective where it says so."""
+
+    def start(self, step: int) -> None:
+        """Training takes up after `step` updates. Collective."""
+
+    def add(self, batch: LoadedBatch) -> None:
+        """This rank was trained on `batch`."""
+
+    def commit(self, step: int) -> None:
+        """A checkpoint after update `step` follows. Collective."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How far and how often.
@@ -45,12 +58,14 @@ class Limits:
         max_steps: stop (with a checkpoint) after this many updates since the start of training; None: no limit.
         log_interval: updates between two `Logged`.
         checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
+        max_masked: share of a data set's records that may be left out as damaged in one pass.
     """
 
     epochs: int
     max_steps: int | None = None
     log_interval: int = 50
     checkpoint_interval: int = 0
+    max_masked: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,7 @@ class Engine:
         schedule: learning rates.
         limits: how far and how often.
         checkpoints: where to save.
+        ledger: told of every batch, and before every save.
         callbacks: told of every event, in this order.
     """
 
@@ -87,6 +103,7 @@ class Engine:
         schedule: Schedule,
         limits: Limits,
         checkpoints: CheckpointWriter,
+        ledger: Ledger,
         callbacks: Sequence[events.Callback],
     ) -> None:
         self._adapter = adapter
@@ -96,10 +113,12 @@ class Engine:
         self._schedule = schedule
         self._limits = limits
         self._checkpoints = checkpoints
+        self._ledger = ledger
         self._callbacks = callbacks
         self._steps_per_epoch = train.plan(0).steps
         self._meter = Meter(adapter, comm)
         self._metrics: dict[str, float] = {}
+        self._masked = 0
 
     def run(self, start: Position) -> Outcome:
         """Train.
@@ -110,6 +129,7 @@ class Engine:
         """
         total = self._limits.epochs * self._steps_per_epoch
         self._tell(events.RunStarted(start.step, total, self._steps_per_epoch, self._limits.epochs))
+        self._ledger.start(start.step)
         position = start
         last = total if self._limits.max_steps is None else min(total, self._limits.max_steps)
         while position.step < last:
@@ -135,11 +155,13 @@ class Engine:
 
     def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
         position = start
+        self._masked = 0
         self._meter.start()
         with self._train.loader(epoch, start.step % self._steps_per_epoch) as loader:
             for batch in islice(self._meter.timed(loader), end - start.step):
                 self._adapter.train_step(batch, position.step, self._schedule.lr(position.step))
                 self._meter.count(batch)
+                self._ledger.add(batch)
                 position = position.after(batch.global_weight)
                 self._after_step(epoch, position, is_last=position.step == end)
         return position
@@ -155,6 +177,8 @@ class Engine:
 
     def _log(self, epoch: int, step: int) -> None:
         reading = self._meter.read("training")
+        self._masked += reading.masked
+        _require_few_masked(self._masked, self._train.plan(epoch).num_records, self._limits.max_masked, "training")
         _require_finite(reading.values["loss"], "training", step)
         if self._validation is None:
             self._metrics = reading.values
@@ -164,6 +188,7 @@ class Engine:
                 step=step,
                 lr=self._schedule.lr(step - 1),
                 samples=reading.samples,
+                masked=reading.masked,
                 samples_per_second=reading.samples_per_second,
                 values=reading.values,
                 rank_seconds=reading.rank_seconds,
@@ -183,12 +208,15 @@ class Engine:
                 self._adapter.eval_step(batch)
                 self._meter.count(batch)
         reading = self._meter.read("validation")
+        records = self._validation.plan(0).num_records
+        _require_few_masked(reading.masked, records, self._limits.max_masked, "validation")
         _require_finite(reading.values["loss"], "validation", step)
         self._metrics = reading.values
         self._tell(events.Evaluated(epoch, step, reading.samples, time.perf_counter() - begin, reading.values))
 
     def _save(self, position: Position) -> None:
         begin = time.perf_counter()
+        self._ledger.commit(position.step)
         path = self._checkpoints.save(self._adapter.state, position)
         seconds = time.perf_counter() - begin
         self._meter.exclude_checkpoint(seconds)
@@ -206,4 +234,14 @@ def _require_finite(loss: float, what: str, step: int) -> None:
             f"The {what} loss is {loss} at step {step}.",
             "Further steps would only spread it through the weights; checkpoints from before are still good.",
             "lower --lr, lengthen --warmup-epochs, or look for bad values in the data.",
+        ).on_all_ranks()
+
+
+def _require_few_masked(masked: int, records: int, share: float, what: str) -> None:
+    """`masked` is reduced, so all ranks raise or none does."""
+    if masked > share * records:
+        raise HvdtrainError(
+            f"{masked} of the {records} {what} records are damaged and were left out.",
+            f"That is more than the share of {share:g} that --data.max-corrupt allows.",
+            "restore the files (the log names each record), or allow a larger share.",
         ).on_all_ranks()

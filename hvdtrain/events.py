@@ -86,6 +86,7 @@ class Logged:
 
     Attributes:
         values: mean over samples of each of the task's measures.
+        masked: records left out because they are damaged, over all ranks.
         samples_per_second: over all ranks.
         rank_seconds: one entry a rank, in the order of ranks.
     """
@@ -97,6 +98,7 @@ class Logged:
     samples_per_second: float
     values: Mapping[str, float]
     rank_seconds: tuple[Seconds, ...]
+    masked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

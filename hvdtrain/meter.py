@@ -23,12 +23,14 @@ class Reading:
     Attributes:
         values: mean of each measure over all samples of all ranks since the last reading.
         samples: how many those are.
+        masked: records that the plan has and that were left out because they are damaged.
         samples_per_second: over all ranks, by the slowest rank's clock.
         rank_seconds: the split of time of each rank.
     """
 
     values: dict[str, float]
     samples: int
+    masked: int
     samples_per_second: float
     rank_seconds: tuple[Seconds, ...]
 
@@ -48,6 +50,7 @@ class Meter:
         self._data = 0.0
         self._expected = 0.0
         self._own = 0.0
+        self._masked = 0.0
 
     def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         """The same batches; the time spent waiting for them counts as data time."""
@@ -63,6 +66,7 @@ class Meter:
     def count(self, batch: LoadedBatch) -> None:
         """Add a batch that the adapter has measured."""
         self._own += float(batch.weights.sum())
+        self._masked += len(batch.damaged)
         self._expected += batch.global_weight
 
     def exclude_checkpoint(self, seconds: float) -> None:
@@ -79,29 +83,30 @@ class Meter:
         sums = self._adapter.read_sums()
         elapsed = time.perf_counter() - self._begin
         names = sorted(sums.values)
-        own = [self._own, elapsed, self._data, sums.allreduce_seconds, self._checkpoint]
+        own = [self._own, self._masked, elapsed, self._data, sums.allreduce_seconds, self._checkpoint]
         row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
         expected = self._expected
         self._checkpoint = 0.0
         self.start()
-        counted = rows[:, 0].sum()
-        if counted != expected:
+        counted, masked = float(rows[:, 0].sum()), float(rows[:, 1].sum())
+        if counted + masked != expected:
             raise DivergenceError(
                 f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        totals = rows[:, 5:].sum(axis=0)
-        slowest = float(rows[:, 1].max())
+        totals = rows[:, 6:].sum(axis=0)
+        slowest = float(rows[:, 2].max())
         return Reading(
-            {name: float(total) / expected for name, total in zip(names, totals, strict=True)},
-            int(expected),
-            expected / slowest if slowest > 0 else 0.0,
+            {name: float(total) / max(counted, 1.0) for name, total in zip(names, totals, strict=True)},
+            int(counted),
+            int(masked),
+            counted / slowest if slowest > 0 else 0.0,
             tuple(_split(r) for r in rows),
         )
 
 
 def _split(row: NDArray[np.float64]) -> Seconds:
-    _, elapsed, data, allreduce, checkpoint = (float(value) for value in row[:5])
+    elapsed, data, allreduce, checkpoint = (float(value) for value in row[2:6])
     return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)

@@ -10,10 +10,11 @@ import numpy as np
 
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import ShardingError
-from data_sharding.plan import Shuffle
 from hvdtrain.comm import Communicator, agree, gather_json
 from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
+from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
 from hvdtrain.task import Splits, Task, TaskDefaults, build_task
@@ -29,7 +30,7 @@ class Prepared:
 
     config: TrainConfig
     task: Task
-    train: CatalogSource
+    train: CatalogSource | PipeSource | AgreedPipeSource
     validation: CatalogSource | None
     schedule: Schedule
     epochs: int
@@ -73,14 +74,23 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, Splits]:
             "There is nothing to train on.",
             "give it as --data.dir DIR.",
         )
-    data_dir = Path(config.data.dir).expanduser() if config.data.dir is not None else None
-    return task, task.open_data(data_dir, user_cache() / "data")
+    return task, task.open_data(_data_access(config.data))
+
+
+def _data_access(config: DataConfig) -> DataAccess:
+    folder = config.dir
+    if folder is not None and "://" not in folder:
+        path = Path(folder).expanduser().absolute()
+        if not path.exists():
+            raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
+        folder = str(path)
+    return DataAccess(folder, user_cache() / "data", config.on_corrupt)
 
 
 def _verify(config: DataConfig, splits: Splits, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
     for part in _parts(splits):
-        if config.check_crc and part.total_bytes <= config.verify_bytes:
+        if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
             own = np.arange(topology.rank, len(part), topology.size)
             with RecordReader(part) as reader:
                 for start in range(0, len(own), _VERIFY_RECORDS):
@@ -118,10 +128,14 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
             f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
         )
 
-    def source(catalog: Catalog, shuffle: Shuffle) -> CatalogSource:
-        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, shuffle)
+    def source(catalog: Catalog, training: bool) -> CatalogSource:
+        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
 
-    train = source(splits.train, "global")
+    train: CatalogSource | PipeSource | AgreedPipeSource = source(splits.train, True)
+    about = _about(config, task, splits, comm)
+    if config.data.mode == "pipe":
+        train = open_pipe_source(config.data, task, comm, batch, config.seed)
+        about["data"] = train.fingerprint
     steps = train.plan(0).steps
     schedule = Schedule(
         peak=scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch),
@@ -135,8 +149,8 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
             "The learning rate would never reach its peak.",
             f"give --warmup-epochs less than the {epochs} epochs.",
         )
-    validation = source(splits.validation, "none") if splits.validation is not None else None
-    return Prepared(config, task, train, validation, schedule, epochs, _about(config, task, splits, comm))
+    validation = source(splits.validation, False) if splits.validation is not None else None
+    return Prepared(config, task, train, validation, schedule, epochs, about)
 
 
 def _about(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) -> dict[str, Any]:
@@ -148,5 +162,6 @@ def _about(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) 
         "task_args": config.task_args,
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
+        "shuffle": config.data.shuffle,
         "world_size": comm.topology.size,
     }

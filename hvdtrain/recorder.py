@@ -140,6 +140,7 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         **event.values,
         "lr": event.lr,
         "samples": event.samples,
+        **({"masked": event.masked} if event.masked else {}),
         "samples_per_second": round(event.samples_per_second, 1),
         "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
     }

@@ -59,6 +59,7 @@ _MUST_AGREE = (
     ("task_args", "a task built with", "give the same --task-args"),
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
+    ("shuffle", "a run with shuffle", "give the same --data.shuffle"),
 )
 
 

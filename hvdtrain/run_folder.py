@@ -21,6 +21,7 @@ class RunFolder:
     """Paths in a run folder.
 
     config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/  checkpoints/latest
+    audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
     """
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
@@ -30,6 +31,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.logs = path / "logs"
+        self.audit = path / "audit"
+        self.quarantine = path / "quarantine"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
         self._lock = FileLock(path / ".lock")
 

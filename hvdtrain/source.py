@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import final
 
 from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
-from data_sharding.plan import Shuffle
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
@@ -22,7 +21,7 @@ class CatalogSource:
         config: how they are read.
         global_batch: records a step over all ranks.
         seed: of the order.
-        shuffle: "global", or "none" for the catalog's own order.
+        training: shuffle and augment; else the catalog's own order, and nothing random.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class CatalogSource:
         config: DataConfig,
         global_batch: int,
         seed: int,
-        shuffle: Shuffle,
+        training: bool,
     ) -> None:
         self._catalog = catalog
         self._task = task
@@ -41,12 +40,25 @@ class CatalogSource:
         self._config = config
         self._global_batch = global_batch
         self._seed = seed
-        self._shuffle = shuffle
-        self._reader = RecordReader(catalog, check_crc=config.check_crc)
+        self._training = training
+        self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
+    def raw(self, record_id: int) -> bytes:
+        """A record's bytes as they are in its file, damaged or not."""
+        return self._reader.raw(record_id)
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(
-            self._catalog, global_batch=self._global_batch, seed=self._seed, epoch=epoch, shuffle=self._shuffle
+            self._catalog,
+            global_batch=self._global_batch,
+            seed=self._seed,
+            epoch=epoch,
+            shuffle=self._config.shuffle if self._training else "none",
+            balance=self._config.balance,
         )
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader:
@@ -56,7 +68,9 @@ class CatalogSource:
             self._task.decode,
             rank=self._topology.rank,
             size=self._topology.size,
+            augment=self._training,
             start_step=start_step,
             prefetch=self._config.prefetch,
+            threads=self._config.threads,
             timeout_s=self._config.timeout,
         )

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import Catalog
+from data_sharding import Catalog, RecordBatch
+from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError, did_you_mean
 
 Features = dict[str, NDArray[Any]]
@@ -53,20 +53,21 @@ class Task(ABC):
     """Whether `--data.dir` must be given."""
 
     @abstractmethod
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        """Find (or, under a lock, make) the records. Called once on every rank.
-
-        Args:
-            data_dir: the user's `--data.dir`, or None where it was not given.
-            cache_dir: a folder of this user that survives runs, for what the task makes itself.
+    def open_data(self, data: DataAccess) -> Splits:
+        """Find (or, under a lock, make) the records: most often `data.catalog("train-*.tfrecord")`. Called once on
+        every rank.
 
         Raises:
             UsageError or data_sharding.ShardingError: the data is missing or not what the task expects.
         """
 
     @abstractmethod
-    def decode(self, records: Sequence[bytes]) -> Features:
-        """Turn n serialized records into arrays whose first axis is n. Runs in a background thread."""
+    def decode(self, records: RecordBatch) -> Features:
+        """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.
+
+        `records` is a sequence of bytes that also knows the records' ids, their labels where the format keeps those
+        apart, and in training `records.random`: draws for augmentation that are the same at every world size.
+        """
 
     @abstractmethod
     def build_model(self) -> Any:

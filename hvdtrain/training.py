@@ -16,14 +16,17 @@ from hvdtrain.adapters.open import open_adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
-from hvdtrain.engine import Engine, Limits, Outcome
+from hvdtrain.coverage import CoverageLedger
+from hvdtrain.engine import Engine, Ledger, Limits, Outcome
 from hvdtrain.files import open_lines, write_atomically, write_json
+from hvdtrain.pipe_source import NoLedger
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
 from hvdtrain.progress import progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
+from hvdtrain.source import CatalogSource
 from hvdtrain.summary import environment, print_table, result
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
@@ -183,10 +186,20 @@ def _engine(
         train=prepared.train,
         validation=prepared.validation,
         schedule=prepared.schedule,
-        limits=Limits(prepared.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
+        limits=Limits(
+            prepared.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
+        ),
         checkpoints=CheckpointWriter(comm, folder.checkpoints, about),
+        ledger=_ledger(prepared, comm, folder),
         callbacks=callbacks,
     )
+
+
+def _ledger(prepared: Prepared, comm: Communicator, folder: RunFolder) -> Ledger:
+    if not isinstance(prepared.train, CatalogSource):
+        return NoLedger()
+    quarantine = folder.quarantine if prepared.config.data.on_corrupt == "quarantine" else None
+    return CoverageLedger(comm, folder.audit, prepared.train, prepared.train.plan(0).steps, quarantine)
 
 
 def _say(line: str) -> None:

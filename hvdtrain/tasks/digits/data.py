@@ -12,8 +12,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, MissingDataError, write_shards
+from data_sharding import RecordBatch, write_shards
 from data_sharding.example import decode, encode
+from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
 from hvdtrain.task import Features, Splits, Task, TaskDefaults
 
@@ -25,23 +26,17 @@ _LOCK_SECONDS = 120.0
 _VERSION = "digits-v1"  # changes whenever the files' content would
 
 
-def open_digits(data_dir: Path | None, cache_dir: Path) -> Splits:
-    """Catalogs of `train-*.tfrecord` and `validation-*.tfrecord` in `data_dir`, or in the cache, made if need be.
+def open_digits(data: DataAccess) -> Splits:
+    """Catalogs of `train-*.tfrecord` and `validation-*.tfrecord` in the data folder, or in the cache, made if need be.
 
     Raises:
-        MissingDataError: `data_dir` lacks one of the two.
+        MissingDataError: the data folder lacks one of the two.
         UsageError: the cache cannot be written, or another process holds its lock too long.
     """
-    folder = data_dir if data_dir is not None else _made_once(cache_dir)
-    if not folder.is_dir():
-        raise MissingDataError(
-            f"There is no folder {folder}.",
-            "It was given as --data.dir.",
-            "give a folder that exists.",
-        )
+    folder = data.dir if data.dir is not None else str(_made_once(data.cache_dir))
     # Checked wholly: the data is small, and damage is found before anything is trained.
     train, validation = (
-        Catalog.index(folder / f"{split}-*.tfrecord", check_data=True) for split in ("train", "validation")
+        data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True) for split in ("train", "validation")
     )
     return Splits(train, validation)
 
@@ -62,10 +57,10 @@ class Digits(Task):
     def __init__(self, width: int = 32) -> None:
         self.width = width
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        return open_digits(data_dir, cache_dir)
+    def open_data(self, data: DataAccess) -> Splits:
+        return open_digits(data)
 
-    def decode(self, records: Sequence[bytes]) -> Features:
+    def decode(self, records: RecordBatch) -> Features:
         return decode_digits(records)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import torch
 from torch import nn
 from train_fault import fail, strikes
 
+from data_sharding import RecordBatch
+
+from hvdtrain.data_access import DataAccess
 from hvdtrain.task import Features, Splits
 from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.topology import detect_topology
@@ -22,11 +26,11 @@ fail("import")
 class Faulty(TorchDigits):
     """Fails as TRAIN_FAULT says; "nan" in measure makes one rank's losses not a number."""
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
+    def open_data(self, data: DataAccess) -> Splits:
         fail("open_data")
-        return super().open_data(data_dir, cache_dir)
+        return super().open_data(data)
 
-    def decode(self, records: Sequence[bytes]) -> Features:
+    def decode(self, records: RecordBatch) -> Features:
         fail("decode")
         return super().decode(records)
 
@@ -45,10 +49,8 @@ class Faulty(TorchDigits):
 class OwnFolder(TorchDigits):
     """Each rank reads `--data.dir`/rank_N, as hosts with disks of their own do."""
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        if data_dir is None:
-            raise ValueError("the test gives --data.dir")
-        return super().open_data(data_dir / f"rank_{detect_topology(os.environ).rank}", cache_dir)
+    def open_data(self, data: DataAccess) -> Splits:
+        return super().open_data(replace(data, dir=data.path(f"rank_{detect_topology(os.environ).rank}")))
 
 
 class Dumping(TorchDigits):

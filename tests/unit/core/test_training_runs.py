@@ -11,7 +11,7 @@ import pytest
 from commands import Ended, Forker, tree
 from filelock import FileLock
 
-from data_sharding.tfrecord_framing import HEADER
+from data_sharding.formats.tfrecord_framing import HEADER
 
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 

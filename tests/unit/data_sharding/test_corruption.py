@@ -60,7 +60,7 @@ def test_damage_after_indexing_under_the_old_time_is_found(tmp_path: Path) -> No
     catalog = ds.Catalog.index(path)
     flip(path, int(catalog.offsets[1]) + 2, 0x10)
     entry = catalog.files[0]
-    os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+    os.utime(path, ns=(int(entry.version), int(entry.version)))
     with ds.RecordReader(catalog) as reader:
         assert reader.read(np.array([0, 2])) == [b"zero", b"two"]
         with pytest.raises(ds.CorruptRecordError, match="Record 1,") as caught:
@@ -85,7 +85,7 @@ def test_every_truncation_after_indexing_is_a_change(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in [*range(0, len(whole), 97), len(whole) - 1]:
         path.write_bytes(whole)
-        os.utime(path, ns=(0, catalog.files[0].mtime_ns))
+        os.utime(path, ns=(0, int(catalog.files[0].version)))
         with ds.RecordReader(catalog) as before, ds.RecordReader(catalog) as after:
             before.read(all_ids(catalog))
             os.truncate(path, length)

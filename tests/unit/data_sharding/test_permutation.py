@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_sharding import Permutation, PlanError
+from data_sharding.mixing import mix
+from data_sharding.permutation import permute_each
 
 sizes = st.integers(1, 3000) | st.integers(1, 12).flatmap(lambda bits: st.integers(2**bits - 1, 2**bits + 1))
 seeds = st.integers(-(2**70), 2**70)
@@ -82,3 +84,52 @@ def test_impossible_sizes_are_refused(n: int) -> None:
 
 def test_no_position_gives_no_element() -> None:
     assert Permutation(5, 0, 0)(np.arange(0)).tolist() == []
+
+
+keys = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), keys), min_size=1, max_size=6))
+def test_each_size_and_key_has_its_own_bijection(domains: list[tuple[int, int]]) -> None:
+    values = np.concatenate([np.arange(size) for size, _ in domains])
+    counts = [size for size, _ in domains]
+    sizes = np.repeat(np.array(counts), counts)
+    images = permute_each(values, sizes, np.repeat(np.array([key for _, key in domains], np.uint64), counts))
+    assert images.dtype == np.int64
+    for (size, key), image in zip(domains, np.split(images, np.cumsum(counts)[:-1]), strict=True):
+        assert np.array_equal(np.sort(image), np.arange(size))
+        alone = permute_each(np.arange(size), np.full(size, size), np.full(size, key, np.uint64))
+        assert np.array_equal(alone, image)
+
+
+@given(st.integers(1, 2**53), keys, st.data())
+def test_permuting_each_stays_inside_and_apart(size: int, key: int, data: st.DataObject) -> None:
+    values = np.array(data.draw(st.lists(st.integers(0, size - 1), unique=True, min_size=1, max_size=5)))
+    images = permute_each(values, np.full(len(values), size), np.full(len(values), key, np.uint64))
+    assert images.min() >= 0
+    assert images.max() < size
+    assert len(set(images.tolist())) == len(values)
+
+
+@pytest.mark.parametrize("size", [3, 10, 64])
+def test_each_element_is_equally_likely_under_mixed_keys(size: int) -> None:
+    count = 6000
+    keys = mix(np.arange(1, count + 1, dtype=np.uint64))
+    images = {
+        place: permute_each(np.full(count, place), np.full(count, size), keys) for place in (0, size // 2, size - 1)
+    }
+    pairs = images[0] * size + images[size - 1]
+    for column, cells in ((images[0], size), (images[size // 2], size), (pairs, size * size)):
+        possible = cells if cells == size else size * (size - 1)
+        expected = count / possible
+        seen = np.bincount(column, minlength=cells)
+        chi_square = ((seen[seen > 0] - expected) ** 2 / expected).sum() + (possible - (seen > 0).sum()) * expected
+        assert abs(chi_square - (possible - 1)) < 5 * np.sqrt(2 * (possible - 1))
+
+
+def test_orders_of_each_stay_valid() -> None:
+    # As above: the block order of saved runs is made of these.
+    ten = permute_each(np.arange(10), np.full(10, 10), np.full(10, 7, np.uint64))
+    assert ten.tolist() == [8, 1, 0, 6, 3, 5, 9, 2, 7, 4]
+    wide = permute_each(np.array([0, 1, 2**40]), np.full(3, 2**50 + 1), np.array([1, 2, 3], np.uint64))
+    assert wide.tolist() == [1102160958434018, 159645602625860, 857977322720905]

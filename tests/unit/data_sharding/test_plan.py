@@ -14,7 +14,7 @@ import data_sharding as ds
 records = st.integers(1, 200)
 batches = st.integers(1, 64)
 seeds = st.integers(-(10**9), 10**9)
-shuffles = st.sampled_from(["global", "none"])
+shuffles = st.sampled_from(["global", "block", "none"])
 
 
 @st.composite
@@ -22,7 +22,8 @@ def plans(draw: st.DrawFn, tail: str | None = None) -> ds.ShardPlan:
     num_records = draw(records)
     chosen = tail or draw(st.sampled_from(["mask", "drop"]))
     global_batch = draw(st.integers(1, num_records) if chosen == "drop" else batches)
-    return ds.ShardPlan(num_records, global_batch, draw(seeds), draw(st.integers(0, 99)), draw(shuffles), chosen)
+    order = (draw(seeds), draw(st.integers(0, 99)), draw(shuffles))
+    return ds.ShardPlan(num_records, global_batch, *order, chosen, block_records=draw(st.integers(1, 40)))
 
 
 @st.composite
@@ -68,6 +69,10 @@ def test_dropped_epoch_loses_the_end_of_the_order_only(plan: ds.ShardPlan) -> No
     assert plan.steps == plan.num_records // plan.global_batch
     for step in range(plan.steps):
         assert real_ids(plan.batch(step)) == real_ids(masked.batch(step)) == plan.batch(step).ids.tolist()
+    read, dropped = epoch_order(plan), plan.dropped().tolist()
+    assert len(dropped) == plan.num_records % plan.global_batch
+    assert sorted(read + dropped) == list(range(plan.num_records))
+    assert masked.dropped().tolist() == []
 
 
 @given(plans_with_sizes(), st.data())
@@ -107,11 +112,11 @@ def test_no_shuffle_keeps_the_order(plan: ds.ShardPlan) -> None:
     assert epoch_order(plain) == list(range(plan.num_records))
 
 
-@given(records.filter(lambda n: n >= 64), batches, seeds)
-def test_epochs_and_seeds_have_their_own_orders(num_records: int, global_batch: int, seed: int) -> None:
+@given(records.filter(lambda n: n >= 64), batches, seeds, st.sampled_from(["global", "block"]))
+def test_epochs_and_seeds_have_their_own_orders(num_records: int, global_batch: int, seed: int, shuffle: str) -> None:
     orders = []
     for key in ((seed, 0), (seed, 1), (seed + 1, 0)):
-        plan = ds.ShardPlan(num_records, global_batch, *key)
+        plan = ds.ShardPlan(num_records, global_batch, *key, shuffle)
         orders.append(epoch_order(plan))
     assert orders[0] != orders[1]
     assert orders[0] != orders[2]
@@ -126,11 +131,11 @@ def test_positions_begin_steps_or_are_refused(plan: ds.ShardPlan, position: int)
             plan.step_at(position)
 
 
-@given(plans_with_sizes(), st.integers(0, 9))
+@given(plans_with_sizes(), st.integers(0, 9), st.sampled_from(["global", "none"]))
 def test_order_of_an_epoch_does_not_depend_on_the_batch_size(
-    plan_and_size: tuple[ds.ShardPlan, int], extra: int
+    plan_and_size: tuple[ds.ShardPlan, int], extra: int, shuffle: str
 ) -> None:
-    plan = dataclasses.replace(plan_and_size[0], tail="mask")
+    plan = dataclasses.replace(plan_and_size[0], tail="mask", shuffle=shuffle)
     other = dataclasses.replace(plan, global_batch=plan.global_batch + extra)
     assert epoch_order(plan) == epoch_order(other)
 
@@ -150,9 +155,52 @@ def test_fingerprint_covers_what_gives_positions_their_meaning() -> None:
     assert len(prints) == 1 + len(changes)
 
 
+def test_fingerprint_covers_the_block_only_where_blocks_are_read() -> None:
+    plan = ds.ShardPlan(100, 10, 0, 0)
+    assert dataclasses.replace(plan, block_records=8).fingerprint == plan.fingerprint
+    blocks = [dataclasses.replace(plan, shuffle="block", block_records=length).fingerprint for length in (8, 64)]
+    assert len({plan.fingerprint, *blocks}) == 3
+
+
+def test_fingerprint_leaves_out_the_balance() -> None:
+    plan = ds.ShardPlan(100, 10, 0, 0)
+    assert dataclasses.replace(plan, balance="bytes", lengths=np.arange(100)).fingerprint == plan.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("order", "fingerprint", "ids"),
+    [
+        (
+            ("global", "mask"),
+            "260e95052a7f145e34f0e7fc7d06fdca1ab79f6f18aef1200adf45851c55e599",
+            [731, 1110, 1514, 1275, 778, 573],
+        ),
+        (
+            ("none", "drop"),
+            "5309adbda730cb24698afc533c0ec1c712a3edf1032b5f01f0905c48c3e7a72f",
+            [320, 321, 322, 323, 324, 325],
+        ),
+        (
+            ("block", "mask"),
+            "0d415f05c70f1706591f45002cdf13e2725eb56213f4dff20de9b655a169f8cf",
+            [1013, 1039, 1063, 1105, 1127, 1159],
+        ),
+    ],
+)
+def test_positions_of_saved_runs_stay_valid(order: tuple[str, str], fingerprint: str, ids: list[int]) -> None:
+    # Written down once: another fingerprint would refuse every saved position, another order give it other records.
+    plan = ds.ShardPlan(1797, 64, 42, 3, *order, "abc", 16)
+    assert plan.fingerprint == fingerprint
+    assert plan.batch(5).ids[:6].tolist() == ids
+
+
 def test_plan_for_a_catalog(catalog: ds.Catalog) -> None:
     plan = ds.ShardPlan.for_catalog(catalog, global_batch=8, seed=1, epoch=2, shuffle="none", tail="drop")
     assert plan == ds.ShardPlan(57, 8, 1, 2, "none", "drop", catalog.fingerprint)
+    blocks = ds.ShardPlan.for_catalog(catalog, global_batch=8, seed=1, epoch=2, shuffle="block", block_records=5)
+    assert blocks == ds.ShardPlan(57, 8, 1, 2, "block", "mask", catalog.fingerprint, 5)
+    balanced = ds.ShardPlan.for_catalog(catalog, global_batch=8, seed=1, epoch=2, balance="bytes")
+    assert np.array_equal(balanced.lengths, catalog.lengths)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +209,13 @@ def test_plan_for_a_catalog(catalog: ds.Catalog) -> None:
         ({"num_records": 0}, "no records"),
         ({"global_batch": 0}, "--global-batch-size"),
         ({"epoch": -1}, "count from 0"),
-        ({"shuffle": "blok"}, "global or none"),
+        ({"shuffle": "blok"}, "global or block or none"),
         ({"tail": "pad"}, "mask or drop"),
+        ({"balance": "time"}, "records or bytes"),
+        ({"balance": "bytes"}, "with none for 100 records"),
+        ({"balance": "bytes", "lengths": np.ones(99, np.int64)}, r"lengths of shape \(99,\)"),
+        ({"balance": "bytes", "lengths": np.ones(100, np.int64), "shuffle": "block"}, "every lane"),
+        ({"block_records": 0}, "set block_records"),
         ({"tail": "drop", "global_batch": 101}, "has no step"),
     ],
 )

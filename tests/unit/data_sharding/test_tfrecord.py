@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.tfrecord_framing import masked_crc, payload_crcs
+from data_sharding.formats.tfrecord_framing import masked_crc, payload_crcs
 
 
 def write(path: Path, records: list[bytes]) -> Path:
@@ -25,7 +25,7 @@ def write(path: Path, records: list[bytes]) -> Path:
 def cut(path: Path) -> list[tuple[bytes, int]]:
     """The payloads and CRCs that scan() finds."""
     data = path.read_bytes()
-    columns = (column.tolist() for column in ds.scan(path, check_data=True))
+    columns = (column.tolist() for column in ds.scan(path, check_data=True)[:3] if column is not None)
     return [(data[offset : offset + length], crc) for offset, length, crc in zip(*columns, strict=True)]
 
 
@@ -77,7 +77,7 @@ def test_gzip_is_told_from_damage(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(write(tmp_path / "plain", [b"data"]).read_bytes()))
     with pytest.raises(ds.CorruptRecordError, match="random access") as caught:
         ds.scan(path)
-    assert "decompress it first" in caught.value.hint
+    assert "decompress it" in caught.value.hint
 
 
 def test_a_record_whose_length_looks_like_gzip_is_read(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints import Checkpoint, read_checkpoint
 from hvdtrain.comm import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.data_access import DataAccess
 from hvdtrain.engine import Limits
 from hvdtrain.task import Features, Splits, Task
 from hvdtrain.topology import Topology
@@ -30,8 +31,8 @@ from hvdtrain.topology import Topology
 class KerasRows(Task):
     framework: ClassVar[str] = "tensorflow"
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        return NumpyTask().open_data(data_dir, cache_dir)
+    def open_data(self, data: DataAccess) -> Splits:
+        return NumpyTask().open_data(data)
 
     def decode(self, records: Sequence[bytes]) -> Features:
         return decode_rows(records)

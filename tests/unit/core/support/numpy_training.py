@@ -15,6 +15,8 @@ from hvdtrain.adapters.interface import State, Sums
 from hvdtrain.checkpoints import CheckpointStore, CheckpointWriter
 from hvdtrain.comm import Communicator
 from hvdtrain.config import DataConfig
+from hvdtrain.coverage import CoverageLedger
+from hvdtrain.data_access import DataAccess
 from hvdtrain.engine import Engine, Limits, Outcome
 from hvdtrain.position import Position
 from hvdtrain.schedule import Schedule
@@ -56,9 +58,8 @@ class NumpyTask(Task):
 
     framework: ClassVar[str] = "torch"
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        folder = data_dir or cache_dir
-        return Splits(Catalog.index(folder / "train-*.tfrecord"), Catalog.index(folder / "validation-*.tfrecord"))
+    def open_data(self, data: DataAccess) -> Splits:
+        return Splits(data.catalog("train-*.tfrecord"), data.catalog("validation-*.tfrecord"))
 
     def decode(self, records: Sequence[bytes]) -> Features:
         return decode_rows(records)
@@ -179,20 +180,21 @@ def train(setting: Setting, comm: Communicator, limits: Limits, start: Position 
     own = (state or adapter.state()) if comm.topology.is_root else None
     adapter.load_state(broadcast_state(comm, own))
     recorder = Recorder()
+    source = _source(setting, setting.data.train, comm, training=True)
     engine = Engine(
         adapter=adapter,
         comm=comm,
-        train=_source(setting, setting.data.train, comm, shuffled=True),
-        validation=_source(setting, setting.data.validation, comm, shuffled=False) if setting.validate else None,
+        train=source,
+        validation=_source(setting, setting.data.validation, comm, training=False) if setting.validate else None,
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
         checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}),
+        ledger=CoverageLedger(comm, setting.folder / "audit", source, source.plan(0).steps),
         callbacks=[recorder],
     )
     return Run(engine.run(start or Position()), adapter, recorder)
 
 
-def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, shuffled: bool) -> CatalogSource:
-    order: Any = "global" if shuffled else "none"
+def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, training: bool) -> CatalogSource:
     config = DataConfig(prefetch=2, timeout=60.0)
-    return CatalogSource(catalog, setting.task, comm.topology, config, setting.global_batch, setting.seed, order)
+    return CatalogSource(catalog, setting.task, comm.topology, config, setting.global_batch, setting.seed, training)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn import functional
 
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.comm import Communicator
+from hvdtrain.data_access import DataAccess
 from hvdtrain.task import Features, Splits, Task
 
 LR = 0.01
@@ -26,8 +26,8 @@ class TorchRows(Task):
     def __init__(self, optimizer: str = "Adam", dropout: float = 0.3, **options: Any) -> None:
         self._optimizer, self._dropout, self._options = optimizer, dropout, options
 
-    def open_data(self, data_dir: Path | None, cache_dir: Path) -> Splits:
-        return NumpyTask().open_data(data_dir, cache_dir)
+    def open_data(self, data: DataAccess) -> Splits:
+        return NumpyTask().open_data(data)
 
     def decode(self, records: Sequence[bytes]) -> Features:
         return decode_rows(records)

@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import PlanError
-from data_sharding.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
 
 
 class TFRecordWriter:

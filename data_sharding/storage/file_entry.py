@@ -9,37 +9,41 @@ from typing import Self
 from data_sharding.errors import ChangedDataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileEntry:
-    """Absolute path, size in bytes, and modification time in nanoseconds."""
+    """Absolute path or URL, size in bytes, and what changes when its content does.
+
+    Attributes:
+        version: modification time in nanoseconds of a local file, the ETag or modification time of a remote one.
+    """
 
     path: str
     size: int
-    mtime_ns: int
+    version: str
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """Describe the file as it is now.
+        """Describe the local file as it is now.
 
         Raises:
             OSError: it cannot be reached.
         """
-        status = os.stat(path)
-        return cls(path, status.st_size, status.st_mtime_ns)
+        return cls.from_status(path, os.stat(path))
 
-    def verify_unchanged(self) -> None:
+    @classmethod
+    def from_status(cls, path: str, status: os.stat_result) -> Self:
+        """What `status` says of the local file `path`."""
+        return cls(path, status.st_size, str(status.st_mtime_ns))
+
+    def verify_same(self, now: FileEntry) -> None:
         """Compare with the file as it is now.
 
         Raises:
-            ChangedDataError: it has gone, or has another size or modification time.
+            ChangedDataError: it has another size or version.
         """
-        try:
-            now = FileEntry.of(self.path)
-        except OSError as error:
-            raise self.changed(f"cannot be reached: {error.strerror}") from error
         if now.size != self.size:
             raise self.changed(f"had {self.size} bytes when it was indexed and has {now.size} now")
-        if now.mtime_ns != self.mtime_ns:
+        if now.version != self.version:
             raise self.changed("was modified after it was indexed")
 
     def changed(self, how: str) -> ChangedDataError:

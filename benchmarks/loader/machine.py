@@ -1,0 +1,37 @@
+"""What a result must say about where and on what it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def describe() -> dict[str, Any]:
+    """CPU, cores, memory, kernel, Python, load at this moment, and the commit."""
+    cpuinfo, meminfo = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
+    model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
+    total = re.search(r"^MemTotal:\s*(\d+)", meminfo, re.MULTILINE)
+    return {
+        "cpu": model[1] if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(total[1]) / 2**20, 1) if total else None,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg(),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "data_sharding", "benchmarks/loader")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=_REPOSITORY, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None  # measured from an unpacked archive
+    return done.stdout.strip()

@@ -1,0 +1,90 @@
+"""grain: the records of a catalog as a `RandomAccessDataSource`, checked against their CRC.
+
+    grain.MapDataset.source(RecordSource(catalog)).shuffle(seed=0).map(...).batch(64)
+
+The classes here are such sources by their methods alone, so this module imports nothing of grain. Shuffling, sharding
+and batching are then grain's, not a `ShardPlan`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsIndex, final
+
+import numpy as np
+
+from data_sharding.adapters.process_reader import ProcessReader
+from data_sharding.catalog import Catalog
+from data_sharding.decoding import Decode, read_and_decode
+
+
+@final
+class RecordSource:
+    """The payloads, as bytes. grain's worker processes open the files for themselves.
+
+    Args:
+        catalog: the records.
+        check_crc, max_open_files: as for `RecordReader`.
+    """
+
+    def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
+        self._reader = ProcessReader(catalog, check_crc, max_open_files)
+
+    def __len__(self) -> int:
+        return len(self._reader.catalog)
+
+    def __getitem__(self, record_key: SupportsIndex) -> bytes:
+        """The payload of one record.
+
+        Raises:
+            PlanError: there is no such record.
+            ShardingError: as `RecordReader.read`.
+        """
+        return self._getitems([record_key])[0]
+
+    def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[bytes]:
+        """Payloads in the order of the keys; the method that grain looks for to read a batch at once."""
+        return self._reader.get().read(_ids(record_keys))
+
+    def __repr__(self) -> str:
+        # grain stores it in checkpoints, and refuses to resume where it has changed.
+        return f"RecordSource({len(self)} records, fingerprint={self._reader.catalog.fingerprint})"
+
+
+@final
+class DecodedSource:
+    """Decoded records: dicts of the decode function's features, one row each. Otherwise as `RecordSource`.
+
+    Args:
+        catalog, check_crc, max_open_files: as for `RecordSource`.
+        decode: turns k records into arrays of k rows; grain's worker processes must be able to pickle it.
+    """
+
+    def __init__(self, catalog: Catalog, decode: Decode, *, check_crc: bool = True, max_open_files: int = 256) -> None:
+        self._reader = ProcessReader(catalog, check_crc, max_open_files)
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._reader.catalog)
+
+    def __getitem__(self, record_key: SupportsIndex) -> dict[str, Any]:
+        """One decoded record.
+
+        Raises:
+            PlanError: there is no such record.
+            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
+        """
+        return self._getitems([record_key])[0]
+
+    def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
+        """Decoded records in the order of the keys; read and decoded at once."""
+        features, _ = read_and_decode(self._reader.get(), self._decode, _ids(record_keys), None)
+        return [{name: array[row] for name, array in features.items()} for row in range(len(record_keys))]
+
+    def __repr__(self) -> str:
+        name = getattr(self._decode, "__qualname__", type(self._decode).__name__)
+        return f"DecodedSource({len(self)} records, fingerprint={self._reader.catalog.fingerprint}, decode={name})"
+
+
+def _ids(record_keys: Sequence[SupportsIndex]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([key.__index__() for key in record_keys], np.int64)

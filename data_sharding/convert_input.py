@@ -1,0 +1,108 @@
+"""What a conversion reads: any data set that can be indexed, and files of three formats compressed with gzip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.convert_content import SourceRecord
+from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.formats.gzip_files import expand_gzip, is_gzip
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.registry import format_named, format_of
+from data_sharding.reader import RecordReader
+from data_sharding.storage import is_remote
+from data_sharding.storage.input_files import Paths, find_files
+
+_EXPANDED: Final = ("tfrecord", "recordio", "tar")
+_BATCH_RECORDS: Final = 1024
+_BATCH_BYTES: Final = 32 << 20
+
+
+def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
+    """Index a data set; files compressed with gzip are expanded into the folder `scratch` first.
+
+    Raises:
+        ShardingError: as `Catalog.index`; a compressed file is damaged, or remote.
+    """
+    named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
+    chosen = format_named(record_format) if isinstance(record_format, str) else record_format or _format_of(named)
+    if chosen.name not in _EXPANDED:
+        return Catalog.index(named, format=chosen)
+    compressed = tuple(f"{pattern}.gz" for pattern in chosen.patterns) + (("*.tgz",) if chosen.name == "tar" else ())
+    files = find_files(named, (*chosen.patterns, *compressed), chosen.recursive)
+    originals: dict[str, str] = {}
+    for number, file in enumerate(files):
+        if _is_compressed(file):
+            files[number] = str(scratch / f"{number}-{os.path.basename(file)}")
+            originals[files[number]] = file
+            expand_gzip(file, Path(files[number]))
+    try:
+        return Catalog.index(files, check_data=bool(originals), format=chosen)
+    except CorruptRecordError as error:
+        raise _of_original(error, originals) from error
+
+
+def records_in(reader: RecordReader, ids: NDArray[np.int64], first_number: int) -> Iterator[SourceRecord]:
+    """Records ids int64[n] in that order, numbered from `first_number` on; a bounded number of bytes at a time."""
+    catalog = reader.catalog
+    number = first_number
+    for batch in _batches(catalog, ids):
+        loaded = reader.load(batch)
+        labels: list[int | None] = [None] * len(batch) if loaded.labels is None else loaded.labels.tolist()
+        suffixes = [_suffix(catalog, file) for file in catalog.file_ids[batch].tolist()]
+        for source_id, payload, label, suffix in zip(batch.tolist(), loaded.payloads, labels, suffixes, strict=True):
+            yield SourceRecord(number, source_id, payload, label, suffix)
+            number += 1
+
+
+def _batches(catalog: Catalog, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for first in range(0, len(ids), _BATCH_RECORDS):
+        some = ids[first : first + _BATCH_RECORDS]
+        # Cut wherever the running total passes another multiple of the limit.
+        portion = np.cumsum(catalog.lengths[some]) // _BATCH_BYTES
+        yield from np.split(some, np.flatnonzero(np.diff(portion)) + 1)
+
+
+def _suffix(catalog: Catalog, file_id: int) -> str:
+    """The extension that a folder of images gives its records; elsewhere a file is no record."""
+    if catalog.format.name != "image_folder":
+        return ""
+    return os.path.splitext(catalog.files[file_id].path)[1][1:].lower()
+
+
+def _format_of(named: Sequence[str]) -> RecordFormat:
+    first = named[0] if named else ""
+    bare = first[:-4] + ".tar" if first.lower().endswith(".tgz") else first.removesuffix(".gz")
+    return format_of(first if os.path.isdir(first) else bare)
+
+
+def _is_compressed(file: str) -> bool:
+    if is_remote(file):
+        if file.lower().endswith((".gz", ".tgz")):
+            raise PlanError(
+                f"{file} is compressed and remote.",
+                "Only local files are expanded.",
+                "copy it to this machine, and convert the copy.",
+            )
+        return False
+    return os.path.isfile(file) and is_gzip(file)
+
+
+def _of_original(error: CorruptRecordError, originals: dict[str, str]) -> CorruptRecordError:
+    original = originals.get(error.path)
+    if original is None:
+        return error
+    return CorruptRecordError(
+        error.fact.replace(error.path, f"the content of {original}"),
+        error.conflict,
+        error.hint,
+        path=original,
+        offset=error.offset,
+    )

@@ -1,0 +1,226 @@
+"""CIFAR-10 and CIFAR-100 batches, both the binary and the Python version, read in place and never unpickled.
+
+Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. The binary version is rows of label and image, one byte and 3072
+(CIFAR-100: two labels, coarse and fine). The Python version is a pickled dict of an array uint8[n, 3072] and one or
+two lists of labels; the array's bytes lie in the file as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
+from data_sharding.formats.unchecked import all_intact, check_choice
+from data_sharding.records import RecordBatch
+from data_sharding.storage import ByteSource, FileEntry, open_source
+
+IMAGE_BYTES: Final = 3 * 32 * 32
+_PICKLE_MAGIC: Final = b"\x80"
+_ROWS_AT_ONCE: Final = 1024
+_RECONSTRUCT: Final = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_FROM_BUFFER: Final = ("numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer")
+_UINT8_ARGUMENTS: Final = (("u1", False, True), ("|u1", False, True))
+
+
+class _Variant(NamedTuple):
+    """`column` of `label_bytes` labels is the one that counts; `key` is its name in the Python version."""
+
+    key: str
+    label_bytes: int
+    column: int
+    patterns: Mapping[str, tuple[str, ...]]
+
+
+_CIFAR10_NAMES: Final = {"train": ("data_batch_*",), "test": ("test_batch", "test_batch.bin")}
+_CIFAR100_NAMES: Final = {"train": ("train", "train.bin"), "test": ("test", "test.bin")}
+_VARIANTS: Final = {
+    10: _Variant("labels", 1, 0, _CIFAR10_NAMES),
+    100: _Variant("fine_labels", 2, 1, _CIFAR100_NAMES),
+    20: _Variant("coarse_labels", 2, 0, _CIFAR100_NAMES),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Cifar10Format:
+    """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.
+
+    Attributes:
+        split: which files of a folder are meant; a file named by itself is taken whatever it is called.
+        classes: 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels.
+
+    Raises:
+        PlanError: another split or number of classes.
+    """
+
+    split: Literal["train", "test"] = "train"
+    classes: Literal[10, 20, 100] = 10
+    name: str = "cifar10"
+    recursive: bool = False
+    has_crc: bool = False
+    header_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, "split", self.split, ("train", "test"))
+        check_choice(self.name, "classes", self.classes, tuple(_VARIANTS))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return _VARIANTS[self.classes].patterns[self.split]
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        """Of the Python version everything but the images is read, of the binary version everything.
+
+        Raises:
+            CorruptRecordError: the file is no such batch, or its array is not kept row by row.
+        """
+        if source[0:1] == _PICKLE_MAGIC:
+            return _index_pickled(path, source, _VARIANTS[self.classes], self.classes)
+        return _index_binary(path, source, _VARIANTS[self.classes], self.classes)
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return all_intact(raw)
+
+
+def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str, NDArray[Any]]:
+    """Images uint8[k, 32, 32, 3], or [k, 3, 32, 32] without `channels_last`, as "image", and int64[k] as "label".
+
+    Raises:
+        PlanError: the records are not of this format.
+    """
+    payloads = b"".join(records.payloads)
+    if records.labels is None or len(payloads) != len(records) * IMAGE_BYTES:
+        raise PlanError(
+            f"{len(records)} records of {len(payloads)} bytes are to be decoded as CIFAR images.",
+            f"Such a record has {IMAGE_BYTES} bytes and a label.",
+            "decode these records with the function that fits how they were written.",
+        )
+    images = np.frombuffer(payloads, np.uint8).reshape(-1, 3, 32, 32)
+    # A copy in either case: the views of bytes objects are read-only, which torch.from_numpy warns about.
+    return {"image": images.transpose(0, 2, 3, 1).copy() if channels_last else images.copy(), "label": records.labels}
+
+
+def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:
+    row = variant.label_bytes + IMAGE_BYTES
+    rows, rest = divmod(source.size(), row)
+    step = row * _ROWS_AT_ONCE
+    # In large pieces, though one byte a row would do: a remote source is asked once for each.
+    parts = (np.frombuffer(source[at : min(at + step, rows * row)], np.uint8) for at in range(0, rows * row, step))
+    labels = np.concatenate([np.empty(0, np.uint8), *(part[variant.column :: row] for part in parts)]).astype(np.int64)
+    if not rows or labels[0] >= classes:
+        raise _no_batch(path, f"is neither a pickle nor rows of {variant.label_bytes} labels and {IMAGE_BYTES} pixels")
+    offsets = np.arange(rows, dtype=np.int64) * row + variant.label_bytes
+    index = _checked_index(path, offsets, labels, classes, offsets - variant.label_bytes + variant.column)
+    return index._replace(damage=(*index.damage, _cut_short(path, rows, row, rest))) if rest else index
+
+
+def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:
+    batch = read_pickled_dict(path, source)
+    if "data" not in batch or variant.key not in batch:
+        raise _no_batch(path, f"has the entries {sorted(batch)[:8]}, not 'data' and {variant.key!r}")
+    begin, rows = _find_images(path, batch["data"])
+    listed = batch[variant.key]
+    if not isinstance(listed, list) or not all(type(label) is int and abs(label) < 1 << 62 for label in listed):
+        raise _no_batch(path, f"has {variant.key!r} that are not a list of integers")
+    if len(listed) != rows:
+        raise _no_batch(path, f"has {rows} images but {len(listed)} labels")
+    offsets = np.arange(rows, dtype=np.int64) * IMAGE_BYTES + begin
+    return _checked_index(path, offsets, np.array(listed, np.int64), classes, offsets)
+
+
+def _find_images(path: str, data: Any) -> tuple[int, int]:
+    """First byte of the pickled array and its number of rows."""
+    shape, dtype, order, content = _array_parts(data)
+    if isinstance(content, Call) and content.calls("_codecs encode"):
+        raise CorruptRecordError(
+            f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
+            "Their bytes do not lie in the file as they are, so none can be read by itself.",
+            "use the binary version (.bin), or pickle the batch again with protocol 3 or higher.",
+            path=path,
+            offset=0,
+        )
+    if not isinstance(content, Span) or not content.raw or not _is_uint8(dtype):
+        raise _no_batch(path, "has 'data' that is not an array of bytes")
+    if not isinstance(shape, tuple) or [type(length) for length in shape] != [int, int] or order not in (False, "C"):
+        raise _no_batch(path, "has 'data' that is not kept row by row")
+    if shape[1] != IMAGE_BYTES or shape[0] * IMAGE_BYTES != content.end - content.begin:
+        raise _no_batch(path, f"has 'data' of shape {shape} in {content.end - content.begin} bytes")
+    return content.begin, shape[0]
+
+
+def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
+    """Shape, dtype, order and content of a pickled numpy array, all None if it is none.
+
+    See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
+    from protocol 5 on a view of a buffer.
+    """
+    if isinstance(data, Call) and data.calls(*_RECONSTRUCT) and _is_tuple_of(5, data.state):
+        _, shape, dtype, order, content = data.state
+    elif isinstance(data, Call) and data.calls(*_FROM_BUFFER) and _is_tuple_of(4, data.arguments):
+        content, dtype, shape, order = data.arguments
+    else:
+        return None, None, None, None
+    return shape, dtype, order, content
+
+
+def _is_tuple_of(length: int, value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == length
+
+
+def _is_uint8(dtype: Any) -> bool:
+    """Whether it is the pickled numpy dtype uint8."""
+    return isinstance(dtype, Call) and dtype.calls("numpy dtype") and dtype.arguments in _UINT8_ARGUMENTS
+
+
+def _checked_index(
+    path: str, offsets: NDArray[np.int64], labels: NDArray[np.int64], classes: int, labels_at: NDArray[np.int64]
+) -> RecordIndex:
+    """An index without the records whose label is out of range: nothing would reveal those when they are read."""
+    good = (labels >= 0) & (labels < classes)
+    bad = np.flatnonzero(~good).tolist()
+    damage = tuple(_bad_label(path, number, int(labels[number]), classes, int(labels_at[number])) for number in bad)
+    offsets = offsets[good]
+    return RecordIndex(offsets, np.full_like(offsets, IMAGE_BYTES), labels=labels[good], damage=damage)
+
+
+def _bad_label(path: str, number: int, label: int, classes: int, offset: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"Record {number} of {path}, at byte offset {offset}, has the label {label}.",
+        f"Labels are 0 to {classes - 1}.",
+        "restore the file from its source, or correct the option classes.",
+        path=path,
+        offset=offset,
+    )
+
+
+def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} ends inside record {rows}, which begins at byte offset {rows * row}.",
+        f"The record needs {row} bytes but only {rest} are left: the file was cut short, or has another layout.",
+        "restore the file from its source.",
+        path=path,
+        offset=rows * row,
+    )
+
+
+def _no_batch(path: str, how: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} {how}.",
+        "It is no CIFAR batch of the kind asked for, from byte offset 0 on.",
+        "check the path, and the option classes: 10 for CIFAR-10, 100 or 20 for CIFAR-100.",
+        path=path,
+        offset=0,
+    )

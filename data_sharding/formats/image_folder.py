@@ -1,0 +1,145 @@
+"""Folders of images: each file is a record, and the folder it lies in names its class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.unchecked import all_intact
+from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+
+# torchvision.datasets.folder.IMG_EXTENSIONS, and GIF, which Pillow reads as well.
+_EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")
+
+
+@final
+@dataclass(frozen=True)
+class ImageFolderFormat:
+    """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
+
+    Attributes:
+        root: the folder (or URL) that holds the classes' folders; left out: the deepest one above all images.
+        classes: names of the classes in the order of their labels; left out: the sorted names of root's folders. Give
+            the training data's for validation data, which may lack a class: `class_names(catalog)`.
+
+    Raises:
+        PlanError: a class is named twice.
+    """
+
+    root: str = ""
+    classes: tuple[str, ...] = ()
+    name: str = "image_folder"
+    patterns: tuple[str, ...] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
+    recursive: bool = True
+    has_crc: bool = False
+    header_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        # A saved catalog's options come as JSON, which knows lists only.
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if len(set(self.classes)) != len(self.classes):
+            raise PlanError(
+                f"The classes {', '.join(self.classes)} were given.",
+                "One of them is named twice, so that its label is unclear.",
+                "name each class once.",
+            )
+
+    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64]:
+        """The number of each image's class.
+
+        Raises:
+            MissingDataError: an image does not lie in the folder of a class.
+        """
+        root, folders = _class_folders(paths, self.root)
+        names = self.classes or _sorted_names(root, folders)
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = np.array([numbers.get(folder, -1) for folder in folders], np.int64)
+        if (labels < 0).any():
+            first = int(np.argmin(labels))
+            raise MissingDataError(
+                f"{paths[first]} lies in the folder {folders[first]!r} of {root}.",
+                f"The classes are {', '.join(names[:20])}.",
+                "correct the option classes, or remove the folder.",
+            )
+        return labels
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        """Nothing of the file is read."""
+        return RecordIndex(np.zeros(1, np.int64), np.array([source.size()], np.int64))
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return all_intact(raw)
+
+
+def class_names(catalog: Catalog) -> tuple[str, ...]:
+    """Names of the classes of a catalog of this format; label i is that of name i.
+
+    Raises:
+        PlanError: the catalog is of another format.
+        ChangedDataError: folders of classes were added, removed or renamed since it was made.
+    """
+    if not isinstance(catalog.format, ImageFolderFormat) or catalog.labels is None:
+        raise PlanError(
+            f"The catalog's format is {catalog.format.name}.",
+            "Only folders of images have classes with names.",
+            "take the names from the data's own description.",
+        )
+    if catalog.format.classes:
+        return catalog.format.classes
+    root, folders = _class_folders([entry.path for entry in catalog.files], catalog.format.root)
+    names = _sorted_names(root, folders)
+    numbers = {name: number for number, name in enumerate(names)}
+    if [numbers[folders[file]] for file in catalog.file_ids.tolist()] != catalog.labels.tolist():
+        raise ChangedDataError(
+            f"The folders in {root} are not those of the catalog's classes.",
+            "Labels can no longer be named: empty folders were added or removed.",
+            "restore the folders, or index the data again.",
+        )
+    return names
+
+
+def _sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
+    """Folders that hold images, and empty ones too, so that a class without images keeps its label."""
+    names = set(folders)
+    if not is_remote(root) and os.path.isdir(root):
+        names.update(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    return tuple(sorted(names))
+
+
+def _class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
+    """The root, and for each path the name of root's folder that it lies in."""
+    if root and not is_remote(root):
+        root = os.path.abspath(root)
+    above = root.rstrip("/") + "/" if root else _common_folder(paths)
+    folders = []
+    for path in paths:
+        folder, slash, _ = path[len(above) :].partition("/")
+        if not slash or not path.startswith(above):
+            raise _no_class(path, above)
+        folders.append(folder)
+    return above, folders
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    """The deepest folder above all paths, with a slash at its end. The first and last in order differ the most."""
+    common = os.path.commonprefix([min(paths), max(paths)])
+    return common[: common.rfind("/") + 1]
+
+
+def _no_class(path: str, root: str) -> MissingDataError:
+    return MissingDataError(
+        f"{path} lies in no folder inside {root}.",
+        "The folders there name the classes, so this image has none.",
+        "give the option root, the folder that holds one folder a class, and move or remove images outside of these.",
+    )

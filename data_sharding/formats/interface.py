@@ -1,0 +1,94 @@
+"""What the catalog and the reader need to know of a file format: the seam where a new format fits in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import CorruptRecordError
+from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.interface import ByteSource
+
+
+class RecordIndex(NamedTuple):
+    """Where the records of one file are, in file order.
+
+    Attributes:
+        offsets: int64[n], first byte to read for each record.
+        lengths: int64[n], bytes to read for it.
+        crcs: uint32[n], each payload's checksum as stored in the file; None where the format has none.
+        labels: int64[n], labels that the format keeps apart from the payload; None where it keeps none.
+        damage: what is wrong with the file. Records named in it stay in the index as long as they can be framed; where
+            framing is lost, the index ends there and this is the last entry.
+    """
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    crcs: NDArray[np.uint32] | None = None
+    labels: NDArray[np.int64] | None = None
+    damage: tuple[CorruptRecordError, ...] = ()
+
+
+class Unpacked(NamedTuple):
+    """Payloads of k records, and which of them are sound: bool[k]."""
+
+    payloads: list[bytes]
+    intact: NDArray[np.bool_]
+
+
+class RecordFormat(Protocol):
+    """A way to keep records in files so that each can be read at random.
+
+    Implementations are frozen dataclasses: equal options make equal formats.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the format, as given on the command line and stored in saved catalogs."""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Shell patterns, in lower case, for the names of this format's files inside a folder."""
+
+    @property
+    def recursive(self) -> bool:
+        """Whether files in subfolders belong to a folder's data."""
+
+    @property
+    def has_crc(self) -> bool:
+        """Whether files hold a checksum for each payload."""
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes between the start of a record's frame and the first byte that is read for it."""
+
+    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:
+        """One label a file, int64[len(paths)], where the path says it (folders of images); else None.
+
+        `RecordIndex.labels` says it where each record has its own.
+        """
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
+        """Find all records of a file that is not empty. `path` is for messages, and to find a neighbour file.
+
+        Args:
+            check_data: also read every payload and compare its checksum, where the format has one.
+
+        Raises:
+            MissingDataError: a file that belongs to this one is missing.
+            CorruptRecordError: the file is not of this format at all, or compressed. Damage inside is returned.
+        """
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        """Open a file for reading at random. Formats whose records are spans of bytes return `open_source(entry)`."""
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:
+        """From the bytes of k spans to k payloads.
+
+        Args:
+            crcs: uint32[k] of the catalog; None where the format has none.
+            check: compare checksums. Framing inside the span is always checked.
+        """

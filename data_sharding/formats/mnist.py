@@ -1,0 +1,204 @@
+"""MNIST and its look-alikes: images and labels in two idx files side by side.
+
+Layout: http://yann.lecun.com/exdb/mnist. An idx file is two zero bytes, a type (8: unsigned bytes), the number of
+dimensions, each dimension as a big-endian 32-bit integer, and the values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.unchecked import all_intact, check_choice
+from data_sharding.records import RecordBatch
+from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+
+_STEMS: Final = {"train": "train", "test": "t10k"}
+_UNSIGNED_BYTES: Final = 8
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+@final
+@dataclass(frozen=True)
+class MnistFormat:
+    """`RecordFormat` for pairs of idx files: payloads of rows x columns bytes (28 x 28 for MNIST), and labels.
+
+    The labels' file is found by the images' name: `images` becomes `labels` and `idx3` becomes `idx1`.
+
+    Attributes:
+        split: which files of a folder are meant; a file of images named by itself is taken, whichever it is.
+        classes: labels are 0 to classes - 1; EMNIST has up to 62.
+
+    Raises:
+        PlanError: another split, or a number of classes outside 1 to 256.
+    """
+
+    split: Literal["train", "test"] = "train"
+    classes: int = 10
+    name: str = "mnist"
+    recursive: bool = False
+    has_crc: bool = False
+    header_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, "split", self.split, tuple(_STEMS))
+        if not 1 <= self.classes <= 256:
+            raise PlanError(
+                f"The format mnist was given classes={self.classes}.",
+                "A label is one byte.",
+                "choose a number from 1 to 256.",
+            )
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return f"{_STEMS[self.split]}-images-idx3-ubyte", f"{_STEMS[self.split]}-images.idx3-ubyte"
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        """Of the images only the header is read, the labels all.
+
+        Raises:
+            MissingDataError: there is no file of labels beside the images.
+            CorruptRecordError: one of the files is no such idx file, compressed, or they do not belong together.
+        """
+        header = _read_header(path, source, 3)
+        labels_path = _labels_path(path)
+        images, rows, columns = header.shape
+        size = rows * columns
+        if not size:
+            raise _not_idx(path, f"has images of {rows} x {columns} pixels")
+        labels = _read_labels(labels_path, images)
+        offsets = np.arange(min(images, (source.size() - header.bytes) // size), dtype=np.int64) * size + header.bytes
+        good = labels < self.classes
+        damage = [
+            _bad_label(labels_path, number, int(labels[number]), self.classes)
+            for number in np.flatnonzero(~good).tolist()
+        ]
+        if source.size() != header.bytes + images * size:
+            damage.append(_other_size(path, header.bytes + images * size, source.size(), int(offsets.size)))
+        # An image whose label is out of range is left out: nothing would reveal it when it is read.
+        good = good[: len(offsets)]
+        return RecordIndex(
+            offsets[good],
+            np.full(int(good.sum()), size, np.int64),
+            labels=labels[: len(offsets)][good].astype(np.int64),
+            damage=tuple(damage),
+        )
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return all_intact(raw)
+
+
+def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dict[str, NDArray[Any]]:
+    """Images uint8[k, *shape] as "image", and int64[k] as "label".
+
+    Raises:
+        PlanError: the records are not of this format, or their images not of this shape.
+    """
+    payloads = b"".join(records.payloads)
+    if records.labels is None or len(payloads) != len(records) * shape[0] * shape[1]:
+        raise PlanError(
+            f"{len(records)} records of {len(payloads)} bytes are to be decoded as images of {shape[0]} x {shape[1]}.",
+            f"Such a record has {shape[0] * shape[1]} bytes and a label.",
+            "give the shape of the images, or another decode function.",
+        )
+    # A copy: views of bytes objects are read-only, which torch.from_numpy warns about.
+    return {"image": np.frombuffer(payloads, np.uint8).reshape(-1, *shape).copy(), "label": records.labels}
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    bytes: int
+
+
+def _read_header(path: str, source: ByteSource, dimensions: int) -> _Header:
+    length = 4 + 4 * dimensions
+    start = source[0:length]
+    if start[:2] == _GZIP_MAGIC:
+        raise CorruptRecordError(
+            f"{path} is compressed with gzip, from byte offset 0 on.",
+            "A gzip stream allows no random access.",
+            f"decompress it once with `gunzip --keep {path}`.",
+            path=path,
+            offset=0,
+        )
+    if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
+        raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
+    if len(start) < length:
+        raise _not_idx(path, "ends inside its header")
+    return _Header(struct.unpack_from(f">{dimensions}I", start, 4), length)
+
+
+def _labels_path(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    if "images" not in name:
+        raise MissingDataError(
+            f"The name of {path} does not say where its labels are.",
+            "The labels' name is that of the images with `labels` in the place of `images`.",
+            "name the file of images train-images-idx3-ubyte or alike.",
+        )
+    return folder + slash + name.replace("images", "labels").replace("idx3", "idx1")
+
+
+def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
+    source = open_source(_describe_labels(path))
+    header = _read_header(path, source, 1)
+    if header.shape != (images,):
+        raise _not_idx(path, f"announces {header.shape[0]} labels, and its file of images {images} images")
+    if source.size() != header.bytes + images:
+        raise _not_idx(path, f"announces {images} labels but has {source.size() - header.bytes} bytes of them")
+    return np.frombuffer(source[header.bytes : header.bytes + images], np.uint8)
+
+
+def _describe_labels(path: str) -> FileEntry:
+    try:
+        return describe_file(path)
+    except MissingDataError as error:
+        raise MissingDataError(
+            f"The images' labels are missing: {error.fact}",
+            "Images without labels cannot be learnt from.",
+            f"put {path} beside the images, decompressed.",
+        ) from error
+
+
+def _bad_label(path: str, number: int, label: int, classes: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"Label {number} of {path}, at byte offset {8 + number}, is {label}.",
+        f"Labels are 0 to {classes - 1}.",
+        "restore the file from its source, or set the option classes.",
+        path=path,
+        offset=8 + number,
+    )
+
+
+def _other_size(path: str, announced: int, present: int, whole: int) -> CorruptRecordError:
+    how = "was cut short" if present < announced else "is longer than it says"
+    return CorruptRecordError(
+        f"{path} has {present} bytes where its header announces {announced}.",
+        f"It {how}: {whole} of its images are whole.",
+        "restore the file from its source.",
+        path=path,
+        offset=min(announced, present),
+    )
+
+
+def _not_idx(path: str, how: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} {how}.",
+        "It is no idx file of the kind that was expected, from byte offset 0 on.",
+        "restore the file from its source, and check that it is the one meant.",
+        path=path,
+        offset=0,
+    )

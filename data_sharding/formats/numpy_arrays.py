@@ -1,0 +1,196 @@
+"""Arrays of numpy as data sets: each row of an array in an .npz or .npy file is a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.errors import ChangedDataError, CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
+from data_sharding.formats.unchecked import all_intact
+from data_sharding.records import RecordBatch
+from data_sharding.storage import ByteSource, FileEntry, open_source
+
+
+@final
+@dataclass(frozen=True)
+class NumpyFormat:
+    """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
+
+    Attributes:
+        data: name of the array in the .npz; left out: the only one that can be meant.
+        labels: name of the vector; left out: the only vector of integers that has as many values as `data` rows, or
+            none.
+    """
+
+    data: str = ""
+    labels: str = ""
+    name: str = "npz"
+    patterns: tuple[str, ...] = ("*.npz", "*.npy")
+    recursive: bool = False
+    has_crc: bool = False
+    header_bytes: int = 0
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
+        """Only the arrays' headers and the labels are read; with `check_data`, all is compared with the zip's CRC-32.
+
+        Raises:
+            MissingDataError: the file has no such arrays, or several that could be meant.
+            CorruptRecordError: it is neither .npz nor .npy; an array is compressed, in Fortran order, or of objects.
+        """
+        members = find_members(path, source)
+        data, labels = _choose(path, members, self.data, self.labels)
+        begins = np.arange(data.rows, dtype=np.int64) * data.row_bytes + data.begin
+        used = (data,) if labels is None else (data, labels)
+        damage = [_damage(path, member) for member in used if check_data and damaged_member(source, member)]
+        return RecordIndex(
+            begins,
+            np.full_like(begins, data.row_bytes),
+            labels=None if labels is None else _read_labels(path, source, labels),
+            damage=tuple(damage),
+        )
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return all_intact(raw)
+
+
+def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """dtype and shape of a row, from the files of a catalog of this format: what `decode_rows` needs.
+
+    Raises:
+        PlanError: the catalog is of another format, or its files differ in it.
+        ChangedDataError: a file is not the one that was indexed.
+    """
+    if not isinstance(catalog.format, NumpyFormat):
+        raise PlanError(
+            f"The catalog's format is {catalog.format.name}.",
+            "Only rows of numpy arrays have a type of their own.",
+            "decode these records with the function that fits how they were written.",
+        )
+    kinds = {_row_type_of(entry, catalog.format): entry.path for entry in catalog.files}
+    if len(kinds) > 1:
+        (first, path), (second, other) = list(kinds.items())[:2]
+        raise PlanError(
+            f"{path} has rows of {first[0]}{list(first[1])}, {other} of {second[0]}{list(second[1])}.",
+            "Rows of one data set have one type.",
+            "name the files that belong together.",
+        )
+    return next(iter(kinds))
+
+
+def decode_rows(records: RecordBatch, dtype: DTypeLike, shape: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Rows dtype[k, *shape] as "data", and int64[k] as "label" where there are labels.
+
+    Raises:
+        PlanError: the records have another length than such rows.
+    """
+    payloads, kind = b"".join(records.payloads), np.dtype(dtype)
+    rows = np.empty((len(records), *shape), kind)
+    if len(payloads) != rows.nbytes:
+        raise PlanError(
+            f"{len(records)} records of {len(payloads)} bytes are to be decoded as rows of {kind}{list(shape)}.",
+            f"Such rows have {rows.nbytes} bytes.",
+            "take dtype and shape from row_type(catalog).",
+        )
+    rows[...] = np.frombuffer(payloads, kind).reshape(rows.shape)
+    return {"data": rows} if records.labels is None else {"data": rows, "label": records.labels}
+
+
+def _row_type_of(entry: FileEntry, record_format: NumpyFormat) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    source = open_source(entry)
+    if source.size() != entry.size:
+        raise ChangedDataError(
+            f"{entry.path} was cut short.", "The catalog no longer describes the data.", "restore the file."
+        )
+    members = find_members(entry.path, source)
+    data, _ = _choose(entry.path, members, record_format.data, record_format.labels)
+    return data.dtype, data.shape[1:]
+
+
+def _choose(path: str, members: list[Member], data_name: str, labels_name: str) -> tuple[Member, Member | None]:
+    named = {member.name: member for member in members}
+    for name in (data_name, labels_name):
+        if name and name not in named:
+            raise _unclear(path, members, f"has no array {name!r}")
+    pairs = [
+        (data, labels)
+        for data in ([named[data_name]] if data_name else members)
+        for labels in ([named[labels_name]] if labels_name else [None, *members])
+        if data is not labels and _fits(data, labels)
+    ]
+    labelled = [pair for pair in pairs if pair[1] is not None]
+    # An array whose labels are found is meant rather than one without; the labels themselves are not data then.
+    chosen = labelled or pairs
+    for member in (member for pair in chosen for member in pair if member is not None and member.compressed):
+        _check_usable(path, member)
+    if len(chosen) > 1:
+        raise _unclear(path, members, "has several arrays that could be meant")
+    if not chosen:
+        raise _unclear(path, members, "has no array that could be meant")
+    data, labels = chosen[0]
+    for member in chosen[0]:
+        if member is not None:
+            _check_usable(path, member)
+    return data, labels
+
+
+def _fits(data: Member, labels: Member | None) -> bool:
+    """Whether these could be data and labels; of compressed arrays nothing is known that speaks against it."""
+    if labels is None:
+        return data.compressed or bool(data.shape)
+    if data.compressed or labels.compressed:
+        return True
+    return labels.dtype.kind in "iu" and labels.shape == data.shape[:1]
+
+
+def _check_usable(path: str, member: Member) -> None:
+    if member.compressed:
+        raise _refused(path, member, "is compressed", "write it with numpy.savez instead of numpy.savez_compressed.")
+    if member.dtype.hasobject:
+        raise _refused(path, member, "holds Python objects", "write numbers: objects would have to be unpickled.")
+    if member.fortran_order and len(member.shape) > 1:
+        hint = "write numpy.ascontiguousarray of it instead."
+        raise _refused(path, member, "is kept column by column", hint)
+    if not member.row_bytes:
+        raise _refused(path, member, "has rows of no bytes", "name another array with the option data.")
+
+
+def _read_labels(path: str, source: ByteSource, member: Member) -> NDArray[np.int64]:
+    values = np.frombuffer(source[member.begin : member.begin + member.rows * member.row_bytes], member.dtype)
+    if values.size and values.max() > np.iinfo(np.int64).max:
+        raise unusable(path, member.begin, f"has a label {values.max()}, beyond 64 bits with a sign")
+    return values.astype(np.int64)
+
+
+def _refused(path: str, member: Member, how: str, hint: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"The array {member} of {path}, at byte offset {member.begin}, {how}.",
+        "Its rows do not lie in the file one after the other, so none can be read by itself.",
+        hint,
+        path=path,
+        offset=member.begin,
+    )
+
+
+def _damage(path: str, member: Member) -> CorruptRecordError:
+    return unusable(path, member.begin, f"holds an array {member} that does not match the zip's CRC")
+
+
+def _unclear(path: str, members: list[Member], how: str) -> MissingDataError:
+    return MissingDataError(
+        f"{path} {how}.",
+        f"It holds {', '.join(map(str, members[:20])) or 'no array'}.",
+        "name them with the options data and labels.",
+    )

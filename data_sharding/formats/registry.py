@@ -1,0 +1,103 @@
+"""All formats by name, and which one a path holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from data_sharding.errors import PlanError
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.storage.input_files import Paths, matches
+
+_FORMATS: Final = {
+    "tfrecord": "data_sharding.formats.tfrecord:TFRecordFormat",
+    "cifar10": "data_sharding.formats.cifar10:Cifar10Format",
+    "mnist": "data_sharding.formats.mnist:MnistFormat",
+    "npz": "data_sharding.formats.numpy_arrays:NumpyFormat",
+    "recordio": "data_sharding.formats.recordio:RecordIOFormat",
+    "tar": "data_sharding.formats.tar:TarFormat",
+    "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
+}
+"""Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""
+
+FORMAT_NAMES: Final = tuple(_FORMATS)
+
+
+def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordFormat:
+    """The format `name` with `options`, such as `{"multipart": "sagemaker"}` for recordio.
+
+    Raises:
+        PlanError: no such format, or no such option.
+    """
+    if name not in _FORMATS:
+        near = difflib.get_close_matches(name, _FORMATS, 1)
+        raise PlanError(
+            f"There is no record format {name!r}.",
+            f"The formats are {', '.join(_FORMATS)}.",
+            f"did you mean {near[0]!r}?" if near else "choose one of these.",
+        )
+    kind = _load(name)
+    known = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in _FIXED]
+    for option in options or {}:
+        if option not in known:
+            raise PlanError(
+                f"The format {name} has no option {option!r}.",
+                f"Its options are: {', '.join(known) or 'none'}.",
+                "leave it out, or correct its name.",
+            )
+    made: RecordFormat = kind(**(options or {}))
+    return made
+
+
+def format_options(record_format: RecordFormat) -> dict[str, Any]:
+    """The options that `format_named` needs to make an equal format."""
+    fields = dataclasses.fields(record_format)  # type: ignore[arg-type]
+    return {field.name: getattr(record_format, field.name) for field in fields if field.name not in _FIXED}
+
+
+def format_of(paths: Paths) -> RecordFormat:
+    """The format that the names of `paths` (files, folders, globs, URLs) suggest; TFRecord where they say nothing.
+
+    Raises:
+        PlanError: a folder holds files of several formats.
+    """
+    first = str(paths if isinstance(paths, str | os.PathLike) else next(iter(paths), ""))
+    if "://" not in first and os.path.isdir(first):
+        return _format_of_folder(first)
+    for name in _FORMATS:
+        candidate = format_named(name)
+        if matches(first, candidate.patterns):
+            return candidate
+    return format_named("tfrecord")
+
+
+def _format_of_folder(folder: str) -> RecordFormat:
+    names = [entry.name for entry in os.scandir(folder) if entry.is_file()]
+    candidates = [format_named(name) for name in _FORMATS]
+    found = [f for f in candidates if any(matches(name, f.patterns) for name in names)]
+    if len(found) > 1:
+        raise PlanError(
+            f"{folder} holds files of the formats {' and '.join(f.name for f in found)}.",
+            "They cannot be read as one data set.",
+            "name the files with a glob, or the format.",
+        )
+    nested = [f for f in candidates if f.recursive] if not found and _has_subfolders(folder) else []
+    return (found or nested or [format_named("tfrecord")])[0]
+
+
+def _has_subfolders(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        return any(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
+
+
+def _load(name: str) -> Any:
+    module, _, kind = _FORMATS[name].partition(":")
+    return getattr(importlib.import_module(module), kind)
+
+
+_FIXED: Final = frozenset({"name", "patterns", "recursive", "has_crc", "header_bytes"})
+"""Fields of every format that say what it is; the others are options."""

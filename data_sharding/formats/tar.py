@@ -1,0 +1,154 @@
+"""Tar shards as webdataset writes and reads them: finding their samples; `tar_writer` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.tar_headers import BLOCK, Member, TarError, next_member
+from data_sharding.formats.tar_sample import parse_sample, split_name
+from data_sharding.storage import ByteSource, FileEntry, open_source
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+@final
+@dataclass(frozen=True)
+class TarFormat:
+    """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_sample`.
+
+    A record's span goes from the first header of its first member to the last byte of its last member's content, and
+    its payload is the span: `tar_members(payload)` takes it apart. Links, devices and names that lead out of the
+    archive are damage; so is an archive without its end mark, whose last sample may lack members.
+    """
+
+    name: str = "tar"
+    patterns: tuple[str, ...] = ("*.tar",)
+    recursive: bool = False
+    has_crc: bool = False
+    header_bytes: int = 0
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        """Only headers are touched; there is no checksum of content that `check_data` could compare."""
+        return _Scan(path, source).index()
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return Unpacked(raw, np.fromiter(map(_is_sample, raw), np.bool_, len(raw)))
+
+
+def _is_sample(span: bytes) -> bool:
+    try:
+        parse_sample(span)
+    except TarError:
+        return False
+    return True
+
+
+class _Scan:
+    """One pass over the headers of an archive."""
+
+    def __init__(self, path: str, source: ByteSource) -> None:
+        self._path = path
+        self._source = source
+        self._end = source.size()
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._damage: list[CorruptRecordError] = []
+        self._key: str | None = None
+        self._extensions: set[str] = set()
+
+    def index(self) -> RecordIndex:
+        try:
+            self._check_rest_is_zero(self._walk())
+        except TarError as error:
+            self._damage.append(self._lost(error))
+            # Members of the last sample may lie behind the damage.
+            del self._begins[-1:], self._ends[-1:]
+        begins = np.array(self._begins, np.int64)
+        return RecordIndex(begins, np.array(self._ends, np.int64) - begins, damage=tuple(self._damage))
+
+    def _walk(self) -> int:
+        """Take all members; returns the byte at which the end mark begins."""
+        position = 0
+        while position < self._end:
+            member = next_member(self._source, position, self._end)
+            if member is None:
+                return position
+            self._take(member)
+            position = member.after
+        raise TarError("is missing: there is no end-of-archive mark, the file was cut short", position)
+
+    def _take(self, member: Member) -> None:
+        if member.refused:
+            self._damage.append(self._refused(member, member.refused))
+        split = split_name(member.name) if member.is_file or member.refused else None
+        if split is None:
+            return
+        key, extension = split
+        if key != self._key:
+            self._key = key
+            self._extensions.clear()
+            self._begins.append(member.begin)
+            self._ends.append(member.begin)
+        if extension in self._extensions:
+            self._damage.append(self._refused(member, "is there twice in its sample"))
+        self._extensions.add(extension)
+        self._ends[-1] = member.data + member.size
+
+    def _check_rest_is_zero(self, mark: int) -> None:
+        for begin in range(mark, self._end, _CHUNK_BYTES):
+            chunk = self._source[begin : min(begin + _CHUNK_BYTES, self._end)]
+            if chunk.count(0) != len(chunk):
+                self._damage.append(self._more_behind(mark))
+                return
+
+    def _refused(self, member: Member, why: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"Member {member.name!r} of {self._path}, at byte offset {member.begin}, {why}.",
+            "Samples are made of regular files with names inside the archive, one of each extension.",
+            "write the archive again without it.",
+            path=self._path,
+            offset=member.begin,
+        )
+
+    def _more_behind(self, mark: int) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self._path} goes on behind its end-of-archive mark at byte offset {mark}.",
+            "Members behind it would never be read.",
+            "join archives with `tar --concatenate`, or name them one by one.",
+            path=self._path,
+            offset=mark,
+        )
+
+    def _lost(self, error: TarError) -> CorruptRecordError:
+        head = self._source[0:BLOCK]
+        if error.offset == 0 and head.startswith(GZIP_MAGIC):
+            raise gzip_refused(self._path)
+        if error.offset == 0 and head[257:262] != b"ustar":
+            raise CorruptRecordError(
+                f"{self._path} is not a tar archive.",
+                f"What stands at byte offset 0 {error.what}.",
+                "check the path, or name the format that the file has.",
+                path=self._path,
+                offset=0,
+            )
+        return CorruptRecordError(
+            f"The member at byte offset {error.offset} of {self._path} {error.what}.",
+            "The rest of the archive cannot be read, nor can the sample before it be known to be whole.",
+            "restore the file from its source.",
+            path=self._path,
+            offset=error.offset,
+        )

@@ -1,0 +1,146 @@
+"""TFRecord files without TensorFlow: finding their records, and (from `tfrecord_writer`) writing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
+from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
+from data_sharding.formats.tfrecord_writer import TFRecordWriter, write_shards
+from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+
+__all__ = ["TFRECORD", "TFRecordFormat", "TFRecordWriter", "scan", "write_shards"]
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+@final
+@dataclass(frozen=True)
+class TFRecordFormat:
+    """`RecordFormat` for uncompressed TFRecord files."""
+
+    name: str = "tfrecord"
+    patterns: tuple[str, ...] = ("*.tfrecord", "*.tfrecords")
+    recursive: bool = False
+    has_crc: bool = True
+    header_bytes: int = HEADER.size
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
+        """Only the 16 framing bytes of each record are touched, unless `check_data` asks for the payloads' CRCs."""
+        index = _walk(path, source)
+        if check_data:
+            return index._replace(damage=(*_damaged_payloads(path, source, index), *index.damage))
+        return index
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:
+        if not check or crcs is None:
+            return Unpacked(raw, np.ones(len(raw), np.bool_))
+        return Unpacked(raw, payload_crcs(raw) == crcs)
+
+
+TFRECORD: Final[RecordFormat] = TFRecordFormat()
+
+
+def scan(path: str | Path, check_data: bool = False) -> RecordIndex:
+    """Find the records of one file: payload offsets int64[n], lengths int64[n], stored masked data CRCs uint32[n].
+
+    Raises:
+        MissingDataError: no such file, not a regular file, or an empty one.
+        CorruptRecordError: a length CRC is wrong, the file ends inside a record, the file is gzip, or with
+            `check_data` a payload's CRC is wrong. The first damaged record is the one named.
+    """
+    entry = describe_file(str(path))
+    index = TFRECORD.scan(entry.path, TFRECORD.open(entry), check_data)
+    if index.damage:
+        raise index.damage[0]
+    return index
+
+
+def _walk(path: str, source: ByteSource) -> RecordIndex:
+    offsets: list[int] = []
+    lengths: list[int] = []
+    crcs: list[int] = []
+    damage: list[CorruptRecordError] = []
+    frame, end = 0, source.size()
+    while frame < end:
+        if end - frame < HEADER.size:
+            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size))
+            break
+        length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
+        if stored != length_crc(length):
+            if frame == 0 and source[0:2] == _GZIP_MAGIC:  # not looked at before: a sound length may begin so too
+                raise _gzip(path)
+            damage.append(_bad_length(path, frame, len(offsets)))
+            break
+        payload = frame + HEADER.size
+        after = payload + length
+        if end - after < FOOTER.size:
+            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size + length + FOOTER.size))
+            break
+        offsets.append(payload)
+        lengths.append(length)
+        crcs.append(FOOTER.unpack(source[after : after + FOOTER.size])[0])
+        frame = after + FOOTER.size
+    columns = np.array(offsets, np.int64), np.array(lengths, np.int64), np.array(crcs, np.uint32)
+    return RecordIndex(*columns, damage=tuple(damage))
+
+
+def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list[CorruptRecordError]:
+    damage = []
+    offsets, lengths, crcs = index.offsets.tolist(), index.lengths.tolist(), index.crcs
+    stored = [] if crcs is None else crcs.tolist()
+    for number, (offset, length, crc) in enumerate(zip(offsets, lengths, stored, strict=True)):
+        if masked_crc(source[offset : offset + length]) != crc:
+            damage.append(
+                CorruptRecordError(
+                    f"Record {number} of {path}, at byte offset {offset - HEADER.size}, is damaged.",
+                    "Its data does not match its stored CRC.",
+                    "restore the file from its source.",
+                    path=path,
+                    offset=offset - HEADER.size,
+                )
+            )
+    return damage
+
+
+def _truncated(path: str, frame: int, number: int, present: int, needed: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} ends inside record {number}, which begins at byte offset {frame}.",
+        f"The record needs {needed} bytes but only {present} are left: the file was cut short.",
+        "restore the file from its source.",
+        path=path,
+        offset=frame,
+    )
+
+
+def _gzip(path: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} is compressed with gzip, from byte offset 0 on.",
+        "A gzip stream allows no random access, so its records cannot be indexed.",
+        f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+        path=path,
+        offset=0,
+    )
+
+
+def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"Record {number} of {path}, at byte offset {frame}, has a length that does not match its CRC.",
+        "Without the length the rest of the file cannot be read.",
+        "restore the file from its source." if number else "check that it is an uncompressed TFRecord file.",
+        path=path,
+        offset=frame,
+    )

@@ -1,0 +1,140 @@
+"""Payloads of a pass cut into decoded batches of one width, the last ones filled up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.loader import Decode, LoadedBatch
+from data_sharding.pipe.reader import PipePass
+from data_sharding.records import RecordBatch
+from data_sharding.sample_random import SampleRandom
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """How a rank's stream is cut and decoded.
+
+    Attributes:
+        decode: turns k records into arrays of k rows, in a background thread.
+        width: rows of every batch.
+        seed: of the draws that `decode` is given for augmentation; None: no draws.
+        first_id: of the stream's first record; the next ones follow in the order of arrival.
+    """
+
+    decode: Decode
+    width: int
+    seed: int | None = None
+    first_id: int = 0
+
+
+class RawBatch(NamedTuple):
+    """One rank's batch before it is known what the others have.
+
+    Attributes:
+        ids: int64[width].
+        real: so many rows, the first ones, are records; the others have weight 0.
+        features: arrays of `width` rows.
+    """
+
+    ids: NDArray[np.int64]
+    real: int
+    features: dict[str, NDArray[Any]]
+
+    def loaded(self, step: int, global_weight: float) -> LoadedBatch:
+        """The same as loaders give it: rows past `real` have weight 0."""
+        weights = (np.arange(len(self.ids)) < self.real).astype(np.float32)
+        return LoadedBatch(step, self.ids, weights, self.features, global_weight)
+
+
+class PipeBatches:
+    """Calls in sequence, from one thread, give one batch after the other; without end, the later ones without records.
+
+    Args:
+        one: the open pass.
+        shape: of the batches.
+        records: of the whole pass, after which it must end; None: whatever comes.
+        start_step: batches to read over before the first.
+        filler: what fills batches of a stream without any record; later, the last record read.
+    """
+
+    def __init__(
+        self, one: PipePass, shape: BatchShape, records: int | None, start_step: int = 0, filler: bytes | None = None
+    ) -> None:
+        self._pass, self._shape, self._records = one, shape, records
+        self._start_step = start_step
+        self.filler = filler
+        self._taken = 0
+        self._empty: RawBatch | None = None
+
+    def __call__(self, step: int) -> RawBatch:
+        try:
+            if step == self._start_step and step:
+                self._read_over(step * self._shape.width)
+            return self._next()
+        except Exception as error:
+            error.add_note(f"while loading step {step} of {self._pass.name}")
+            raise
+
+    def _next(self) -> RawBatch:
+        if self._empty is not None:
+            return self._empty
+        payloads = self._read()
+        if payloads:
+            self.filler = payloads[-1]
+        batch = self._decoded(payloads)
+        self._taken += len(payloads)
+        if not payloads:  # so will be all that follow
+            self._empty = batch
+        return batch
+
+    def _decoded(self, payloads: list[bytes]) -> RawBatch:
+        """Rows past the last payload repeat the last record that came, id and all."""
+        shape, count = self._shape, len(payloads)
+        ids = shape.first_id + np.minimum(self._taken + np.arange(shape.width), max(self._taken + count - 1, 0))
+        random = None if shape.seed is None else SampleRandom(shape.seed, self._pass.name.epoch, ids)
+        filled = payloads + [self._last()] * (shape.width - count)
+        features = shape.decode(RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random))
+        _check_rows(features, shape.width)
+        return RawBatch(ids, count, features)
+
+    def _read(self) -> list[bytes]:
+        if self._records is None:
+            return self._pass.read(self._shape.width)
+        wanted = min(self._shape.width, self._records - self._taken)
+        payloads = self._pass.read(wanted) if wanted else []
+        if wanted and self._taken + wanted == self._records:
+            self._pass.require_end()
+        return payloads
+
+    def _read_over(self, count: int) -> None:
+        """The last of them may have to fill later batches."""
+        count = count if self._records is None else min(count, self._records)
+        self._pass.discard(count - 1)
+        self.filler = self._pass.read(1)[-1]
+        self._taken = count
+        if self._records == count:
+            self._pass.require_end()
+
+    def _last(self) -> bytes:
+        if self.filler is None:
+            raise MissingDataError(
+                f"{self._pass.name.path} ({self._pass.name}) delivered no record.",
+                "Even a masked slot needs a record that can be decoded.",
+                "use fewer workers, or write the data to more files.",
+            )
+        return self.filler
+
+
+def _check_rows(features: dict[str, NDArray[Any]], rows: int) -> None:
+    for name, array in features.items():
+        if np.shape(array)[:1] != (rows,):
+            raise PlanError(
+                f"The decode function returned shape {np.shape(array)} for {name!r} from {rows} records.",
+                "The first dimension must be the records, or weights would fall on the wrong ones.",
+                "return one row for each record.",
+            )

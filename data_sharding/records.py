@@ -1,0 +1,46 @@
+"""What a decode function is given: some records, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.sample_random import SampleRandom
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RecordBatch(Sequence[bytes]):
+    """k records: a sequence of their payloads, and more.
+
+    Attributes:
+        payloads: the bytes of each.
+        ids: int64[k], their numbers in the catalog.
+        labels: int64[k], where the format keeps labels apart from the payload (folders of images, CIFAR, MNIST); else
+            None.
+        intact: bool[k]; False for a damaged record, which carries another one's payload and gets weight 0.
+        random: draws for augmentation, a function of (seed, epoch, record); None where nothing is to be augmented.
+    """
+
+    payloads: list[bytes]
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    intact: NDArray[np.bool_]
+    random: SampleRandom | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        return self.payloads[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.payloads)

@@ -1,0 +1,50 @@
+"""Where files lie: on this machine, or behind a URL that fsspec can read."""
+
+from __future__ import annotations
+
+from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.interface import ByteSource
+from data_sharding.storage.local import open_local, stat_local, verify_local
+
+__all__ = ["ByteSource", "FileEntry", "describe_file", "is_remote", "open_source", "verify_unchanged"]
+
+
+def is_remote(path: str) -> bool:
+    """Whether `path` is a URL such as s3://bucket/key."""
+    return "://" in path
+
+
+def describe_file(path: str) -> FileEntry:
+    """The file as it is now; for indexing.
+
+    Raises:
+        MissingDataError: it cannot be reached, is no file, or is empty.
+    """
+    if is_remote(path):
+        from data_sharding.storage.remote import stat_remote
+
+        return stat_remote(path)
+    return stat_local(path)
+
+
+def open_source(entry: FileEntry) -> ByteSource:
+    """Open a file that was indexed.
+
+    Raises:
+        ChangedDataError: it has gone, or is not the one that was indexed.
+    """
+    if is_remote(entry.path):
+        from data_sharding.storage.remote import open_remote
+
+        return open_remote(entry)
+    return open_local(entry)
+
+
+def verify_unchanged(entry: FileEntry) -> None:
+    """Raise ChangedDataError unless the file still is the one that was indexed."""
+    if is_remote(entry.path):
+        from data_sharding.storage.remote import verify_remote
+
+        verify_remote(entry)
+    else:
+        verify_local(entry)

@@ -1,0 +1,90 @@
+"""Files on this machine, memory-mapped."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Sequence
+from typing import BinaryIO, final
+
+from data_sharding.errors import MissingDataError
+from data_sharding.storage.file_entry import FileEntry
+
+
+@final
+class LocalSource:
+    """`ByteSource` over a read-only map.
+
+    A map is twice as fast as a read call per record. Its price: the kernel kills a process that touches it beyond the
+    end of a file cut short meanwhile; `size()` is therefore asked before every batch.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._path = file.name
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def size(self) -> int:
+        return self._map.size()
+
+    def __getitem__(self, span: slice) -> bytes:
+        return self._map[span]
+
+    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        view = self._map
+        return [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    def file(self) -> BinaryIO:
+        return open(self._path, "rb")
+
+    def close(self) -> None:
+        # Closing the map would disturb a thread that still reads it: its last user's reference going away closes it.
+        pass
+
+
+def stat_local(path: str) -> FileEntry:
+    """Describe a local file that is to be indexed.
+
+    Raises:
+        MissingDataError: it cannot be reached, is not a regular file, or is empty.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise MissingDataError(
+            f"{path} cannot be opened: {error.strerror}.", "Its records cannot be read.", "check the path."
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise MissingDataError(
+            f"{path} is not a regular file.", "Only files can be read at random.", "name files, folders or globs."
+        )
+    if status.st_size == 0:
+        raise MissingDataError(
+            f"{path} is empty.",
+            "A data file without a record is most often one whose writing was cut short.",
+            "write it again, or remove it.",
+        )
+    return FileEntry.from_status(path, status)
+
+
+def open_local(entry: FileEntry) -> LocalSource:
+    """Open a file that was indexed.
+
+    Raises:
+        ChangedDataError: it has gone, or is not the one that was indexed.
+    """
+    try:
+        with open(entry.path, "rb") as file:
+            entry.verify_same(FileEntry.from_status(entry.path, os.fstat(file.fileno())))
+            return LocalSource(file)
+    except OSError as error:
+        raise entry.changed(f"cannot be reached: {error.strerror}") from error
+
+
+def verify_local(entry: FileEntry) -> None:
+    """Raise ChangedDataError unless the file is still the one that was indexed."""
+    try:
+        now = FileEntry.of(entry.path)
+    except OSError as error:
+        raise entry.changed(f"cannot be reached: {error.strerror}") from error
+    entry.verify_same(now)

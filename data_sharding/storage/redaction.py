@@ -1,0 +1,41 @@
+"""URLs in messages: without passwords, tokens and signatures."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+_HIDDEN: Final = "***"
+_USER: Final = re.compile(r"(?<=://)[^/]*(?=@)")
+_QUERY_VALUE: Final = re.compile(r"(?<==)[^&#]+")
+
+
+def redacted(url: str) -> str:
+    """The URL with user names and passwords, and for HTTP the query's values, replaced by ***; a local path as it is.
+
+    Query values go because presigned URLs carry their signature there.
+    """
+    if "://" not in url:
+        return url
+    address, mark, query = _parts(url)
+    return _USER.sub(_HIDDEN, address) + mark + _QUERY_VALUE.sub(_HIDDEN, query)
+
+
+def without_secrets(text: str, url: str) -> str:
+    """`text`, an error's message, without the secret parts of `url` that it may quote."""
+    if redacted(url) == url:
+        return text
+    address, _, query = _parts(url)
+    users = [part for user in _USER.findall(address) for part in user.split(":")]
+    found = {part for part in (*users, *_QUERY_VALUE.findall(query)) if part}
+    text = text.replace(url, redacted(url))
+    for secret in sorted(found | {unquote(part) for part in found}, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Up to the query, its question mark, the query. Elsewhere than in HTTP a question mark is part of a name."""
+    is_web = url.rpartition("::")[2].startswith(("http://", "https://"))
+    return url.partition("?") if is_web else (url, "", "")

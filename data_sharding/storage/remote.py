@@ -1,0 +1,221 @@
+"""Files behind a URL that fsspec reads: s3://, gs://, http:// and the like."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Final, cast, final
+
+from data_sharding.errors import ChangedDataError, MissingDataError
+from data_sharding.storage import byte_ranges
+from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.patience import PATIENCE, Patience
+from data_sharding.storage.read_ahead import ReadAhead, ReadAheadFile
+from data_sharding.storage.redaction import redacted
+from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
+from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
+from data_sharding.storage.remote_listing import expand_remote
+
+__all__ = ["RemoteSource", "expand_remote", "open_remote", "stat_remote", "verify_remote"]
+
+_GAP: Final = 64 << 10
+"""Ranges this near are fetched as one: the bytes between cost less than a request."""
+
+_LONGEST: Final = 8 << 20
+"""A longer range is fetched in parts at the same time: one connection seldom fills a network."""
+
+_VERSIONS: Final = (
+    "ETag",
+    "generation",  # Google's; its etag changes with metadata, too
+    "etag",
+    "md5Hash",
+    "content_md5",
+    "Content-MD5",
+    "LastModified",
+    "Last-Modified",
+    "last_modified",
+    "mtime",
+    "updated",
+    "modified",
+    "created",
+)
+"""What file systems call that which changes when the content does, the best first."""
+
+
+@final
+class RemoteSource:
+    """`ByteSource` over ranges asked for by request. Survives a fork: the child opens connections of its own.
+
+    Every answer of S3 names the version that it is from, which is compared; other stores are asked once, on opening.
+
+    Args:
+        entry: the file as it was indexed.
+        patience: limits for each operation.
+    """
+
+    def __init__(self, entry: FileEntry, patience: Patience = PATIENCE) -> None:
+        self._entry = entry
+        self._patience = patience
+        self._ahead = ReadAhead(self._read, entry.size)
+        self._connect()
+
+    def size(self) -> int:
+        return self._entry.size
+
+    def __getitem__(self, span: slice) -> bytes:
+        begin = span.start or 0
+        return self._ahead.read(begin, self._entry.size if span.stop is None else span.stop)
+
+    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        ends = [min(end, self._entry.size) for end in ends]
+        merged = byte_ranges.merge(begins, ends, _GAP)
+        whole = list(zip(merged.begins.tolist(), merged.ends.tolist(), strict=True))
+        return byte_ranges.cut(merged, self._read_all(whole), begins, ends)
+
+    def file(self) -> BinaryIO:
+        raw = ReadAheadFile(self._read, self._entry.size, redacted(self._entry.path))
+        return cast(BinaryIO, io.BufferedReader(raw))
+
+    def close(self) -> None:
+        # Connections belong to fsspec, which shares and closes them.
+        self._ahead = ReadAhead(self._read, self._entry.size)
+
+    def verify(self) -> None:
+        """Ask the store whether the file still is the one that was indexed.
+
+        Raises:
+            ChangedDataError: it is not, or has gone.
+            MissingDataError: the store does not answer.
+        """
+        try:
+            now = _describe(self._filesystem(), self._path, self._entry.path, self._patience)
+        except FileNotFoundError as error:
+            raise self._changed("has gone since it was indexed") from error
+        plain = dataclasses.replace(self._entry, path=redacted(self._entry.path))
+        plain.verify_same(now)
+
+    def _read(self, begin: int, end: int) -> bytes:
+        return self._read_all([(begin, end)])[0]
+
+    def _read_all(self, ranges: list[Range]) -> list[bytes]:
+        parts = [byte_ranges.split(begin, end, _LONGEST) for begin, end in ranges]
+        got = self._fetch([part for split in parts for part in split])
+        return [got[split[0]] if len(split) == 1 else b"".join(map(got.__getitem__, split)) for split in parts]
+
+    def _fetch(self, ranges: list[Range]) -> dict[Range, bytes]:
+        got: dict[Range, bytes] = {}
+
+        def ask(limit_s: float) -> None:
+            wanted = [part for part in ranges if part not in got]
+            answers = fetch(self._filesystem(), self._path, wanted, limit_s)
+            failures = []
+            for part, answer in zip(wanted, answers, strict=True):
+                try:
+                    got[part] = self._checked(part, answer)
+                except Exception as error:
+                    failures.append(error)
+            # One that asking again won't mend is a ChangedDataError or worse, and explains the others.
+            if failures:
+                raise next((error for error in failures if isinstance(error, ChangedDataError)), failures[0])
+
+        if ranges:
+            try:
+                self._patience.persist(self._entry.path, ask)
+            except FileNotFoundError as error:
+                raise self._changed("has gone since it was indexed") from error
+        return got
+
+    def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
+        if isinstance(answer, Exception):
+            if trouble_of(answer) is Trouble.OUT_OF_RANGE:
+                self.verify()
+            raise answer
+        if answer.version is not None and answer.version != self._entry.version:
+            self.verify()
+            raise self._changed("was modified after it was indexed")
+        asked, came = part[1] - part[0], len(answer.data)
+        if came > asked:
+            raise MissingDataError(
+                f"{redacted(self._entry.path)} cannot be read at random.",
+                f"Asked for {asked} bytes, its server sent {came}: it ignores ranges.",
+                "copy the data to where ranges can be read.",
+            )
+        if came < asked:
+            self.verify()
+            raise ShortAnswerError(f"{came} of {asked} bytes came")
+        return answer.data
+
+    def _changed(self, how: str) -> ChangedDataError:
+        return dataclasses.replace(self._entry, path=redacted(self._entry.path)).changed(how)
+
+    def _connect(self) -> None:
+        self._fs, self._path = open_filesystem(self._entry.path, self._patience)
+        self._process = os.getpid()
+
+    def _filesystem(self) -> Any:
+        if self._process != os.getpid():  # fsspec refuses, and rightly, to use a parent's connections
+            self._connect()
+        return self._fs
+
+
+def stat_remote(path: str, patience: Patience = PATIENCE) -> FileEntry:
+    """Describe a remote file that is to be indexed.
+
+    Raises:
+        MissingDataError: it does not exist, is a folder or empty, or the store does not hand it out.
+    """
+    fs, inside = open_filesystem(path, patience)
+    try:
+        entry = _describe(fs, inside, path, patience)
+    except FileNotFoundError as error:
+        raise missing(path) from error
+    if entry.size == 0:
+        raise MissingDataError(
+            f"{redacted(path)} is empty.",
+            "A data file without a record is most often one whose writing was cut short.",
+            "write it again, or remove it.",
+        )
+    return dataclasses.replace(entry, path=path)
+
+
+def open_remote(entry: FileEntry, patience: Patience = PATIENCE) -> RemoteSource:
+    """Open a file that was indexed. For S3 this asks nothing: each answer is checked instead.
+
+    Raises:
+        ChangedDataError: it has gone, or is not the one that was indexed.
+        MissingDataError: the store does not answer.
+    """
+    source = RemoteSource(entry, patience)
+    if not is_s3(source._filesystem()):
+        source.verify()
+    return source
+
+
+def verify_remote(entry: FileEntry, patience: Patience = PATIENCE) -> None:
+    """Raise ChangedDataError unless the file still is the one that was indexed; MissingDataError if nobody answers."""
+    RemoteSource(entry, patience).verify()
+
+
+def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
+    def ask(limit_s: float) -> dict[str, Any]:
+        fs.invalidate_cache()  # a remembered listing would hide that the file has changed
+        about: dict[str, Any] = call(fs, "info", inside, limit_s=limit_s)
+        return about
+
+    about = patience.persist(url, ask)
+    if about["type"] != "file":
+        raise MissingDataError(
+            f"{redacted(url)} is no file but a {about['type']}.",
+            "Only files can be read at random.",
+            "name files, or the folder as a path.",
+        )
+    if about["size"] is None:
+        raise MissingDataError(
+            f"The server of {redacted(url)} does not say its size.",
+            "Only files of known size can be read at random.",
+            "copy the data to where sizes are known.",
+        )
+    version = next((str(about[name]) for name in _VERSIONS if about.get(name)), "")
+    return FileEntry(redacted(url), int(about["size"]), version)

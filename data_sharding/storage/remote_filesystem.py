@@ -1,0 +1,136 @@
+"""fsspec file systems, with a time limit on every call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import fsspec
+from fsspec.asyn import sync
+
+from data_sharding.storage.patience import Patience
+from data_sharding.storage.remote_errors import missing, no_filesystem, shown_cause
+
+T = TypeVar("T")
+
+Range = tuple[int, int]
+
+_CONCURRENT: Final = 32
+"""Requests of one call under way at a time."""
+
+_S3_CONFIG: Final = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
+"""For botocore: seconds, and no attempts of its own, which would multiply with ours."""
+
+
+class Answer(NamedTuple):
+    """Bytes, and the version of the object that they are from where the store says it with them."""
+
+    data: bytes
+    version: str | None
+
+
+def open_filesystem(url: str, patience: Patience) -> tuple[Any, str]:
+    """The file system of a URL, and the URL's path in it. Credentials and endpoints are fsspec's own business.
+
+    Raises:
+        MissingDataError: the protocol is unknown, its package is not installed, or its host cannot be reached.
+    """
+    try:
+        fs, path = patience.persist(url, lambda limit_s: _connect(url, limit_s))
+    except FileNotFoundError as error:
+        raise missing(url) from error
+    if is_s3(fs):
+        fs.retries = 1
+    return fs, path
+
+
+def _connect(url: str, limit_s: float) -> tuple[Any, str]:
+    options: dict[str, Any] = {}
+    if url.startswith(("s3://", "s3a://")):
+        own = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+        # A listing that is remembered would hide that a file has changed.
+        options = {"config_kwargs": {**_S3_CONFIG, **own}, "use_listings_cache": False}
+    try:
+        outermost = fsspec.get_filesystem_class(url.partition("::")[0].partition("://")[0])
+        if outermost.async_impl:
+            return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **options))
+        # Some log in at once: FTP, SFTP.
+        return cast(tuple[Any, str], _in_thread(lambda: fsspec.core.url_to_fs(url, **options), limit_s))
+    except (ImportError, ValueError) as error:
+        raise no_filesystem(url, error) from shown_cause(url, error)
+
+
+def is_s3(fs: Any) -> bool:
+    """Whether it is s3fs, whose answers carry the ETag."""
+    return any(kind.__module__ == "s3fs.core" for kind in type(fs).__mro__)
+
+
+def call(fs: Any, method: str, *args: Any, limit_s: float, **options: Any) -> Any:
+    """Call a method of a file system.
+
+    Raises:
+        TimeoutError: it took longer than `limit_s` seconds.
+        Exception: whatever the file system raises.
+    """
+    if fs.async_impl:
+        return getattr(fs, method)(*args, **options, timeout=limit_s)
+    return _in_thread(lambda: getattr(fs, method)(*args, **options), limit_s)
+
+
+def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | Exception]:
+    """The bytes of each range, or why there are none. All are asked for at the same time.
+
+    Args:
+        limit_s: seconds for each request.
+    """
+    if fs.async_impl:
+        answers: list[Answer | Exception] = sync(fs.loop, _fetch_async, fs, path, ranges, limit_s)
+        return answers
+    return [_fetch_here(fs, path, begin, end, limit_s) for begin, end in ranges]
+
+
+def _fetch_here(fs: Any, path: str, begin: int, end: int, limit_s: float) -> Answer | Exception:
+    try:
+        return Answer(_in_thread(lambda: fs.cat_file(path, begin, end), limit_s), None)
+    except Exception as error:
+        return error
+
+
+async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | BaseException]:
+    ask = _ask_s3 if is_s3(fs) else _ask
+    turns = asyncio.Semaphore(_CONCURRENT)
+
+    async def one(begin: int, end: int) -> Answer:
+        async with turns:
+            return await asyncio.wait_for(ask(fs, path, begin, end), limit_s)
+
+    return await asyncio.gather(*(one(begin, end) for begin, end in ranges), return_exceptions=True)
+
+
+async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
+    return Answer(await fs._cat_file(path, start=begin, end=end), None)
+
+
+async def _ask_s3(fs: Any, path: str, begin: int, end: int) -> Answer:
+    """As s3fs's own `_cat_file`, which keeps the answer's ETag to itself."""
+    bucket, key, _ = fs.split_path(path)
+    answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={begin}-{end - 1}")
+    async with answer["Body"] as body:
+        return Answer(await body.read(), answer.get("ETag"))
+
+
+def _in_thread(function: Callable[[], T], limit_s: float) -> T:
+    """For libraries that block: a thread that never ends must not keep the program from ending either."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="data_sharding-request", daemon=True).start()
+    return future.result(limit_s)

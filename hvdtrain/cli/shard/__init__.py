@@ -1,0 +1,40 @@
+"""`hvdtrain shard`: look at record files, plan their split, prove what a run has used, convert them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from hvdtrain.errors import UsageError, did_you_mean
+
+COMMANDS = {
+    "index": ("hvdtrain.cli.shard.index", "find all records of a data set, and say what they are"),
+    "plan": ("hvdtrain.cli.shard.plan", "how an epoch is cut, and what each rank reads: --size 4"),
+    "verify": ("hvdtrain.cli.shard.verify", "prove from a run folder that each epoch used every record once"),
+    "convert": ("hvdtrain.cli.shard.convert", "rewrite records in another format or number of files"),
+    "bench": ("hvdtrain.cli.shard.bench", "how fast records can be read here"),
+    "pipe-plan": ("hvdtrain.cli.shard.pipe_plan", "divide files over the pipes of local workers"),
+    "pipe-sim": ("hvdtrain.cli.shard.pipe_sim", "feed pipes from files, as SageMaker's Pipe mode does"),
+}
+"""Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one subcommand; returns its exit code.
+
+    Raises:
+        UsageError: there is no such subcommand.
+    """
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print("usage: hvdtrain shard COMMAND ...\n")
+        for name, (_, line) in COMMANDS.items():
+            print(f"  {name:10} {line}")
+        print("\n`hvdtrain shard COMMAND --help` explains each.")
+        return 0
+    if argv[0] not in COMMANDS:
+        raise UsageError(
+            f"There is no command `hvdtrain shard {argv[0]}`.", "Nothing was done.", did_you_mean(argv[0], COMMANDS)
+        )
+    module = importlib.import_module(COMMANDS[argv[0]][0])
+    code: int = module.run(argv[1:])
+    return code

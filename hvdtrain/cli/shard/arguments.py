@@ -1,0 +1,123 @@
+"""What the commands of `hvdtrain shard` have in common: how data is named, and how wrong calls are answered."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from data_sharding import Catalog, RecordFormat, format_named
+from data_sharding.formats.registry import FORMAT_NAMES
+from hvdtrain.errors import UsageError
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers a wrong call with a `UsageError`; every command takes `--debug`."""
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(
+            prog=f"hvdtrain shard {command}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """As `parse_args`; flags may be written with `_`.
+
+        Raises:
+            UsageError: unknown or missing arguments.
+        """
+        return self.parse_args([_with_dashes(argument) for argument in argv])
+
+    def error(self, message: str) -> NoReturn:
+        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        wrong = message.rpartition("unrecognized arguments: ")[2].split()
+        near = difflib.get_close_matches(wrong[0], flags, 1) if wrong and wrong[0].startswith("-") else []
+        raise UsageError(
+            f"`{self.prog}` was called wrongly: {message}.",
+            "Nothing was done.",
+            f"did you mean {near[0]}?" if near else f"`{self.prog} --help` shows how.",
+        )
+
+
+def add_data_arguments(parser: Parser) -> None:
+    """SRC..., --format, --option, --on-corrupt."""
+    parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
+    parser.add_argument("--format", choices=FORMAT_NAMES, help="how records are kept; left out: what the names suggest")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="of the format, e.g. multipart=sagemaker"
+    )
+    parser.add_argument(
+        "--on-corrupt",
+        choices=("raise", "mask"),
+        default="raise",
+        help="stop at a damaged file, or go on with the records that can be framed",
+    )
+
+
+def record_format(options: argparse.Namespace) -> RecordFormat | None:
+    """The format that `--format` and `--option` name; None: to be told from the files' names.
+
+    Raises:
+        UsageError: an option without a format, or not of the form KEY=VALUE.
+        data_sharding.PlanError: no such option.
+    """
+    pairs: dict[str, Any] = {}
+    for text in options.option:
+        key, equals, value = text.partition("=")
+        if not equals or options.format is None:
+            raise UsageError(
+                f"--option {text} is given{'' if equals else ' without a value'}.",
+                "Options belong to a format, as KEY=VALUE.",
+                "for example: --format recordio --option multipart=sagemaker.",
+            )
+        pairs[key] = value
+    return format_named(options.format, pairs) if options.format is not None else None
+
+
+def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
+    """Index the data that the arguments name.
+
+    Raises:
+        UsageError, data_sharding.ShardingError: it cannot be read.
+    """
+    return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
+
+
+def at_least(flag: str, value: int, least: int) -> None:
+    """Raise `UsageError` if a number is too small."""
+    if value < least:
+        raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
+
+
+def in_bytes(count: float) -> str:
+    """For people: 1536 is "1.5 KiB"."""
+    power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
+    return f"{count:.0f} B" if power == 0 else f"{count / 1024**power:.1f} {_UNITS[power]}"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table; numbers, which all but the first column hold, to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
+    Console().print(table)
+
+
+def _with_dashes(argument: str) -> str:
+    if not argument.startswith("--"):
+        return argument
+    flag, equals, value = argument.partition("=")
+    return flag.replace("_", "-") + equals + value

@@ -1,0 +1,132 @@
+"""`hvdtrain shard convert`: rewrite records in another format or number of files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from data_sharding import MissingDataError, PlanError
+from data_sharding.convert import Converted, convert
+from data_sharding.convert_output import SUFFIXES
+from data_sharding.formats.registry import FORMAT_NAMES, format_named
+from hvdtrain.cli.shard.arguments import Parser, record_format
+from hvdtrain.errors import HvdtrainError, UsageError
+
+_DESCRIPTION = """\
+Rewrite records in another format or number of files. The order is kept, or with --shuffle a seeded permutation of it;
+the files' numbers of records differ by at most one. Nothing is overwritten, and after an error nothing is left.
+
+  hvdtrain shard convert old/train.tfrecord.gz new/train --shards 8          a gzip stream cannot be read at random
+  hvdtrain shard convert photos/ shards/ --format image_folder --to tar --shards 16 --shuffle 7
+  hvdtrain shard convert 'data/*.rec' out/ --option multipart=sagemaker --format recordio --shards 4
+"""
+_STEPS: Final = {"write": "writing", "check": "checking"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Convert as `argv` says; returns 0.
+
+    Raises:
+        UsageError: the request cannot be carried out.
+        HvdtrainError: the destination cannot be written.
+        data_sharding.ShardingError: the sources are damaged, or do not fit the new format.
+    """
+    options = _parse(argv)
+    with _Progress() as progress:
+        try:
+            done = _convert(options, progress)
+        except (PlanError, MissingDataError) as error:
+            raise UsageError(error.fact, error.conflict, error.hint) from error
+        except OSError as error:
+            raise HvdtrainError(
+                f"Writing to {options.dst} failed: {error}.", "Nothing was converted.", "check the folder and its disk."
+            ) from error
+    files = f"{len(done.paths)} files" if len(done.paths) > 1 else "1 file"
+    print(f"{done.records} records in {files} in {done.paths[0].parent}, read back and equal")
+    print(f"fingerprint {done.fingerprint}")
+    return 0
+
+
+def _convert(options: argparse.Namespace, progress: _Progress) -> Converted:
+    target = format_named(options.to, dict(_pair(text) for text in options.to_option))
+    return convert(
+        options.src,
+        options.dst,
+        options.shards,
+        to=target,
+        format=record_format(options),
+        name=options.name,
+        shuffle=options.shuffle,
+        payloads=options.payloads,
+        on_progress=progress.update,
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("convert", _DESCRIPTION)
+    parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs; gzip is expanded")
+    parser.add_argument("dst", metavar="DST", help="folder that the new files go to")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="number of files (1)")
+    parser.add_argument("--to", choices=tuple(SUFFIXES), default="tfrecord", help="new format (tfrecord)")
+    parser.add_argument(
+        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format; left out: what the names suggest"
+    )
+    pair: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument("--option", help="of the old format, e.g. multipart=sagemaker", **pair)
+    parser.add_argument("--to-option", help="of the new format", **pair)
+    parser.add_argument("--name", help="of the new files; left out: the folder's")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the records in a random order")
+    parser.add_argument(
+        "--payloads",
+        choices=("example", "opaque"),
+        help="what payloads of tfrecord (default example) and recordio (default opaque) become in a tar: a member for "
+        "each feature of the tf.train.Example, or one .bin",
+    )
+    return parser.parse(argv)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--to-option {text} has no value.", "Options are KEY=VALUE.", "add = and a value.")
+    return key, value
+
+
+class _Progress:
+    """A bar on stderr where it is a terminal; otherwise a line every tenth of the way."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._step = ""
+        self._tenth = 0
+
+    def update(self, step: str, done: int, total: int) -> None:
+        """Show that `done` of `total` records have gone through a step."""
+        if step != self._step:
+            self._begin(step, total)
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+        elif done * 10 // total > self._tenth:
+            self._tenth = done * 10 // total
+            print(f"{_STEPS[step]}: {done} of {total} records", file=sys.stderr, flush=True)
+
+    def _begin(self, step: str, total: int) -> None:
+        self._close()
+        self._step, self._tenth = step, 0
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=_STEPS[step], unit=" records", file=sys.stderr)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()

@@ -1,0 +1,54 @@
+"""`hvdtrain shard index`: find all records of a data set, and say what they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from data_sharding import Catalog
+from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog, print_table
+
+_DESCRIPTION = """\
+Find all records of a data set, and say what they are.
+
+  hvdtrain shard index 'data/train-*.tfrecord'
+  hvdtrain shard index photos/ --format image_folder --out photos.npz
+  hvdtrain shard index data/ --check-data --on-corrupt mask       name every damaged record
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Index as `argv` says; returns 0, or 1 where damage was found and passed over."""
+    parser = Parser("index", _DESCRIPTION)
+    add_data_arguments(parser)
+    parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
+    parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
+    options = parser.parse(argv)
+    begin = time.perf_counter()
+    catalog = open_catalog(options, options.check_data)
+    seconds = time.perf_counter() - begin
+    print_table("", ["", "value"], _facts(catalog, seconds))
+    for damage in catalog.damage:
+        print(f"DAMAGED: {damage.reason}")
+    if options.out:
+        catalog.save(options.out)
+        print(f"catalog saved to {options.out}")
+    return 1 if catalog.damage else 0
+
+
+def _facts(catalog: Catalog, seconds: float) -> list[list[str]]:
+    least, median, most = np.quantile(catalog.lengths, (0, 0.5, 1))
+    labels = catalog.labels
+    return [
+        ["format", catalog.format.name],
+        ["files", f"{len(catalog.files):,}"],
+        ["records", f"{len(catalog):,}"],
+        ["bytes in records", in_bytes(catalog.total_bytes)],
+        ["record size (least, median, most)", ", ".join(in_bytes(size) for size in (least, median, most))],
+        ["stored checksums", "yes" if catalog.crcs is not None else "none in this format"],
+        ["labels", f"{len(np.unique(labels)):,} different" if labels is not None else "inside the records, if any"],
+        ["fingerprint", catalog.fingerprint],
+        ["indexed in", f"{seconds:.3f} s"],
+    ]

@@ -1,0 +1,91 @@
+"""`hvdtrain shard pipe-plan`: deal files over channels, one a worker, and write the manifests of a pipe mode job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from data_sharding.pipe.frames import Framing
+from data_sharding.pipe.plan import Distribution, PipePlan, make_plan
+from data_sharding.pipe.plan_file import describe_files, save_plan
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, print_table
+from hvdtrain.errors import UsageError
+
+_DESCRIPTION = """\
+Deal files over the pipes of a job, one a worker, largest first.
+
+  hvdtrain shard pipe-plan 'data/train-*.tfrecord' --workers-per-host 4 --prefix s3://bucket/data/ --out pipes
+
+Writes pipes/plan.json, which `hvdtrain --data.pipe-plan` takes, and pipes/CHANNEL.manifest for each channel.
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the plan that `argv` asks for, and print it; returns 0.
+
+    Raises:
+        UsageError: a wrong flag, or a folder that cannot be written.
+        data_sharding.ShardingError: the files cannot be found, counted or dealt.
+    """
+    options = _parse(argv)
+    prefix, files = describe_files(options.sources, options.framing, not options.no_count)
+    plan = make_plan(
+        files,
+        workers_per_host=options.workers_per_host,
+        hosts=options.hosts,
+        distribution=options.distribution,
+        prefix=prefix if options.prefix is None else options.prefix,
+        framing=options.framing,
+        channel=options.channel,
+    )
+    try:
+        written = save_plan(plan, options.out)
+    except OSError as error:
+        raise UsageError(
+            f"{options.out} cannot be written: {error.strerror}.", "The plan would be lost.", "choose another --out."
+        ) from error
+    _print_plan(plan)
+    sys.stdout.write(f"wrote {written[0]} and {len(written) - 1} manifests beside it\n")
+    if plan.rank_records() is None:
+        sys.stdout.write(
+            "how many records reach each worker is not known beforehand: training will need --data.pipe-steps\n"
+        )
+    return 0
+
+
+def _print_plan(plan: PipePlan) -> None:
+    total = sum(channel.bytes for channel in plan.channels)
+    reader = "rank" if plan.distribution == "divided" else "local rank"
+    rows = []
+    for index, channel in enumerate(plan.channels):
+        records = "?" if channel.records is None else f"{channel.records:,}"
+        amounts = [f"{channel.bytes:,}", in_bytes(channel.bytes), f"{channel.bytes / total:.1%}"]
+        rows.append([channel.name, f"{reader} {index}", f"{len(channel.files):,}", records, *amounts])
+    print_table(
+        f"{plan.hosts} hosts of {plan.workers_per_host} workers, {plan.distribution}",
+        ["channel", "read by", "files", "records", "bytes", "", "share"],
+        rows,
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("pipe-plan", _DESCRIPTION)
+    add = parser.add_argument
+    add("sources", nargs="+", metavar="SRC", help="files, folders, globs or URLs of the training data")
+    add("--workers-per-host", type=int, required=True, metavar="K", help="workers that each host will run")
+    add("--hosts", type=int, default=1, metavar="M", help="hosts (instances) of the job (1)")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for plan.json and the manifests")
+    add(
+        "--distribution",
+        choices=get_args(Distribution),
+        default="divided",
+        help="a channel for each worker of the job, or for each of a host, whose files the service divides over hosts",
+    )
+    add("--prefix", metavar="URL", help="where the files will be, e.g. s3://bucket/data/; left out: where they are")
+    add("--framing", choices=get_args(Framing), default="tfrecord", help="how records stand in the files (tfrecord)")
+    add("--channel", default="train", metavar="NAME", help="channels are named NAME-0, NAME-1, … (train)")
+    add("--no-count", action="store_true", help="do not count records; training will then need --data.pipe-steps")
+    return parser.parse(argv)

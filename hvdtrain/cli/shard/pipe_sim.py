@@ -1,0 +1,130 @@
+"""`hvdtrain shard pipe-sim`: a local agent that feeds FIFOs from files, to try pipe mode without a cloud."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from data_sharding.pipe.feed import ChannelFeed
+from data_sharding.pipe.plan_file import load_plan, local_paths
+from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.storage.input_files import find_files
+from hvdtrain.cli.shard.arguments import Parser, at_least
+from hvdtrain.errors import UsageError, did_you_mean
+
+_DESCRIPTION = """\
+Feed FIFOs from files with the semantics of SageMaker's Pipe mode, to try it without a cloud.
+
+  hvdtrain shard pipe-sim --dir fifos --plan pipes/plan.json --epochs 3
+  hvdtrain shard pipe-sim --dir fifos --channel 'train-0=data/*0.tfrecord' --channel 'train-1=data/*1.tfrecord'
+
+Ends with 0 when all epochs were taken, with 143 on SIGTERM and 130 on SIGINT; leaves no FIFO behind.
+"""
+_LOOK_S = 0.1
+"""Between two looks at whether all is fed: the time that the command may outlive its last reader."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Feed what `argv` says until all epochs were taken or a signal comes; returns the exit code.
+
+    Raises:
+        UsageError: a wrong flag.
+        data_sharding.ShardingError: a plan or file cannot be read, or a FIFO exists already.
+    """
+    options = _parse(argv)
+    at_least("--epochs", options.epochs, 1)
+    received: list[int] = []
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        received.append(number)
+        stop.set()
+
+    simulator = PipeSimulator(options.dir, _feeds(options), options.epochs)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with simulator:
+            _write(f"feeding {options.dir} for {options.epochs} epochs")
+            while simulator.is_feeding() and not stop.wait(_LOOK_S):
+                simulator.raise_errors()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    _report(simulator)
+    return 128 + received[0] if received else 0
+
+
+def _report(simulator: PipeSimulator) -> None:
+    for name, deliveries in simulator.deliveries().items():
+        early = sum(delivery.closed_early for delivery in deliveries)
+        size = sum(delivery.bytes for delivery in deliveries)
+        _write(f"{name}: {len(deliveries)} epochs, {size:,} bytes" + (f", {early} closed early" if early else ""))
+
+
+def _feeds(options: argparse.Namespace) -> dict[str, ChannelFeed]:
+    files = _channel_files(options)
+    truncated = dict(_pair(text, ":", "--truncate") for text in options.truncate)
+    for name in truncated:
+        if name not in files:
+            raise UsageError(
+                f"--truncate names the channel {name!r}.",
+                "It is not among those that are fed.",
+                did_you_mean(name, files),
+            )
+    return {
+        name: ChannelFeed(paths, options.shuffle, options.late, _bytes(truncated[name]) if name in truncated else None)
+        for name, paths in files.items()
+    }
+
+
+def _channel_files(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    if (options.plan is None) == (not options.channel):
+        raise UsageError(
+            "`hvdtrain shard pipe-sim` takes either --plan or --channel.",
+            "One of them says what is fed.",
+            "give --plan FILE, or --channel NAME=GLOB for each channel.",
+        )
+    if options.plan is not None:
+        plan = load_plan(options.plan)
+        return {channel.name: local_paths(plan, channel, options.source) for channel in plan.channels}
+    pairs = [_pair(text, "=", "--channel") for text in options.channel]
+    return {name: tuple(find_files(pattern, ("*",))) for name, pattern in pairs}
+
+
+def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not (name and found and value):
+        raise UsageError(
+            f"{flag} is {text!r}.", f"It has a channel's name, then {sign!r}.", f"write {flag} train-0{sign}VALUE."
+        )
+    return name, value
+
+
+def _bytes(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"--truncate has {text!r} bytes.", "That is no number.", "write --truncate train-0:1000.")
+    return int(text)
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("pipe-sim", _DESCRIPTION)
+    add = parser.add_argument
+    add("--dir", type=Path, required=True, metavar="BASE", help="folder for the FIFOs CHANNEL_EPOCH")
+    add("--plan", type=Path, metavar="FILE", help="feed the channels of this plan")
+    add("--source", type=Path, metavar="DIR", help="where the plan's files are on this machine, if its prefix is a URL")
+    add("--channel", action="append", default=[], metavar="NAME=GLOB", help="feed these files as this channel")
+    add("--epochs", type=int, default=1, metavar="E", help="FIFOs of each channel, one after the other (1)")
+    add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
+    add("--late", type=float, default=0.0, metavar="SECONDS", help="make each FIFO so much later (0)")
+    add("--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help="break the channel off there")
+    return parser.parse(argv)

@@ -1,0 +1,70 @@
+"""`hvdtrain shard plan`: how an epoch is cut, and what each rank reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from data_sharding import ShardPlan
+from data_sharding.plan_summary import PlanSummary, per_rank
+from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog, print_table
+
+_DESCRIPTION = """\
+How an epoch is cut into steps, and what each rank reads.
+
+  hvdtrain shard plan 'data/train-*.tfrecord' --size 4 --global-batch-size 256
+"""
+_ROWS = 64  # more ranks than fit a screen are summed up
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print the plan that `argv` asks for; returns 0."""
+    parser = Parser("plan", _DESCRIPTION)
+    add_data_arguments(parser)
+    parser.add_argument("--size", type=int, required=True, help="number of ranks")
+    parser.add_argument("--global-batch-size", type=int, default=256, help="records a step over all ranks (256)")
+    parser.add_argument("--seed", type=int, default=42, help="of the order (42)")
+    parser.add_argument("--epoch", type=int, default=0, help="which epoch (0)")
+    parser.add_argument("--shuffle", choices=("global", "block", "none"), default="global", help="(global)")
+    parser.add_argument("--tail", choices=("mask", "drop"), default="mask", help="the incomplete last step (mask)")
+    parser.add_argument("--balance", choices=("records", "bytes"), default="records", help="over ranks (records)")
+    options = parser.parse(argv)
+    at_least("--size", options.size, 1)
+    catalog = open_catalog(options)
+    plan = ShardPlan.for_catalog(
+        catalog,
+        global_batch=options.global_batch_size,
+        seed=options.seed,
+        epoch=options.epoch,
+        shuffle=options.shuffle,
+        tail=options.tail,
+        balance=options.balance,
+    )
+    _print(plan, per_rank(plan, catalog, options.size))
+    return 0
+
+
+def _print(plan: ShardPlan, summary: PlanSummary) -> None:
+    shares = [
+        [f"{rank}", f"{records:,}", f"{size:,}", in_bytes(size)]
+        for rank, (records, size) in enumerate(zip(summary.records.tolist(), summary.bytes.tolist(), strict=True))
+    ]
+    if len(shares) > _ROWS:
+        shares = [*shares[: _ROWS // 2], ["…", "…", "…", "…"], *shares[-_ROWS // 2 :]]
+    total = int(summary.bytes.sum())
+    shares.append(["all", f"{summary.records.sum():,}", f"{total:,}", in_bytes(total)])
+    print_table(f"epoch {plan.epoch}, per rank", ["rank", "records", "bytes", ""], shares)
+    spread = summary.bytes.max() / max(summary.bytes.mean(), 1)
+    waiting = summary.slowest_bytes / max(summary.bytes.mean(), 1)
+    print(
+        f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
+        f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
+        f"plan fingerprint {plan.fingerprint}"
+    )
+
+
+def _tail(summary: PlanSummary) -> str:
+    if summary.dropped:
+        return f"the last {summary.dropped} of the order are dropped"
+    if summary.masked:
+        return f"the last step has {summary.last_step_records} records and {summary.masked} masked slots"
+    return "every step is full"

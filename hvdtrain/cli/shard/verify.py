@@ -1,0 +1,80 @@
+"""`hvdtrain shard verify`: prove from a run folder that each epoch used every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hvdtrain.cli.shard.arguments import Parser, at_least, print_table
+from hvdtrain.coverage_report import CoverageReport, EpochCoverage, read_coverage
+
+_DESCRIPTION = """\
+Prove from a run's audit that each epoch used every record once, through crashes, resumes and changes of world size.
+
+  hvdtrain shard verify runs/digits-torch-20260101-120000
+
+Exit code 0: every finished epoch used every record exactly once, and no epoch any record twice. Otherwise 1, and the
+missing and repeated records are listed with file and offset.
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Verify the run that `argv` names; returns 0 if its coverage is exact, else 1."""
+    parser = Parser("verify", _DESCRIPTION)
+    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="a run folder")
+    parser.add_argument("--limit", type=int, default=20, help="records listed of each kind and epoch (20)")
+    options = parser.parse(argv)
+    at_least("--limit", options.limit, 1)
+    report = read_coverage(options.run)
+    print_table("", ["epoch", "steps", "read once", "left out", "missing", "twice", "workers", ""], _rows(report))
+    for epoch in report.epochs:
+        _name_faults(report, epoch, options.limit)
+    if not report.epochs:
+        print("No step was committed: there is nothing to verify yet.")
+        return 1
+    finished = sum(epoch.finished for epoch in report.epochs)
+    records = f"{len(report.catalog):,} records"
+    if report.exact:
+        print(f"exact: each of {finished} finished epochs used every one of {records} once{_left_out(report)}")
+        return 0
+    print(f"NOT exact: see the {records} named above")
+    return 1
+
+
+def _rows(report: CoverageReport) -> list[list[str]]:
+    return [
+        [
+            f"{epoch.epoch}",
+            f"{epoch.steps}/{epoch.of_steps}",
+            f"{epoch.audit.count - len(epoch.audit.duplicates()):,}" if epoch.exact else f"{_once(epoch):,}",
+            f"{len(epoch.damaged):,}",
+            f"{len(epoch.audit.missing()):,}" if epoch.finished else "-",
+            f"{len(epoch.audit.duplicates()):,}",
+            " → ".join(map(str, epoch.world_sizes)),
+            ("exact" if epoch.finished else "not finished") if epoch.exact else "NOT EXACT",
+        ]
+        for epoch in report.epochs
+    ]
+
+
+def _once(epoch: EpochCoverage) -> int:
+    audit = epoch.audit
+    return audit.num_records - len(audit.missing()) - len(audit.duplicates()) - len(epoch.damaged)
+
+
+def _left_out(report: CoverageReport) -> str:
+    damaged = {record_id for epoch in report.epochs for record_id in epoch.damaged}
+    return f", but for {len(damaged):,} damaged ones that were left out" if damaged else ""
+
+
+def _name_faults(report: CoverageReport, epoch: EpochCoverage, limit: int) -> None:
+    for first, end in epoch.gaps:
+        print(f"epoch {epoch.epoch}: nothing accounts for the steps from {first} up to {end}")
+    kinds = [("twice", epoch.audit.duplicates().tolist()), ("left out as damaged", list(epoch.damaged))]
+    if epoch.finished or epoch.gaps:
+        kinds.append(("missing", epoch.audit.missing().tolist()))
+    for kind, ids in kinds:
+        for record_id in ids[:limit]:
+            print(f"epoch {epoch.epoch}: record {record_id} {kind}: {report.catalog.describe(record_id)}")
+        if len(ids) > limit:
+            print(f"epoch {epoch.epoch}: … and {len(ids) - limit:,} more {kind}; --limit shows more")

@@ -1,0 +1,166 @@
+"""The account of which records the weights have seen: the proof behind `hvdtrain shard verify`.
+
+    RUN/audit/catalog.npz      the training records: what an id stands for
+    RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
+    RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
+
+A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
+next start's line, which says where it took up: segments that end later no longer count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from data_sharding import Catalog, CoverageAudit, LoadedBatch
+from hvdtrain.comm import Communicator, broadcast_json
+from hvdtrain.comm.messages import gather_bytes, gather_json
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.files import write_atomically
+
+LEDGER: Final = "ledger.jsonl"
+CATALOG: Final = "catalog.npz"
+
+_log = logging.getLogger("hvdtrain.data")
+
+
+class Records(Protocol):
+    """What the ledger must know of the training data."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """All records."""
+        ...
+
+    def raw(self, record_id: int) -> bytes:
+        """A record's bytes as they are in its file."""
+        ...
+
+
+@final
+class CoverageLedger:
+    """Counts the records of committed steps, on every rank; writes them down on rank 0.
+
+    Args:
+        comm: the other ranks.
+        folder: RUN/audit.
+        records: the training data.
+        steps_per_epoch: of the plan.
+        quarantine: folder that keeps the bytes of damaged records; None: they are only named.
+    """
+
+    def __init__(
+        self, comm: Communicator, folder: Path, records: Records, steps_per_epoch: int, quarantine: Path | None = None
+    ) -> None:
+        self._comm = comm
+        self._folder = folder
+        self._records = records
+        self._steps_per_epoch = steps_per_epoch
+        self._quarantine = quarantine
+        self._first = 0
+        self._reset()
+
+    def start(self, step: int) -> None:
+        """Write down that training takes up after `step` updates. Collective.
+
+        Raises:
+            HvdtrainError: on all ranks, where rank 0 could not write.
+        """
+        self._first = step
+        line = {
+            "event": "started",
+            "step": step,
+            "world_size": self._comm.topology.size,
+            "steps_per_epoch": self._steps_per_epoch,
+            "records": len(self._records.catalog),
+            "data": self._records.catalog.fingerprint,
+        }
+        self._write_on_root(line, None)
+
+    def add(self, batch: LoadedBatch) -> None:
+        """Count a batch that the model was trained on."""
+        self._audit.add(batch.ids, batch.weights)
+        self._planned += batch.global_weight
+        for record_id in batch.damaged.tolist():
+            self._set_aside(record_id)
+
+    def commit(self, step: int) -> None:
+        """Write down the steps since the last commit, which end after update `step`. Collective.
+
+        Raises:
+            HvdtrainError: on all ranks, where rank 0 could not write.
+        """
+        if step == self._first:
+            return
+        parts = gather_bytes(self._comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
+        damaged = gather_json(self._comm, self._damaged, "hvdtrain.audit.damaged")
+        line = {
+            "event": "segment",
+            "first": self._first,
+            "end": step,
+            "world_size": self._comm.topology.size,
+            "samples": int(self._planned),
+            "damaged": sorted({record_id for ids in damaged for record_id in ids}),
+        }
+        self._write_on_root(line, parts)
+        self._first = step
+        self._reset()
+
+    def _reset(self) -> None:
+        self._audit = CoverageAudit(len(self._records.catalog))
+        self._planned = 0.0
+        self._damaged: list[int] = []
+
+    def _set_aside(self, record_id: int) -> None:
+        where = self._records.catalog.describe(record_id)
+        _log.warning("record %d is damaged and was left out: %s", record_id, where)
+        self._damaged.append(record_id)
+        if self._quarantine is not None:
+            self._quarantine.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._quarantine / f"record_{record_id}.bin", self._records.raw(record_id))
+            write_atomically(self._quarantine / f"record_{record_id}.txt", f"{where}\n".encode())
+
+    def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
+        problem = self._try_to_write(line, parts) if self._comm.topology.is_root else None
+        problem = broadcast_json(self._comm, problem, "hvdtrain.audit.written")
+        if problem:
+            raise HvdtrainError(
+                f"The account of trained records could not be written: {problem}.",
+                "Without it nobody can tell whether every record was used once.",
+                "free space; --resume auto continues from the last checkpoint.",
+            ).on_all_ranks()
+
+    def _try_to_write(self, line: dict[str, Any], parts: list[bytes] | None) -> str | None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if parts is None:
+                self._take_up()
+            else:
+                line = {**line, "file": self._write_segment(line, parts)}
+            with open(self._folder / LEDGER, "a") as ledger:
+                ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+        except OSError as error:
+            return str(error)
+        return None
+
+    def _take_up(self) -> None:
+        if not (self._folder / CATALOG).exists():
+            self._records.catalog.save(self._folder / CATALOG)
+        ledger = self._folder / LEDGER
+        if ledger.exists() and not ledger.read_bytes().endswith(b"\n"):
+            with open(ledger, "a") as file:
+                file.write("\n")  # a killed run left half a line
+
+    def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
+        merged = CoverageAudit(len(self._records.catalog))
+        for part in parts:
+            merged.merge(CoverageAudit.from_bytes(part))
+        stem = f"segment_{line['first']:08d}-{line['end']:08d}"
+        number = len(list(self._folder.glob(f"{stem}*.bin")))
+        name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
+        write_atomically(self._folder / name, merged.to_bytes())
+        return name

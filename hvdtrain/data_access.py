@@ -1,0 +1,65 @@
+"""What a task is given to find its records."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from data_sharding import Catalog, RecordFormat
+from data_sharding.catalog import OnCorrupt
+from hvdtrain.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class DataAccess:
+    """The user's `--data.dir` and how catalogs of what is in it are made.
+
+    Attributes:
+        dir: folder or URL, or None where the user gave none.
+        cache_dir: a folder of this user that survives runs, for what the task makes itself.
+        on_corrupt: what to do with files that are damaged.
+    """
+
+    dir: str | None
+    cache_dir: Path
+    on_corrupt: OnCorrupt = "raise"
+
+    def catalog(
+        self,
+        *names: str | Path,
+        format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
+        check_data: bool = False,
+    ) -> Catalog:
+        """All records of files, folders or globs in the data folder; without names, of the folder itself.
+
+        Args:
+            names: relative to `dir`; absolute paths and URLs stand for themselves.
+            format: how records are kept, for example "tar"; left out: what the names suggest.
+            check_data: verify every checksum now, which reads all data once.
+
+        Raises:
+            UsageError: a relative name, but no data folder was given.
+            data_sharding.ShardingError: there is no such file, no record in it, or damage.
+        """
+        paths = [self.path(name) for name in names or ("",)]
+        return Catalog.index(paths, check_data, format=format, on_corrupt=self.on_corrupt)
+
+    def path(self, name: str | Path) -> str:
+        """The path or URL of something in the data folder.
+
+        Raises:
+            UsageError: no data folder was given.
+        """
+        name = str(name)
+        if os.path.isabs(name) or "://" in name:
+            return name
+        if self.dir is None:
+            raise UsageError(
+                f"The task reads {name or 'its records'} from a data folder, and none was given.",
+                "There is nothing to train on.",
+                "give it as --data.dir DIR.",
+            )
+        return f"{self.dir.rstrip('/')}/{name}" if name else self.dir

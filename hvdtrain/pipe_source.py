@@ -1,0 +1,299 @@
+"""Training data that come through pipes, one a worker: what the engine trains on with `--data.mode pipe`.
+
+Where the plan knows how many records reach each rank, the steps of an epoch follow from it, and no rank has to ask
+another. Where nobody can know (`sharded-by-s3-key` on several hosts), the ranks agree on their counts in each step, and
+the user says how many steps make an epoch: learning rate, checkpoints and progress need that number before the data
+    come.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from data_sharding import LoadedBatch
+from data_sharding.errors import ShardingError
+from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
+from data_sharding.pipe.batches import BatchShape
+from data_sharding.pipe.claims import Claim, check_openers
+from data_sharding.pipe.loader import PipeLoader
+from data_sharding.pipe.plan import PipePlan
+from data_sharding.pipe.plan_file import load_plan
+from data_sharding.pipe.reader import PipePass, PipeReader, await_pipe
+from data_sharding.pipe.steps import PipeSteps, slots
+from hvdtrain.comm import Communicator, agree, gather_json
+from hvdtrain.config import DataConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.task import Task
+from hvdtrain.topology import Topology
+
+_log = logging.getLogger("hvdtrain.pipe")
+
+
+@final
+class NoLedger:
+    """Implements the engine's `Ledger` where records have no ids that outlive a pass: it writes nothing down.
+
+    That every record came once is checked where that can be seen: the reader compares counts at the end of each FIFO.
+    """
+
+    def start(self, step: int) -> None:  # noqa: ARG002
+        """Says so, once."""
+        _log.info("records that come through pipes have no lasting ids: no account is kept of them")
+
+    def add(self, batch: LoadedBatch) -> None:
+        """Nothing."""
+
+    def commit(self, step: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class PipeEpoch:
+    """What of a plan the loop needs: steps of each epoch, records (at most) and slots of a step over all ranks."""
+
+    steps: int
+    num_records: int
+    global_batch: int
+
+
+class PipeChannels:
+    """This rank's channel: opened anew for each epoch, after all ranks have shown each other what they would open.
+
+    Args:
+        plan: who reads which channel.
+        comm: the other ranks, who call every method as well.
+        config: where the FIFOs appear.
+    """
+
+    def __init__(self, plan: PipePlan, comm: Communicator, config: DataConfig) -> None:
+        self._comm, self._config, self._framing = comm, config, plan.framing
+        self._channel = plan.channel(comm.topology.rank, comm.topology.local_rank).name
+        self._reader: PipeReader | None = None
+        self.epoch = 0
+        """Number of the next FIFO: every process counts its own."""
+
+    def open(self, expected_records: int | None) -> PipePass:
+        """Open the next FIFO.
+
+        Raises:
+            HvdtrainError: on all ranks, if one of them cannot.
+        """
+        name = f"hvdtrain.pipe.{self.epoch}"
+        claim = agree(self._comm, self._claim, f"{name}.wait", (ShardingError,))
+        claims = [Claim(**each) for each in gather_json(self._comm, asdict(claim), f"{name}.claims")]
+        agree(self._comm, lambda: check_openers(claims), f"{name}.check", (ShardingError,))
+        one = agree(self._comm, lambda: self._own_reader().open(expected_records), f"{name}.open", (ShardingError,))
+        self.epoch += 1
+        return one
+
+    def close(self) -> None:
+        """Let others have the channel. May be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _claim(self) -> Claim:
+        topology, config = self._comm.topology, self._config
+        status = await_pipe(_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout)
+        return Claim(
+            rank=topology.rank,
+            host=socket.gethostname(),
+            local_rank=topology.local_rank,
+            channel=self._channel,
+            machine=_machine(),
+            device=status.st_dev,
+            inode=status.st_ino,
+        )
+
+    def _own_reader(self) -> PipeReader:
+        if self._reader is None:
+            self._reader = PipeReader(
+                _folder(self._config),
+                self._channel,
+                rank=self._comm.topology.rank,
+                framing=self._framing,
+                timeout_s=self._config.timeout,
+            )
+        return self._reader
+
+
+@final
+class PipeSource:
+    """Implements the engine's `Source` where the plan knows what reaches each rank.
+
+    Args:
+        plan: channels and counts.
+        task: decodes the records.
+        comm: the other ranks.
+        config: where the FIFOs appear and how they are read.
+        global_batch: records a step over all ranks.
+        seed: of the draws for augmentation.
+
+    Raises:
+        PlanError: the plan has no channel for this rank, or the global batch is smaller than the number of ranks.
+    """
+
+    def __init__(
+        self, plan: PipePlan, task: Task, comm: Communicator, config: DataConfig, global_batch: int, seed: int
+    ) -> None:
+        self.fingerprint = plan.fingerprint
+        self._task, self._comm, self._config, self._seed = task, comm, config, seed
+        self._steps = PipeSteps(_known_records(plan), global_batch)
+        self._channels = PipeChannels(plan, comm, config)
+
+    def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
+        return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
+
+    def loader(self, epoch: int, start_step: int) -> PipeLoader:
+        """Every rank calls it: all open their FIFOs, or none does."""
+        if epoch > self._channels.epoch or start_step:
+            _say_reading_again(self._comm.topology, epoch - self._channels.epoch, start_step)
+        rank = self._comm.topology.rank
+        while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
+            with self._channels.open(None) as skipped:
+                agree(self._comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
+        return PipeLoader(
+            self._channels.open(self._steps.records[rank]),
+            self._steps,
+            self._task.decode,
+            rank=rank,
+            seed=self._seed,
+            start_step=start_step,
+            prefetch=self._config.prefetch,
+            timeout_s=self._config.timeout,
+        )
+
+    def close(self) -> None:
+        """Give up the channel. May be called twice."""
+        self._channels.close()
+
+
+@final
+class AgreedPipeSource:
+    """Implements the engine's `Source` where counts are agreed step by step; arguments as `PipeSource`.
+
+    Args:
+        steps: of an epoch, whatever the pipes deliver; their passes follow each other.
+    """
+
+    def __init__(
+        self,
+        plan: PipePlan,
+        task: Task,
+        comm: Communicator,
+        config: DataConfig,
+        global_batch: int,
+        seed: int,
+        steps: int,
+    ) -> None:
+        self.fingerprint = plan.fingerprint
+        self._steps, self._global_batch, self._comm = steps, global_batch, comm
+        self._channels = PipeChannels(plan, comm, config)
+        topology = comm.topology
+        width = slots(topology.rank, topology.size, global_batch)
+        self._stream = AgreedStream(
+            partial(self._channels.open, None),
+            partial(agree_counts, comm),
+            # Ranks' ids must differ, and nobody knows how many the others need.
+            BatchShape(task.decode, width, seed, topology.rank << 40),
+            prefetch=config.prefetch,
+            timeout_s=config.timeout,
+        )
+
+    def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
+        return PipeEpoch(self._steps, self._steps * self._global_batch, self._global_batch)
+
+    def loader(self, epoch: int, start_step: int) -> AgreedPipeLoader:
+        """Every rank calls it."""
+        if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
+            _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
+        return AgreedPipeLoader(self._stream, self._steps, epoch, start_step)
+
+    def close(self) -> None:
+        """Give up the channel. May be called twice."""
+        self._stream.close()
+        self._channels.close()
+
+
+def open_pipe_source(
+    config: DataConfig, task: Task, comm: Communicator, global_batch: int, seed: int
+) -> PipeSource | AgreedPipeSource:
+    """What `--data.mode pipe` trains on. Opens no pipe yet.
+
+    Raises:
+        UsageError, ShardingError: a flag is missing, or the plan is not for this job.
+    """
+    if config.pipe_dir is None or config.pipe_plan is None:
+        raise UsageError(
+            "--data.mode is pipe, without --data.pipe-dir and --data.pipe-plan.",
+            "Pipe mode needs the folder of the FIFOs, and the plan that says who reads which.",
+            "give both; `hvdtrain shard pipe-plan` makes the plan.",
+        )
+    plan = load_plan(Path(config.pipe_plan).expanduser())
+    _require_same_job(plan, comm.topology)
+    known = plan.rank_records() is not None
+    if known and config.pipe_steps is None:
+        return PipeSource(plan, task, comm, config, global_batch, seed)
+    if not known and config.pipe_steps is not None:
+        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, config.pipe_steps)
+    if known:
+        raise UsageError(
+            f"--data.pipe-steps is {config.pipe_steps}, and the plan knows how many records reach each worker.",
+            "The steps of an epoch follow from that.",
+            "leave out --data.pipe-steps.",
+        )
+    raise UsageError(
+        "The plan does not know how many records reach each worker.",
+        "The learning rate, checkpoints and progress need the number of steps of an epoch before the data come.",
+        "give --data.pipe-steps STEPS, about records / global batch; what one epoch leaves begins the next.",
+    )
+
+
+def agree_counts(comm: Communicator, own: int) -> Sequence[int]:
+    """All ranks' numbers of records in this step, in the order of ranks; all 0 ends a pass for everyone."""
+    counts: list[int] = comm.allgather(np.array([own], np.int64), "hvdtrain.pipe.counts").tolist()
+    return counts
+
+
+def _require_same_job(plan: PipePlan, topology: Topology) -> None:
+    if (plan.size, plan.workers_per_host) != (topology.size, topology.local_size):
+        raise UsageError(
+            f"The pipe plan is for {plan.hosts} hosts of {plan.workers_per_host} workers, and this job has "
+            f"{topology.size} workers, {topology.local_size} on this host.",
+            "Some channel would have no reader, or some worker no channel.",
+            "start the job that the plan is for, or make another plan.",
+        )
+
+
+def _known_records(plan: PipePlan) -> tuple[int, ...]:
+    records = plan.rank_records()
+    if records is None:
+        raise ValueError("the plan knows no counts; use AgreedPipeSource")
+    return records
+
+
+def _folder(config: DataConfig) -> Path:
+    return Path(config.pipe_dir or "").expanduser()
+
+
+def _machine() -> str:
+    """The kernel's own id, equal in all containers of a machine, which may share its FIFOs."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _say_reading_again(topology: Topology, epochs: int, steps: int) -> None:
+    """A pipe has no random access: said, because it takes as long as reading did."""
+    what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
+    _log.info("pipes cannot be entered in the middle: %s", what)
+    if topology.is_root:
+        print(f"hvdtrain: pipes cannot be entered in the middle: {what}", flush=True)

@@ -1,0 +1,168 @@
+"""Training from pipes under a real launcher: one FIFO a worker, fed by the simulated agent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_sharding import Catalog
+from data_sharding.pipe.feed import ChannelFeed
+from data_sharding.pipe.plan import PipePlan, make_plan
+from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths, save_plan
+from data_sharding.pipe.simulator import PipeSimulator
+from hvdtrain.tasks.digits.data import open_digits
+
+DEADLINE_S = 240
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits' folder, in a cache that the workers use as well."""
+    cache = tmp_path_factory.mktemp("cache")
+    (made,) = made_digits(cache / "data")
+    return made
+
+
+def made_digits(cache: Path) -> list[Path]:
+    from hvdtrain.data_access import DataAccess
+
+    open_digits(DataAccess(None, cache))
+    return [folder for folder in cache.iterdir() if folder.is_dir()]
+
+
+def plan_for(digits: Path, folder: Path, **job: Any) -> PipePlan:
+    prefix, files = describe_files(str(digits / "train-*.tfrecord"), "tfrecord")
+    plan = make_plan(files, prefix=prefix, **job)
+    save_plan(plan, folder)
+    return load_plan(folder)
+
+
+@contextmanager
+def fed(base: Path, plan: PipePlan, epochs: int, **options: Any) -> Iterator[PipeSimulator]:
+    feeds = {channel.name: ChannelFeed(local_paths(plan, channel), **options) for channel in plan.channels}
+    with PipeSimulator(base, feeds, epochs) as simulator:
+        yield simulator
+
+
+class Job:
+    """Starts `hvdtrain` on pipes."""
+
+    def __init__(self, run_ranks: Callable[..., Any], digits: Path, folder: Path) -> None:
+        self._run_ranks, self._digits = run_ranks, digits
+        self.base, self.plan, self.out = folder / "fifos", folder / "plan", folder / "out"
+
+    def __call__(self, size: int, *flags: str, launcher: str = "horovodrun") -> Any:
+        pipes = ["--data.mode", "pipe", "--data.pipe-dir", str(self.base), "--data.pipe-plan", str(self.plan)]
+        command = ["python", "-m", "hvdtrain", *pipes, "--data.timeout", "60", "--output-dir", str(self.out), *flags]
+        env = {"HVDTRAIN_CACHE_DIR": str(self._digits.parent.parent)}
+        return self._run_ranks([*command, "--progress", "none"], size, launcher, DEADLINE_S, env=env)
+
+    def result(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.out / "result.json").read_text())
+        return content
+
+
+@pytest.fixture
+def job(run_ranks: Callable[..., Any], digits: Path, tmp_path: Path) -> Job:
+    return Job(run_ranks, digits, tmp_path)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_digits_for_three_epochs_from_four_fifos(framework: str, job: Job, digits: Path) -> None:
+    plan = plan_for(digits, job.plan, workers_per_host=4)
+    records = len(Catalog.index(digits / "train-*.tfrecord"))
+    with fed(job.base, plan, EPOCHS, shuffle=7) as simulator:
+        finished = job(4, "--framework", framework, "--epochs", str(EPOCHS))
+        assert finished.returncode == 0, finished.tail()
+        simulator.join(10)
+        for name, deliveries in simulator.deliveries().items():
+            assert [each.closed_early for each in deliveries] == [False] * EPOCHS, name
+    result = job.result()
+    assert (result["status"], result["world_size"], result["epochs"]) == ("finished", 4, EPOCHS)
+    assert result["samples_seen"] == EPOCHS * records
+    assert result["metrics"]["accuracy"] > 0.9, finished.tail()
+    assert result["weights"]["equal_on_all_ranks"]
+
+
+def test_unequal_channels_and_a_resume(job: Job, digits: Path) -> None:
+    """Three workers, four files: one has twice as much. Stopped in the second epoch and taken up from new pipes."""
+    plan = plan_for(digits, job.plan, workers_per_host=3)
+    records = plan.rank_records()
+    assert records is not None
+    assert max(records) > 1.9 * min(records)
+    flags = ("--epochs", "2", "--global-batch-size", "50")
+    with fed(job.base, plan, 2):
+        first = job(3, *flags, "--max-steps", "60")
+        assert first.returncode == 0, first.tail()
+    steps = -(-max(records) // 16)
+    assert 45 <= steps < 60
+    with fed(job.base, plan, 2) as simulator:
+        second = job(3, *flags)
+        assert second.returncode == 0, second.tail()
+        simulator.join(10)
+    assert f"passing over 1 epochs, then reading and discarding {60 - steps} steps" in second.stdout, second.tail()
+    assert job.result()["samples_seen"] == 2 * sum(records)
+
+
+def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> None:
+    """Three workers with unequal streams; passes follow each other inside epochs of a length that the user gives."""
+    plan = plan_for(digits, job.plan, workers_per_host=3)
+    uncounted = json.loads((job.plan / "plan.json").read_text())
+    for channel in uncounted["channels"]:
+        channel["records"] = None
+        channel["files"] = [[name, size, None] for name, size, _ in channel["files"]]
+    (job.plan / "plan.json").write_text(json.dumps(uncounted))
+    refused = job(3, "--epochs", "2", launcher="mpirun")
+    assert refused.returncode == 2, refused.tail()
+    assert "HINT: give --data.pipe-steps STEPS" in refused.stderr, refused.tail()
+    steps = -(-max(plan.rank_records() or ()) // 16)  # of one pass at 48 records a step
+    with fed(job.base, plan, 2) as simulator:
+        finished = job(3, "--epochs", "2", "--data.pipe-steps", str(steps), launcher="mpirun")
+        assert finished.returncode == 0, finished.tail()
+        result = job.result()
+        assert result["steps"] == 2 * steps
+        assert result["samples_seen"] == 2 * sum(plan.rank_records() or ())
+        assert result["metrics"]["accuracy"] > 0.9, finished.tail()
+        assert [len(each) for each in simulator.deliveries().values()] == [2, 2, 2]
+
+
+def test_two_workers_with_one_channel_are_refused_before_anything_is_read(job: Job, digits: Path) -> None:
+    """A plan in which two channels are one FIFO under two names."""
+    plan = plan_for(digits, job.plan, workers_per_host=2)
+    job.base.mkdir()
+    other = job.base / "train-1_0"
+    only = {"train-0": ChannelFeed(local_paths(plan, plan.channels[0]))}
+    with PipeSimulator(job.base, only, 1) as simulator:
+        simulator.await_fifos(10)
+        other.hardlink_to(job.base / "train-0_0")
+        finished = job(2, launcher="mpirun")
+        assert simulator.deliveries() == {"train-0": []}
+    other.unlink()
+    assert finished.returncode == 2, finished.tail()
+    assert finished.stderr.count("One FIFO would be opened by rank 0") == 1, finished.tail()
+    assert re.search(r"rank 1 \(local rank 1 on \S+, channel train-1\)", finished.stderr), finished.tail()
+
+
+def test_a_channel_that_breaks_off_ends_the_job(job: Job, digits: Path) -> None:
+    plan = plan_for(digits, job.plan, workers_per_host=2)
+    feeds = {channel.name: ChannelFeed(local_paths(plan, channel)) for channel in plan.channels}
+    feeds["train-1"] = ChannelFeed(feeds["train-1"].files, truncate=50_000)
+    with PipeSimulator(job.base, feeds, 1):
+        finished = job(2, launcher="mpirun")
+    assert finished.returncode == 1, finished.tail()
+    assert "rank 1 on " in finished.stderr
+    assert "(channel train-1, epoch 0, of rank 1; 50,000 bytes and " in finished.stderr, finished.tail()
+
+
+def test_a_plan_for_another_job(job: Job, digits: Path) -> None:
+    plan_for(digits, job.plan, workers_per_host=4)
+    finished = job(2, launcher="mpirun")
+    assert finished.returncode == 2, finished.tail()
+    assert finished.stderr.count("The pipe plan is for 1 hosts of 4 workers, and this job has 2 workers") == 1

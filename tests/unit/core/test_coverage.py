@@ -1,0 +1,146 @@
+"""The audit of a run tells what the weights have seen: exactly once through crashes and world sizes, or who is not."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy_training import Data, NumpyAdapter, Setting, train
+from thread_ranks import run_on_ranks
+
+import data_sharding as ds
+from hvdtrain.cli.shard import run as shard
+from hvdtrain.comm import Communicator
+from hvdtrain.coverage import CATALOG, LEDGER
+from hvdtrain.coverage_report import CoverageReport, read_coverage
+from hvdtrain.engine import Limits
+from hvdtrain.errors import UsageError
+
+EPOCHS, STEPS = 2, 6  # 22 records in global batches of 8: 3 steps an epoch
+RECORDS = 22
+
+
+class CrashError(Exception):
+    """Ends a run in the middle of a step."""
+
+
+class Crashing(NumpyAdapter):
+    """Raises in the update that would be number `at`."""
+
+    def __init__(self, at: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._at = at
+
+    def train_step(self, batch: ds.LoadedBatch, step: int, lr: float) -> None:
+        if step == self._at:
+            raise CrashError
+        super().train_step(batch, step, lr)
+
+
+def crashing(at: int) -> Callable[[Any, Communicator, int], Crashing]:
+    return lambda task, comm, seed: Crashing(at, task, comm, seed)
+
+
+def go_on(setting: Setting, size: int, limits: Limits, crash_at: int) -> None:
+    """Continue the run from its newest checkpoint, on `size` ranks, perhaps into a crash."""
+    newest = setting.store().newest()
+    position, state = (newest.position, newest.state) if newest else (None, None)
+    run = replace(setting, open_adapter=crashing(crash_at))
+    for ended in run_on_ranks(size, lambda comm: train(run, comm, limits, position, state)):
+        if isinstance(ended, BaseException) and crash_at >= STEPS:
+            raise ended
+
+
+@pytest.fixture
+def finished(data: Data, tmp_path: Path) -> Path:
+    """A run of two epochs on two ranks, with a checkpoint after every second step."""
+    go_on(Setting(data, tmp_path), 2, Limits(EPOCHS, checkpoint_interval=2), crash_at=STEPS)
+    return tmp_path
+
+
+def epochs_exactly(report: CoverageReport) -> list[tuple[bool, bool, int]]:
+    return [(epoch.finished, epoch.exact, epoch.audit.count) for epoch in report.epochs]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    parts=st.lists(st.tuples(st.integers(1, 4), st.integers(0, STEPS - 1)), max_size=4),
+    interval=st.integers(0, 3),
+    last_size=st.integers(1, 4),
+)
+def test_every_record_once_through_crashes_and_world_sizes(
+    data: Data, parts: list[tuple[int, int]], interval: int, last_size: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        setting = Setting(data, Path(name))
+        limits = Limits(EPOCHS, checkpoint_interval=interval)
+        for size, crash_at in parts:
+            go_on(setting, size, limits, crash_at)
+        go_on(setting, last_size, limits, crash_at=STEPS)
+        report = read_coverage(Path(name))
+    assert epochs_exactly(report) == [(True, True, RECORDS)] * EPOCHS
+    assert report.exact
+
+
+def test_a_run_that_stopped_inside_an_epoch(data: Data, tmp_path: Path) -> None:
+    go_on(Setting(data, tmp_path), 3, Limits(EPOCHS, max_steps=4), crash_at=STEPS)
+    assert epochs_exactly(read_coverage(tmp_path)) == [(True, True, RECORDS), (False, True, 8)]
+
+
+def test_verify_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["verify", str(finished)]) == 0
+    assert "exact: each of 2 finished epochs used every one of 22 records once" in capsys.readouterr().out
+
+
+def test_missing_and_repeated_records_are_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The audit of a run that read record 5 twice and never record 7."""
+    catalog = ds.Catalog.load(finished / "audit" / CATALOG)
+    segment = finished / "audit" / "segment_00000000-00000002.bin"
+    read = np.flatnonzero(ds.CoverageAudit.from_bytes(segment.read_bytes()).to_array())
+    twice, never = int(read[0]), int(read[1])
+    forged = ds.CoverageAudit(RECORDS)
+    forged.add(np.array([twice if record == never else record for record in read]), np.ones(len(read), np.float32))
+    segment.write_bytes(forged.to_bytes())
+    assert shard(["verify", str(finished)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"epoch 0: record {twice} twice: {catalog.describe(twice)}" in out
+    assert f"epoch 0: record {never} missing: {catalog.describe(never)}" in out
+    assert "NOT exact" in out
+
+
+def test_steps_that_nothing_accounts_for(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = finished / "audit" / LEDGER
+    lines = ledger.read_text().splitlines()
+    ledger.write_text("\n".join(line for line in lines if json.loads(line).get("first") != 2) + "\n")
+    assert shard(["verify", str(finished)]) == 1
+    assert "epoch 0: nothing accounts for the steps from 2 up to 3" in capsys.readouterr().out
+
+
+def test_half_a_line_of_a_killed_run_does_not_count(data: Data, tmp_path: Path) -> None:
+    setting = Setting(data, tmp_path)
+    go_on(setting, 2, Limits(EPOCHS, max_steps=3), crash_at=STEPS)
+    with open(tmp_path / "audit" / LEDGER, "a") as ledger:
+        ledger.write('{"event": "segment", "first": 3, "e')
+    go_on(setting, 1, Limits(EPOCHS), crash_at=STEPS)
+    assert read_coverage(tmp_path).exact
+
+
+def test_what_is_no_audit_is_refused(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(UsageError, match="holds no audit"):
+        read_coverage(tmp_path_factory.mktemp("empty"))
+    (segment,) = (finished / "audit").glob("segment_00000002-*")
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ds.CatalogError):
+        read_coverage(finished)
+    segment.unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_coverage(finished)

@@ -1,0 +1,337 @@
+"""Converted data is the same data: in every format, in the same order, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import data_sharding as ds
+from data_sharding import convert_input
+from data_sharding.convert import convert
+from data_sharding.convert_content import SourceRecord, bytes_encoder, sample_encoder
+from data_sharding.formats.recordio import RecordIOFormat
+from data_sharding.formats.recordio_framing import MAGIC_BYTES
+from data_sharding.formats.recordio_writer import RecordIOWriter
+from data_sharding.formats.tar_sample import TarSample, tar_sample
+from data_sharding.formats.tar_writer import TarWriter
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def read(paths: Path | list[Path], record_format: str | None = None) -> list[bytes]:
+    catalog = ds.Catalog.index(paths, format=record_format)
+    with ds.RecordReader(catalog) as reader:
+        return reader.read(np.arange(len(catalog)))
+
+
+def samples(paths: Path | list[Path]) -> list[TarSample]:
+    return [tar_sample(payload) for payload in read(paths)]
+
+
+def tfrecord(path: Path, records: list[bytes]) -> Path:
+    with ds.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def tar(path: Path, records: list[TarSample]) -> Path:
+    with TarWriter(path) as writer:
+        for record in records:
+            writer.write(record.key, record.members)
+    return path
+
+
+opaque = st.lists(st.binary(max_size=40) | st.just(b"abcd" + MAGIC_BYTES * 2), min_size=1, max_size=12)
+
+
+@settings(max_examples=30)
+@given(opaque, st.data())
+def test_tfrecord_to_recordio_and_back_is_equal(records: list[bytes], data: st.DataObject) -> None:
+    shards = data.draw(st.integers(1, len(records)))
+    multipart = data.draw(st.sampled_from(["dmlc", "sagemaker"]))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = tfrecord(folder / "a.tfrecord", records)
+        target = ds.format_named("recordio", {"multipart": multipart})
+        there = convert(source, folder / "rec", shards, to=target)
+        assert read(there.paths) == records
+        back = convert(folder / "rec", folder / "tfrecord", 1, format=target)
+        assert back.paths[0].read_bytes() == source.read_bytes()
+        assert (there.records, back.records) == (len(records), len(records))
+
+
+fields = st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png", ""]), st.binary(max_size=30), min_size=1)
+tar_records = st.lists(fields, min_size=1, max_size=8).map(
+    lambda all_: [TarSample(f"dir/{number}", members) for number, members in enumerate(all_)]
+)
+
+
+@settings(max_examples=30)
+@given(tar_records, st.sampled_from(["tfrecord", "recordio"]))
+def test_tar_to_examples_and_back_is_equal(records: list[TarSample], between: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        there = convert(tar(folder / "a.tar", records), folder / "there", 1, to=between)
+        examples = [ds.example.decode(payload) for payload in read(there.paths, between)]
+        assert examples == [
+            {"__key__": [r.key.encode()], **{ext: [content] for ext, content in r.members.items()}} for r in records
+        ]
+        payloads = "example" if between == "recordio" else None
+        back = convert(folder / "there", folder / "back", 1, to="tar", payloads=payloads)
+        assert samples(back.paths) == records
+
+
+@given(st.integers(1, 40), st.data())
+def test_order_is_kept_and_shards_differ_by_one_record_at_most(count: int, data: st.DataObject) -> None:
+    shards = data.draw(st.integers(1, count))
+    records = [b"%d" % number for number in range(count)]
+    with tempfile.TemporaryDirectory() as name:
+        source = tfrecord(Path(name) / "a.tfrecord", records)
+        done = convert(source, Path(name) / "set", shards)
+        assert [path.name for path in done.paths] == [f"set-{k:05d}-of-{shards:05d}.tfrecord" for k in range(shards)]
+        counts = [len(read(path)) for path in done.paths]
+        assert max(counts) - min(counts) <= 1
+        assert read(done.paths) == read(Path(name) / "set") == records
+        assert done.fingerprint == ds.Catalog.index(Path(name) / "set").fingerprint
+
+
+def test_shuffling_is_a_seeded_permutation(tmp_path: Path) -> None:
+    records = [b"%d" % number for number in range(100)]
+    source = tfrecord(tmp_path / "a.tfrecord", records)
+    one, same, other = (read(convert(source, tmp_path / f"{i}", 3, shuffle=s).paths) for i, s in enumerate((1, 1, 2)))
+    assert one == same
+    assert sorted(one) == sorted(other) == sorted(records)
+    assert len({tuple(records), tuple(one), tuple(other)}) == 3
+
+
+def test_small_batches_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [bytes(number * 7 % 50) for number in range(100)]
+    source = tfrecord(tmp_path / "a.tfrecord", records)
+    monkeypatch.setattr(convert_input, "_BATCH_RECORDS", 7)
+    monkeypatch.setattr(convert_input, "_BATCH_BYTES", 60)
+    assert read(convert(source, tmp_path / "b", 3).paths) == records
+
+
+def test_gzip_records_are_those_that_tensorflow_reads(tmp_path: Path) -> None:
+    expected = [bytes.fromhex(item) for item in json.loads((FIXTURES / "tensorflow.json").read_text())]
+    done = convert(FIXTURES / "tensorflow.tfrecord.gz", tmp_path / "a", 1)
+    assert read(done.paths) == expected
+    assert done.paths[0].read_bytes() == gzip.decompress((FIXTURES / "tensorflow.tfrecord.gz").read_bytes())
+    assert os.listdir(tmp_path / "a") == ["a-00000-of-00001.tfrecord"]
+
+
+def test_compressed_files_of_a_folder_are_found_and_mixed_with_plain_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    tfrecord(folder / "1.tfrecord", [b"one"])
+    (folder / "2.tfrecord.gz").write_bytes(gzip.compress(tfrecord(tmp_path / "2", [b"two"]).read_bytes()))
+    (folder / "3.tfrecords").write_bytes(gzip.compress(tfrecord(tmp_path / "3", [b"three"]).read_bytes()))
+    assert read(convert(folder, tmp_path / "out", 1).paths) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz"])
+def test_compressed_tar_shards_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress((FIXTURES / "webdataset.tar").read_bytes()))
+    done = convert(tmp_path / name, tmp_path / "out", 2, to="tar")
+    assert samples(done.paths) == samples(FIXTURES / "webdataset.tar")
+
+
+def test_a_record_whose_length_looks_like_gzip_is_copied(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [bytes(0x088B1F)])
+    assert source.read_bytes()[:3] == b"\x1f\x8b\x08"
+    assert read(convert(source, tmp_path / "b", 1).paths) == [bytes(0x088B1F)]
+
+
+def test_every_damage_of_a_gzip_file_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(tfrecord(tmp_path / "plain", [b"one", b"two" * 50]).read_bytes(), mtime=0)
+    path = tmp_path / "a.tfrecord.gz"
+    for length in range(2, len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ds.CorruptRecordError) as caught:
+            convert(path, tmp_path / "out", 1)
+        assert caught.value.path == str(path)
+    for position in range(10, len(whole)):  # the bytes before say nothing of the content
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x24]) + whole[position + 1 :])
+        with pytest.raises(ds.CorruptRecordError) as caught:
+            convert(path, tmp_path / "out", 1)
+        assert caught.value.path == str(path)
+    assert sorted(os.listdir(tmp_path)) == ["a.tfrecord.gz", "plain"]
+
+
+def test_damage_inside_sound_gzip_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
+    content = bytearray(tfrecord(tmp_path / "plain", [b"one", b"two"]).read_bytes())
+    content[-5] ^= 1
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(ds.CorruptRecordError, match=f"content of {path}") as caught:
+        convert(path, tmp_path / "out", 1)
+    assert (caught.value.path, caught.value.offset) == (str(path), 19)
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_in_a_plain_source_leaves_nothing(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [b"%d" % number for number in range(10)])
+    content = bytearray(source.read_bytes())
+    content[-5] ^= 1
+    source.write_bytes(content)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ds.CorruptRecordError, match="Record 9"):
+        convert(source, tmp_path / "out", 3)
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_labels_become_features_and_members(tmp_path: Path) -> None:
+    source = tmp_path / "data_batch_1.bin"
+    images = [bytes([number]) * 3072 for number in range(3)]
+    source.write_bytes(b"".join(bytes([number + 5]) + image for number, image in enumerate(images)))
+    there = convert(source, tmp_path / "a", 2, format="cifar10")
+    decoded = ds.example.decode_batch(read(there.paths))
+    assert decoded["image"][:, 0].tolist() == images
+    assert decoded["label"].tolist() == [[5], [6], [7]]
+    in_tar = convert(source, tmp_path / "b", 1, format="cifar10", to="tar")
+    assert samples(in_tar.paths) == [
+        TarSample(f"{number:08d}", {"bin": image, "cls": b"%d" % (number + 5)}) for number, image in enumerate(images)
+    ]
+
+
+def test_images_of_folders_keep_their_extension() -> None:
+    record = SourceRecord(7, 3, b"\xff\xd8", 2, "jpg")
+    assert sample_encoder("image_folder", None)(record) == TarSample("00000007", {"jpg": b"\xff\xd8", "cls": b"2"})
+    encoded = ds.example.decode(bytes_encoder("image_folder")(record))
+    assert {name: list(values) for name, values in encoded.items()} == {"image": [b"\xff\xd8"], "label": [2]}
+    assert ds.example.decode(bytes_encoder("npz")(record._replace(label=None))) == {"data": [b"\xff\xd8"]}
+
+
+def test_features_become_members(tmp_path: Path) -> None:
+    features: dict[str, ds.example.FeatureInput] = {
+        "image/Encoded": b"\xff\xd8",
+        "label": 7,
+        "box": [0.5, 1.5],
+        "ids": [1, 2],
+    }
+    source = tfrecord(tmp_path / "a.tfrecord", [ds.example.encode(features)])
+    (sample,) = samples(convert(source, tmp_path / "out", 1, to="tar").paths)
+    assert sample.key == "00000000"
+    assert list(sample.members) == ["box.npy", "ids.npy", "image.encoded", "label"]
+    assert (sample.members["image.encoded"], sample.members["label"]) == (b"\xff\xd8", b"7")
+    box = np.load(io.BytesIO(sample.members["box.npy"]), allow_pickle=False)
+    assert (box.dtype, box.tolist()) == (np.float32, [0.5, 1.5])
+
+
+def test_opaque_payloads_become_one_member(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [b"no example", b""])
+    expected = [TarSample("00000000", {"bin": b"no example"}), TarSample("00000001", {"bin": b""})]
+    assert samples(convert(source, tmp_path / "1", 1, to="tar", payloads="opaque").paths) == expected
+    with RecordIOWriter(tmp_path / "a.rec") as writer:
+        writer.write(b"no example")
+        writer.write(b"")
+    assert samples(convert(tmp_path / "a.rec", tmp_path / "2", 1, to="tar").paths) == expected
+
+
+def test_equal_keys_that_come_to_stand_side_by_side_stay_two_samples(tmp_path: Path) -> None:
+    for name in ("1.tar", "2.tar"):
+        tar(tmp_path / name, [TarSample("a", {"txt": name.encode()})])
+    done = convert([tmp_path / "1.tar", tmp_path / "2.tar"], tmp_path / "out", 1, to="tar")
+    assert samples(done.paths) == [TarSample("a", {"txt": b"1.tar"}), TarSample("a-00000001", {"txt": b"2.tar"})]
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"x": [b"1", b"2"]}, "'x' .* has 2 values"),
+        ({"x": []}, "'x' .* has 0 values"),
+        ({"A": b"1", "a": b"2"}, "both become a member .a"),
+        ({}, "without features"),
+        (None, "not a tf.train.Example"),
+    ],
+)
+def test_what_a_sample_cannot_hold_is_refused_and_named(
+    tmp_path: Path, features: dict[str, ds.example.FeatureInput] | None, message: str
+) -> None:
+    good = ds.example.encode({"x": b"1"})
+    bad = b"\xff\xff" if features is None else ds.example.encode(features)
+    source = tfrecord(tmp_path / "a.tfrecord", [good, bad])
+    with pytest.raises(ds.ExampleError, match=message) as caught:
+        convert(source, tmp_path / "out", 1, to="tar")
+    assert f"{source} @ byte {len(good) + 16}" in caught.value.fact
+    assert "--payloads opaque" in caught.value.hint or "lower" in caught.value.conflict
+    assert os.listdir(tmp_path) == ["a.tfrecord"]
+
+
+def test_impossible_requests_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    source = tfrecord(folder / "a.tfrecord", [b"1", b"2"])
+    out = tmp_path / "out"
+    cases = [
+        ({"num_shards": 0}, "0 files were asked for"),
+        ({"num_shards": 3}, "2 records were to be dealt over 3 files"),
+        ({"to": "tfrecrod"}, "no record format 'tfrecrod'"),
+        ({"to": "npz"}, "can be read but not written"),
+        ({"format": "tra"}, "no record format 'tra'"),
+        ({"folder": folder}, "overlap"),
+        ({"folder": folder / "new"}, "overlap"),
+        ({"sources": source, "folder": folder}, "overlap"),
+        ({"sources": str(folder / "*.tfrecord"), "folder": folder}, "overlap"),
+        ({"name": "a/b"}, "named 'a/b'"),
+        ({"payloads": "opaque"}, "on the way to tfrecord"),
+    ]
+    for changes, message in cases:
+        arguments = {"sources": folder, "folder": out, "num_shards": 1, **changes}
+        with pytest.raises(ds.PlanError, match=message):
+            convert(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ds.MissingDataError, match="does not exist"):
+        convert(tmp_path / "nowhere", out, 1)
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["in", "in/a.tfrecord"]
+
+
+def test_a_set_of_the_same_name_is_never_touched(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [b"1", b"2"])
+    first = convert(source, tmp_path / "out", 1, name="train")
+    before = first.paths[0].read_bytes()
+    for shards, to in ((1, "tfrecord"), (2, "tfrecord"), (1, "recordio"), (1, "tar")):
+        with pytest.raises(ds.PlanError, match="already holds train-00000-of-00001.tfrecord"):
+            convert(source, tmp_path / "out", shards, name="train", to=to)
+    assert (os.listdir(tmp_path / "out"), first.paths[0].read_bytes()) == ([first.paths[0].name], before)
+    assert convert(source, tmp_path / "out", 1, name="train-b").records == 2
+
+
+def test_progress_is_told_of_every_record_in_both_steps(tmp_path: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    source = tfrecord(tmp_path / "a.tfrecord", [b"1", b"2", b"3"])
+    convert(source, tmp_path / "out", 2, on_progress=lambda *call: calls.append(call))
+    assert calls == [(step, done, 3) for step in ("write", "check") for done in (1, 2, 3)]
+
+
+def test_what_the_disk_returns_is_compared(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [b"one", b"two"])
+
+    def damage(step: str, done: int, total: int) -> None:
+        if (step, done) == ("check", 1):
+            (path,) = (tmp_path / "out").rglob("*.rec")
+            content = bytearray(path.read_bytes())
+            content[-2] ^= 1  # in the payload of the last record, which no checksum of the format covers
+            with open(path, "r+b") as file:
+                file.write(content)
+            stat = path.stat()
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    assert read(convert(source, tmp_path / "good", 1, to=RecordIOFormat()).paths) == [b"one", b"two"]
+    damaged = convert_input._BATCH_RECORDS
+    convert_input._BATCH_RECORDS = 1
+    try:
+        with pytest.raises(ds.ShardingError, match="not what was written"):
+            convert(source, tmp_path / "out", 1, to="recordio", on_progress=damage)
+    finally:
+        convert_input._BATCH_RECORDS = damaged
+    assert not (tmp_path / "out").exists()
