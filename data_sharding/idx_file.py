@@ -6,19 +6,22 @@ and the `tfrecord` package write such files and need them. Source: tools/tfrecor
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
-from data_sharding.catalog import Catalog
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordIndex
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc
 from data_sharding.storage import ByteSource, is_remote
+
+if TYPE_CHECKING:
+    from data_sharding.catalog import Catalog
 
 SUFFIX: Final = ".idx"
 
@@ -127,14 +130,15 @@ def _parse(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         raise MissingDataError(
             f"{path} cannot be opened: {error.strerror}.", "The index cannot be read.", "check the path."
         ) from error
-    words = text.split()
+    if not text.strip():
+        raise _no_index(path, "it is empty")
     try:
-        numbers = np.array(words, np.bytes_).astype(np.int64)
+        numbers = np.loadtxt(io.BytesIO(text), np.int64, comments=None, ndmin=2)
     except (ValueError, OverflowError) as error:
         raise _no_index(path, str(error)) from error
-    if len(words) != 2 * text.rstrip(b"\n").count(b"\n") + 2 or (numbers < 0).any():
+    if numbers.shape[1] != 2 or (numbers < 0).any():
         raise _no_index(path, "not every line holds two numbers")
-    return numbers[::2], numbers[1::2]
+    return numbers[:, 0], numbers[:, 1]
 
 
 def _checked_crcs(

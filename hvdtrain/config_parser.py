@@ -175,8 +175,14 @@ def _files_first(arguments: list[str]) -> list[str]:
 
 def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
     valid = _flags(parser)
-    for token in arguments:
-        flag = token.partition("=")[0]
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        flag, equals, value = token.partition("=")
+        if flag.startswith("--") and (value if equals else following).lstrip().startswith("#"):
+            raise UsageError(
+                f"{flag.replace('_', '-')} is given as {value if equals else following!r}.",
+                "What follows a # is a comment in YAML, so that the value would count as null.",
+                "choose a value that does not begin with #.",
+            )
         known = flag in valid or flag.startswith(f"--{_FREE_FORM}.")
         if flag.startswith("--") and flag != "--" and not known:
             shown = flag.replace("_", "-")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from data_sharding import LoadedBatch, ShardLoader, ShardPlan
+from data_sharding import LoadedBatch
 from hvdtrain import events
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.checkpoints import CheckpointWriter
@@ -24,14 +25,26 @@ from hvdtrain.schedule import Schedule
 from hvdtrain.sync import assert_equal_weights, average_drifting
 
 
+class Epoch(Protocol):
+    """What the loop must know of a plan."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch: the same in all."""
+
+    @property
+    def num_records(self) -> int:
+        """Records of an epoch, over all ranks."""
+
+
 class Source(Protocol):
     """A data set cut into global batches, of which `loader` delivers this rank's slices."""
 
-    def plan(self, epoch: int) -> ShardPlan:
-        """Which records form which step of an epoch; the number of steps is the same in all epochs."""
+    def plan(self, epoch: int) -> Epoch:
+        """How an epoch is cut into steps."""
         ...
 
-    def loader(self, epoch: int, start_step: int) -> ShardLoader:
+    def loader(self, epoch: int, start_step: int) -> AbstractContextManager[Iterable[LoadedBatch]]:
         """Decoded slices of the epoch's steps, from `start_step` on."""
         ...
 

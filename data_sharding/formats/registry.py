@@ -20,6 +20,7 @@ _FORMATS: Final = {
     "npz": "data_sharding.formats.numpy_arrays:NumpyFormat",
     "recordio": "data_sharding.formats.recordio:RecordIOFormat",
     "tar": "data_sharding.formats.tar:TarFormat",
+    "parquet": "data_sharding.formats.parquet:ParquetFormat",
     "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
 }
 """Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""

@@ -16,6 +16,7 @@ from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.plan import PipePlan, make_plan
 from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths, save_plan
 from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.steps import PipeSteps
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 240
@@ -92,23 +93,31 @@ def test_digits_for_three_epochs_from_four_fifos(framework: str, job: Job, digit
 
 
 def test_unequal_channels_and_a_resume(job: Job, digits: Path) -> None:
-    """Three workers, four files: one has twice as much. Stopped in the second epoch and taken up from new pipes."""
+    """Three workers, four files: one has twice as much. A run stopped in its second epoch goes on from new pipes."""
     plan = plan_for(digits, job.plan, workers_per_host=3)
     records = plan.rank_records()
     assert records is not None
     assert max(records) > 1.9 * min(records)
+    steps = PipeSteps(records, 50).steps
+    assert steps > -(-sum(records) // 50)
+    job.out = job.base.parent / "whole"
     flags = ("--epochs", "2", "--global-batch-size", "50")
-    with fed(job.base, plan, 2):
-        first = job(3, *flags, "--max-steps", "60")
+    with fed(job.base, plan, 2, shuffle=5):
+        whole = job(3, *flags)
+        assert whole.returncode == 0, whole.tail()
+    expected = job.result()
+    job.out = job.base.parent / "parts"
+    with fed(job.base, plan, 2, shuffle=5):
+        first = job(3, *flags, "--max-steps", str(steps + 7))
         assert first.returncode == 0, first.tail()
-    steps = -(-max(records) // 16)
-    assert 45 <= steps < 60
-    with fed(job.base, plan, 2) as simulator:
+    with fed(job.base, plan, 2, shuffle=5) as simulator:
         second = job(3, *flags)
         assert second.returncode == 0, second.tail()
         simulator.join(10)
-    assert f"passing over 1 epochs, then reading and discarding {60 - steps} steps" in second.stdout, second.tail()
-    assert job.result()["samples_seen"] == 2 * sum(records)
+        assert all(len(deliveries) == 2 for deliveries in simulator.deliveries().values())
+    assert "passing over 1 epochs, then reading and discarding 7 steps" in second.stdout, second.tail()
+    assert job.result()["samples_seen"] == expected["samples_seen"] == 2 * sum(records)
+    assert job.result()["weights"] == expected["weights"]
 
 
 def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> None:
@@ -122,7 +131,7 @@ def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> N
     refused = job(3, "--epochs", "2", launcher="mpirun")
     assert refused.returncode == 2, refused.tail()
     assert "HINT: give --data.pipe-steps STEPS" in refused.stderr, refused.tail()
-    steps = -(-max(plan.rank_records() or ()) // 16)  # of one pass at 48 records a step
+    steps = PipeSteps(plan.rank_records() or (), 48).steps  # of one pass at the task's own batch size
     with fed(job.base, plan, 2) as simulator:
         finished = job(3, "--epochs", "2", "--data.pipe-steps", str(steps), launcher="mpirun")
         assert finished.returncode == 0, finished.tail()

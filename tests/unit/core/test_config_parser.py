@@ -17,7 +17,9 @@ from hvdtrain.config_parser import dump_config
 DEFAULT = TrainConfig()
 
 counts = st.none() | st.integers(1, 10**6)
-texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20).filter(
+    lambda text: not text.lstrip().startswith("#")  # a comment for YAML: refused as a flag's value
+)
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | texts
 arguments = st.dictionaries(
     st.from_regex("[a-z]{1,8}", fullmatch=True), plain | st.lists(plain, max_size=3), max_size=3
@@ -32,6 +34,12 @@ configs = st.builds(
         DataConfig,
         dir=st.none() | texts,
         check_crc=st.booleans(),
+        on_corrupt=st.sampled_from(["raise", "mask", "quarantine"]),
+        max_corrupt=st.floats(0, 1),
+        shuffle=st.sampled_from(["global", "block"]),
+        balance=st.sampled_from(["records", "bytes"]),
+        threads=st.integers(1, 9),
+        processes=st.integers(0, 9),
         prefetch=st.integers(1, 99),
         timeout=st.floats(1, 1e6),
     ),

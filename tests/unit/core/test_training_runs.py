@@ -65,6 +65,9 @@ def run_folder(finished: Path, tmp_path: Path) -> Path:
 def test_what_a_run_leaves(finished: Path) -> None:
     assert set(tree(finished)) == {
         ".lock",
+        "audit/catalog.npz",
+        "audit/ledger.jsonl",
+        "audit/segment_00000000-00000002.bin",
         "config.yaml",
         "env.json",
         "metrics.jsonl",
@@ -142,7 +145,7 @@ def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
         ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
     )
     answers[0].require_refusal("is from a run with seed 42, not 7")
-    answers[1].require_refusal("There is no folder nowhere.")
+    answers[1].require_refusal("nowhere. It was given as --data.dir.")
     answers[2].require_refusal("holds no checkpoint")
     assert tree(tmp_path) == before
     assert not (tmp_path / "runs").exists()
@@ -240,7 +243,7 @@ def test_data_that_is_not_there(hvdtrain: Command, tmp_path: Path, digits: Path)
     for path in digits.glob("validation-*"):
         path.unlink()
     answers = hvdtrain(*(["--data.dir", where] for where in ("nowhere", "empty", "digits")))
-    answers[0].require_refusal("There is no folder nowhere.")
+    answers[0].require_refusal("nowhere. It was given as --data.dir.")
     answers[1].require_refusal("empty/train-*.tfrecord")
     answers[2].require_refusal("digits/validation-*.tfrecord")
     assert not (tmp_path / "runs").exists()

@@ -66,9 +66,12 @@ def test_both_names_are_found(data: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not every line holds two numbers"),
-        ("0 16\n17\n", "not every line holds two numbers"),
-        ("0\n16 17 18\n", "does not describe|no index"),
+        ("", "it is empty"),
+        ("0 16\n17\n", "is no index"),
+        ("0\n16 17 18\n", "is no index"),
+        ("0\n16\n", "not every line holds two numbers"),
+        ("0 1.5\n", "is no index"),
+        ("# 0 16\n", "is no index"),
         ("0 -16\n", "not every line holds two numbers"),
         ("0 sixteen\n", "is no index"),
         ("0 99999999999999999999\n", "is no index"),

@@ -20,6 +20,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import data_sharding as ds
 from data_sharding.storage import describe_file, open_source
+from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.patience import Patience
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
 
@@ -185,6 +186,24 @@ def test_large_reads_are_split_and_joined(store: Store, bucket: str) -> None:
     store.asked.clear()
     assert source.spans([5], [len(data)]) == [data[5:]]
     assert store.count("GET") == 3
+
+
+def test_a_batch_of_many_files_waits_for_all_of_them_at_once(store: Store, bucket: str) -> None:
+    for name in range(8):
+        put(f"{bucket}/{name}", bytes([name]) * 100)
+    sources = [open_source(describe_file(f"{bucket}/{name}")) for name in range(8)]
+    requests = [SpanRequest(source, [0, 50], [3, 52]) for source in sources]
+    expected = [bytes([name]) * length for name in range(8) for length in (3, 2)]
+    together = threading.Barrier(8)
+
+    def fault(environ: dict[str, Any]) -> None:  # noqa: ARG001
+        together.wait(timeout=30)  # broken unless all eight requests are under way at the same time
+
+    store.fault = fault
+    assert read_spans(requests, concurrently=True) == expected
+    store.fault = None
+    assert read_spans(requests, concurrently=False) == expected
+    assert read_spans([], concurrently=True) == []
 
 
 def test_many_threads_read_through_one_reader(bucket: str, data_folder: Path, by_id: list[bytes]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, write_shards
+from data_sharding.catalog import OnCorrupt
 from hvdtrain import events
 from hvdtrain.adapters.interface import State, Sums
 from hvdtrain.checkpoints import CheckpointStore, CheckpointWriter
@@ -162,6 +163,8 @@ class Setting:
     total_steps: int = 6
     open_adapter: Callable[[Any, Communicator, int], Any] = NumpyAdapter
     task: Task = field(default_factory=NumpyTask)
+    on_corrupt: OnCorrupt = "raise"
+    quarantine: Path | None = None
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -189,12 +192,12 @@ def train(setting: Setting, comm: Communicator, limits: Limits, start: Position 
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
         checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}),
-        ledger=CoverageLedger(comm, setting.folder / "audit", source, source.plan(0).steps),
+        ledger=CoverageLedger(comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine),
         callbacks=[recorder],
     )
     return Run(engine.run(start or Position()), adapter, recorder)
 
 
 def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, training: bool) -> CatalogSource:
-    config = DataConfig(prefetch=2, timeout=60.0)
+    config = DataConfig(prefetch=2, timeout=60.0, on_corrupt=setting.on_corrupt)
     return CatalogSource(catalog, setting.task, comm.topology, config, setting.global_batch, setting.seed, training)

@@ -1,0 +1,123 @@
+"""Killed on three workers, continued on two: the audit still proves that every record was used once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_sharding.formats.tar_writer import TarWriter
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECORDS = 150
+BATCH = 16  # 10 steps an epoch, the last one ragged
+DEADLINE_S = 240
+
+
+def write_cifar10(folder: Path) -> Path:
+    """Binary batches: a label byte, then 3072 bytes, whose brightness tells the label."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name, count in (("data_batch_1", 50), ("data_batch_2", 100), ("test_batch", 30)):
+        labels = random.integers(0, 10, count)
+        pixels = random.integers(0, 25, (count, 3072)) + labels[:, None] * 25
+        (folder / f"{name}.bin").write_bytes(np.column_stack([labels, pixels]).astype(np.uint8).tobytes())
+    return folder
+
+
+def write_photos(folder: Path) -> Path:
+    """Two tar shards to train on and one to validate on: 0001.jpg and 0001.cls, of brightness by class."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name, count in (("train-0", 50), ("train-1", 100), ("validation-0", 30)):
+        with TarWriter(folder / f"{name}.tar") as writer:
+            for number in range(count):
+                label = int(random.integers(0, 10))
+                pixels = random.integers(0, 25, (40, 48, 3)) + label * 25
+                jpeg = io.BytesIO()
+                Image.fromarray(pixels.astype(np.uint8)).save(jpeg, "JPEG")
+                writer.write(f"{number:04d}", {"jpg": jpeg.getvalue(), "cls": str(label).encode()})
+    return folder
+
+
+def start(argv: list[str], size: int, folder: Path) -> subprocess.Popen[bytes]:
+    binaries = Path(sys.executable).parent
+    env = {**os.environ, "PYTHONPATH": str(EXAMPLES), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    launcher = [str(binaries / "horovodrun"), "--gloo", "-np", str(size)]
+    return subprocess.Popen(
+        [*launcher, sys.executable, "-m", "hvdtrain", *argv],
+        cwd=folder,
+        env=env,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def kill_after(process: subprocess.Popen[bytes], ledger: Path, step: int) -> None:
+    """Kill one worker with SIGKILL once the ledger tells of `step`, and wait for all of them to end."""
+    deadline = time.monotonic() + DEADLINE_S
+    while committed(ledger) < step:
+        assert time.monotonic() < deadline, "the run did not come so far"
+        assert process.poll() is None, "the run ended before it was to be killed"
+        time.sleep(0.02)
+    os.kill(worker_of(process.pid), signal.SIGKILL)
+    assert process.wait(timeout=DEADLINE_S) != 0
+
+
+def committed(ledger: Path) -> int:
+    if not ledger.exists():
+        return 0
+    lines = [json.loads(line) for line in ledger.read_text().rpartition("\n")[0].splitlines()]
+    return max((line.get("end", 0) for line in lines), default=0)
+
+
+def worker_of(launcher: int) -> int:
+    """A process below the launcher that runs hvdtrain itself."""
+    import psutil
+
+    for process in psutil.Process(launcher).children(recursive=True):
+        words = process.cmdline()
+        if words[1:3] == ["-m", "hvdtrain"]:
+            return int(process.pid)
+    raise AssertionError("the launcher has no worker")
+
+
+@pytest.mark.parametrize(
+    ("task", "write"), [("cifar10_torch:Cifar10", write_cifar10), ("photos_torch:Photos", write_photos)]
+)
+def test_killed_on_three_workers_and_resumed_on_two(
+    run_ranks: Callable[..., Any], tmp_path: Path, task: str, write: Callable[[Path], Path]
+) -> None:
+    out, data = tmp_path / "out", write(tmp_path / "data")
+    sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
+    argv = ["--task", task, "--data.dir", str(data), "--output-dir", str(out), "--progress", "none", *sizes]
+    kill_after(start(argv, 3, tmp_path), out / "audit" / "ledger.jsonl", step=4)
+    assert not (out / "result.json").exists()
+    finished = run_ranks(
+        ["python", "-m", "hvdtrain", *argv], 2, "mpirun", DEADLINE_S, {"PYTHONPATH": str(EXAMPLES)}, tmp_path
+    )
+    assert finished.returncode == 0, finished.tail()
+    result = json.loads((out / "result.json").read_text())
+    assert (result["samples_seen"], result["world_size"]) == (3 * RECORDS, 2)
+    verified = subprocess.run(
+        [sys.executable, "-m", "hvdtrain", "shard", "verify", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert f"exact: each of 3 finished epochs used every one of {RECORDS} records once" in verified.stdout
+    assert "3 → 2" in verified.stdout

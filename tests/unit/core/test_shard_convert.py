@@ -1,0 +1,83 @@
+"""`hvdtrain shard convert` as users run it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+
+import data_sharding as ds
+
+
+def source(folder: Path) -> Path:
+    with ds.TFRecordWriter(folder / "a.tfrecord") as writer:
+        for number in range(25):
+            writer.write(ds.example.encode({"x": number}))
+    return folder / "a.tfrecord"
+
+
+def test_a_conversion_says_what_it_wrote(tmp_path: Path) -> None:
+    compressed = tmp_path / "a.tfrecord.gz"
+    compressed.write_bytes(gzip.compress(source(tmp_path).read_bytes()))
+    done = run(["shard", "convert", compressed.name, "out", "--shards", "2", "--to", "tar"], tmp_path)
+    catalog = ds.Catalog.index(tmp_path / "out")
+    assert (done.code, len(catalog), catalog.format.name) == (0, 25, "tar"), done
+    assert done.stdout == (
+        f"25 records in 2 files in {tmp_path / 'out'}, read back and equal\nfingerprint {catalog.fingerprint}\n"
+    )
+    lines = done.stderr.splitlines()
+    assert len(lines) == 20
+    assert (lines[0], lines[-1]) == ("writing: 3 of 25 records", "checking: 25 of 25 records")
+
+
+def test_options_of_both_formats_and_a_name(tmp_path: Path) -> None:
+    argv = ["shard", "convert", source(tmp_path).name, "out", "--to", "recordio", "--to-option", "multipart=sagemaker"]
+    assert run([*argv, "--name", "train", "--shuffle", "3"], tmp_path).code == 0
+    catalog = ds.Catalog.index(tmp_path / "out", format=ds.format_named("recordio", {"multipart": "sagemaker"}))
+    with ds.RecordReader(catalog) as reader:
+        values = [int(ds.example.decode(payload)["x"][0]) for payload in reader.read(np.arange(25))]
+    assert sorted(values) == list(range(25)) != values
+    assert [Path(file.path).name for file in catalog.files] == ["train-00000-of-00001.rec"]
+
+
+REFUSED = {
+    "no shards": (["a.tfrecord", "out", "--shards", "0"], "0 files were asked for."),
+    "too many shards": (["a.tfrecord", "out", "--shards", "26"], "25 records were to be dealt over 26 files."),
+    "a folder in itself": ([".", "new"], "overlap"),
+    "an unknown format": (["a.tfrecord", "out", "--from", "tfrecrod"], "invalid choice: 'tfrecrod'"),
+    "a format that is not written": (["a.tfrecord", "out", "--to", "npz"], "invalid choice: 'npz'"),
+    "an unknown option": (["a.tfrecord", "out", "--to-option", "x=1"], "has no option 'x'"),
+    "half an option": (["a.tfrecord", "out", "--to-option", "x"], "has no value"),
+    "no such source": (["b.tfrecord", "out"], "does not exist"),
+    "no destination": (["a.tfrecord"], "DST"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path) -> None:
+    source(tmp_path)
+    arguments, fact = REFUSED[case]
+    run(["shard", "convert", *arguments], tmp_path).require_refusal(fact)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
+
+
+def test_damage_is_no_usage_error(tmp_path: Path) -> None:
+    path = source(tmp_path)
+    path.write_bytes(path.read_bytes()[:-3])
+    done = run(["shard", "convert", path.name, "out"], tmp_path)
+    assert (done.code, done.stdout) == (1, "")
+    assert "ends inside record 24" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    (source(tmp_path)).rename(tmp_path / "out" / "b.tfrecord")
+    done = run(["shard", "convert", "out/b.tfrecord", "out/file/x"], tmp_path)
+    assert done.code == 1
+    assert "Writing to out/file/x failed" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,114 @@
+"""Decode functions that other processes can import by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+
+from data_sharding import RecordBatch
+
+WAIT_S = 60.0
+
+
+def contents(records: RecordBatch) -> dict[str, Any]:
+    """Arrays of several types and orders that say what was read and which draws belong to it."""
+    lengths = np.array([len(payload) for payload in records])
+    table = np.zeros((len(records), 8), np.uint8)
+    for row, payload in enumerate(records):
+        start = payload[:8]
+        table[row, : len(start)] = list(start)
+    draws = np.zeros((len(records), 2)) if records.random is None else records.random.uniform("x", shape=(2,))
+    return {
+        "length": lengths,
+        "start": np.asfortranarray(table),
+        "every_other": table[:, ::2],
+        "draws": draws.astype(np.float32),
+        "payload": np.array([*records, None], object)[:-1],
+    }
+
+
+def numbers(records: RecordBatch) -> dict[str, Any]:
+    """What a tensor can hold of `contents`."""
+    return {name: array for name, array in contents(records).items() if name != "payload"}
+
+
+def megabytes(records: RecordBatch) -> dict[str, Any]:
+    """As many MiB of one value as the first record has bytes."""
+    return {"x": np.full((len(records), len(records[0]), 1 << 20), len(records[0]), np.uint8)}
+
+
+def process(records: RecordBatch) -> dict[str, Any]:
+    """Which process decodes."""
+    return {"pid": np.full(len(records), os.getpid())}
+
+
+def environment(records: RecordBatch) -> dict[str, Any]:
+    """The names of all environment variables, and how many threads to compute with."""
+    names = "\n".join(sorted(os.environ))
+    return {
+        "names": np.array([names] * len(records)),
+        "threads": np.array([os.environ["OMP_NUM_THREADS"]] * len(records)),
+    }
+
+
+def kill_itself(_: RecordBatch) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def exit_at_once(records: RecordBatch) -> dict[str, Any]:
+    os._exit(len(records))
+
+
+def hang(records: RecordBatch) -> dict[str, Any]:
+    """Tell the process id through the pipe that HANGING names, and wait."""
+    descriptor = os.open(os.environ["HANGING"], os.O_WRONLY)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    os.close(descriptor)
+    threading.Event().wait(WAIT_S)
+    return contents(records)
+
+
+def stop_iteration(_: RecordBatch) -> dict[str, Any]:
+    return next(iter([]))
+
+
+def too_few_rows(records: RecordBatch) -> dict[str, Any]:
+    return {"x": np.zeros(len(records) - 1)}
+
+
+def fail(_: RecordBatch) -> dict[str, Any]:
+    raise ArithmeticError("cannot decode")
+
+
+def leave(records: RecordBatch) -> dict[str, Any]:
+    raise SystemExit(len(records))
+
+
+class OddError(Exception):
+    """Cannot be pickled and read back."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail_oddly(_: RecordBatch) -> dict[str, Any]:
+    raise OddError("this", "that")
+
+
+def unsendable(records: RecordBatch) -> dict[str, Any]:
+    return {"x": np.array([lambda: None] * len(records), object)}
+
+
+class Decoder:
+    """A decoder with options."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def decode(self, records: RecordBatch) -> dict[str, Any]:
+        return {"length": np.array([self.factor * len(payload) for payload in records])}

@@ -1,0 +1,231 @@
+"""Parquet files: rows come back as they were written, in any order, from any number of threads."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import data_sharding as ds
+from data_sharding.formats.parquet import ParquetFormat
+from data_sharding.formats.parquet_rows import RowSource
+from data_sharding.storage import describe_file, open_source
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+BLOBS = [bytes([number]) * (number % 40 + 1) for number in range(100)]
+LABELS = [number * 7 % 10 for number in range(100)]
+
+
+def write(path: Path, row_group_size: int = 16, **columns: Any) -> Path:
+    # Neither compression nor a dictionary: payloads lie in the file as they are, where a test may damage one.
+    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size, **options)
+    return path
+
+
+def load(catalog: ds.Catalog, ids: Iterable[int] | None = None) -> ds.RecordBatch:
+    with ds.RecordReader(catalog) as reader:
+        return reader.load(np.array([*(range(len(catalog)) if ids is None else ids)]))
+
+
+def labels(catalog: ds.Catalog) -> list[int]:
+    assert catalog.labels is not None
+    return [int(label) for label in catalog.labels]
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=40), st.integers(1, 50), st.randoms())
+def test_byte_strings_come_back_with_their_labels(blobs: list[bytes], group: int, random: Any) -> None:
+    numbers = [random.randrange(-(2**63), 2**63) for _ in blobs]
+    ids = random.choices(range(len(blobs)), k=60)
+    with tempfile.TemporaryDirectory() as folder:
+        write(
+            Path(folder) / "a.parquet", group, image=pa.array(blobs, pa.binary()), label=pa.array(numbers, pa.int64())
+        )
+        catalog = ds.Catalog.index(folder)
+        batch = load(catalog, ids)
+        catalog.save(Path(folder) / "saved.npz")
+        loaded = ds.Catalog.load(Path(folder) / "saved.npz")
+    assert list(batch) == [blobs[identity] for identity in ids]
+    assert batch.labels is not None
+    assert batch.labels.tolist() == [numbers[identity] for identity in ids]
+    assert (loaded.fingerprint, loaded.format) == (catalog.fingerprint, ParquetFormat())
+
+
+def test_other_tables_become_examples(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {
+        "words": ["one", "zwölf", None],
+        "flag": [True, False, None],
+        "vector": [[1.5, 2.0], [], None],
+        "numbers": [[1, 2], [3], []],
+        "size": [7, -8, 9],
+        "raw": [b"\x00", b"", b"xyz"],
+        "category": pa.array(["a", "b", "a"]).dictionary_encode(),
+    }
+    write(tmp_path / "a.parquet", 2, **columns)
+    decoded = [ds.example.decode(payload) for payload in load(ds.Catalog.index(tmp_path))]
+    assert [list(record["words"]) for record in decoded] == [[b"one"], ["zwölf".encode()], []]
+    assert [list(record["flag"]) for record in decoded] == [[1], [0], []]
+    assert [list(record["vector"]) for record in decoded] == [[1.5, 2.0], [], []]
+    assert [list(record["numbers"]) for record in decoded] == [[1, 2], [3], []]
+    assert [list(record["raw"]) for record in decoded] == [[b"\x00"], [b""], [b"xyz"]]
+    assert [list(record["category"]) for record in decoded] == [[b"a"], [b"b"], [b"a"]]
+    labelled = ds.Catalog.index(tmp_path, format=ParquetFormat(label="size"))
+    assert labels(labelled) == [7, -8, 9]
+    assert "size" not in ds.example.decode(load(labelled)[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "data", "label"),
+    [
+        ({"a": BLOBS}, {}, "a", ""),
+        ({"a": BLOBS, "b": LABELS}, {}, "a", "b"),
+        ({"b": LABELS, "a": BLOBS}, {"data": "a"}, "a", ""),
+        ({"a": BLOBS, "b": LABELS, "c": LABELS[::-1]}, {"data": "a", "label": "c"}, "a", "c"),
+        ({"a": BLOBS, "b": BLOBS[::-1]}, {"data": "b"}, "b", ""),
+    ],
+)
+def test_columns_are_chosen(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], data: str, label: str
+) -> None:
+    catalog = ds.Catalog.index(write(tmp_path / "a.parquet", **columns), format=ParquetFormat(**options))
+    assert list(load(catalog)) == columns[data]
+    assert (catalog.labels is None) if not label else labels(catalog) == columns[label]
+
+
+def test_a_field_of_a_struct_is_a_column(tmp_path: Path) -> None:
+    images = pa.array(
+        [{"bytes": blob, "path": "x"} for blob in BLOBS], pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    )
+    path = write(tmp_path / "a.parquet", image=images, label=LABELS)
+    catalog = ds.Catalog.index(path, format=ParquetFormat(data="image.bytes", label="label"))
+    assert list(load(catalog)) == BLOBS
+    assert labels(catalog) == LABELS
+
+
+@pytest.mark.parametrize("kind", ["binary", "large_binary"])
+def test_every_kind_of_byte_string(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path / "a.parquet", image=pa.array(BLOBS, getattr(pa, kind)()))
+    assert list(load(ds.Catalog.index(path))) == BLOBS
+    write(path, image=pa.array([b"abc", b"def"], pa.binary(3)))
+    assert list(load(ds.Catalog.index(path))) == [b"abc", b"def"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "error", "message"),
+    [
+        ({"a": BLOBS}, {"data": "b"}, ds.MissingDataError, "no column 'b' of byte strings. Its columns are a"),
+        ({"a": BLOBS}, {"label": "a"}, ds.MissingDataError, "no column 'a' of integers"),
+        ({"b": LABELS}, {"label": "b"}, ds.MissingDataError, "no column of data"),
+        ({"a": pa.array([1], pa.date32())}, {}, ds.ExampleError, "tf.train.Example, which holds"),
+        ({"a": [{"x": {"y": 1}}]}, {}, ds.ExampleError, "'a.x'"),
+        ({"a": BLOBS[:2], "b": [1, None]}, {}, ds.CorruptRecordError, "row 1 .* without a label"),
+        ({"a": BLOBS[:1], "b": pa.array([2**63], pa.uint64())}, {}, ds.CorruptRecordError, "cannot be read"),
+        ({"a": pa.array([], pa.binary())}, {}, ds.MissingDataError, "holds no record"),
+    ],
+)
+def test_tables_that_are_no_records_are_refused(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], error: type[ds.ShardingError], message: str
+) -> None:
+    path = write(tmp_path / "a.parquet", 1 << 20, **columns)
+    with pytest.raises(error, match=message) as caught:
+        ds.Catalog.index(path, format=ParquetFormat(**options))
+    assert isinstance(caught.value, ds.ShardingError)
+    assert caught.value.hint
+
+
+def test_more_rows_than_bytes_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [b""] * 100_000}), tmp_path / "a.parquet")
+    with pytest.raises(ds.CorruptRecordError, match="100000 rows in"):
+        ds.Catalog.index(tmp_path)
+
+
+def test_unlike_row_groups_stay_inside_the_file(tmp_path: Path) -> None:
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"a": pa.binary()}), compression="none") as writer:
+        writer.write_table(pa.table({"a": BLOBS}))
+        writer.write_table(pa.table({"a": [bytes(100_000)]}))
+    ds.Catalog.index(tmp_path).save(tmp_path / "saved.npz")
+    assert load(ds.Catalog.load(tmp_path / "saved.npz"), [100]).payloads == [bytes(100_000)]
+
+
+def test_rows_without_a_label_can_be_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", a=BLOBS[:4], b=[1, None, 3, None])
+    catalog = ds.Catalog.index(path, on_corrupt="mask")
+    assert labels(catalog) == [1, 3]
+    assert list(load(catalog)) == [BLOBS[0], BLOBS[2]]
+    assert [damage.offset for damage in catalog.damage] == [1, 3]
+
+
+def test_a_row_without_a_value_is_named_when_read(tmp_path: Path) -> None:
+    catalog = ds.Catalog.index(write(tmp_path / "a.parquet", a=[b"x", None, b"y"]))
+    assert list(load(catalog, [0, 2])) == [b"x", b"y"]
+    with pytest.raises(ds.CorruptRecordError, match="row 1 .* no value in the column 'a'"):
+        load(catalog, [1])
+
+
+def test_threads_share_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 10, a=BLOBS, b=LABELS)
+    random = np.random.default_rng(0)
+    requests = [random.integers(0, 100, 30) for _ in range(100)]
+    with ds.RecordReader(ds.Catalog.index(path)) as reader, ThreadPoolExecutor(4) as pool:
+        for ids, payloads in zip(requests, pool.map(reader.read, requests, timeout=60), strict=True):
+            assert payloads == [BLOBS[identity] for identity in ids]
+
+
+def test_only_so_many_row_groups_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_sharding.formats.parquet_rows._BYTES_KEPT", 700)
+    path = write(tmp_path / "a.parquet", 10, a=BLOBS)
+    source = RowSource(str(path), open_source(describe_file(str(path))), "", "")
+    assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
+    assert 1 <= len(source._groups) < 10
+    assert source[7:8] == BLOBS[7]
+    source.close()
+    assert not source._groups
+    assert source[99:100] == BLOBS[99]
+
+
+def test_damage_in_a_row_group_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 50, a=[bytes([number]) * 100 for number in range(100)])
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes([70]) * 20)] ^= 1
+    path.write_bytes(content)
+    catalog = ds.Catalog.index(path)
+    with pytest.raises(ds.CorruptRecordError, match=r"a\.parquet, at row 60"):
+        load(catalog, [60, 61])
+    assert load(catalog, [3]).payloads == [bytes([3]) * 100]
+    with pytest.raises(ds.CorruptRecordError, match="at row 50"):
+        ds.Catalog.index(path, check_data=True)
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.parquet", a=BLOBS)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ds.PlanError, match="pyarrow") as caught:
+        ds.Catalog.index(path)
+    assert "hvdtrain[parquet]" in caught.value.hint
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(min_size=1, max_size=12), st.integers(0, 1 << 30), st.booleans())
+def test_garbage_is_refused_or_read_but_never_more(noise: bytes, at: int, cut: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "a.parquet", 2, a=BLOBS[:5], b=LABELS[:5])
+        whole = path.read_bytes()
+        at %= len(whole)
+        path.write_bytes(whole[: at + 1] if cut else whole[:at] + noise + whole[at + len(noise) :])
+        try:
+            catalog = ds.Catalog.index(path)
+            load(catalog)
+        except (ds.CorruptRecordError, ds.MissingDataError, ds.ExampleError):
+            return
+        assert int((catalog.offsets + catalog.lengths).max()) <= path.stat().st_size
