@@ -22,7 +22,8 @@ class CoverageAudit:
     """Which records were read with a weight above 0, and which of them more than once.
 
     Memory: one bit for each record, and 8 bytes for each reading beyond a record's first. Every rank keeps an audit of
-    what it read; `merge` or `union` makes one of them, in any order, across restarts and changes of size.
+    what it read; `merge` or `union` makes one of them, in any order, across restarts and changes of size. Add a
+    step when it is committed: one that is rolled back and read again would count as read twice.
 
     Ranks can first compare two numbers: if their `count`s add up to `expected_count`, and the XOR of their `digest`s is
     `expected_digest`, then together they read everything once, unless 64-bit hashes collide. Only if not, the audits

@@ -20,6 +20,7 @@ from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.storage import FileEntry, describe_file, is_remote, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.redaction import redacted
 
 OnCorrupt = Literal["raise", "mask", "quarantine"]
 
@@ -162,7 +163,7 @@ class Catalog:
                 f"The catalog has {len(self)} records.",
                 "use an id of this catalog.",
             )
-        return f"{self.files[self.file_ids[record_id]].path} @ byte {self.frame_offset(record_id)}"
+        return f"{redacted(self.files[self.file_ids[record_id]].path)} @ byte {self.frame_offset(record_id)}"
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""

@@ -9,11 +9,12 @@
                              image_folder, cifar10 and mnist, else "data";    own extension for image_folder; the label
                              the label, if there is one, as "label"           in decimal as .cls
 
-Examples are tf.train.Example. As a member, a feature of one bytes value is its bytes, one of a single integer is it in
-decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the sample's key instead.
-Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand. A sample without a
-key is named by its number. If two samples in a row have the same key, the number is added to the second's: readers
-would take them for one.
+Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and shape of a row of npz, CIFAR-10 or MNIST
+are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
+single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
+sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
+A sample without a key is named by its number. If two samples in a row have the same key, the number is added to the
+second's: readers would take them for one.
 """
 
 from __future__ import annotations

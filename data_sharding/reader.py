@@ -13,8 +13,10 @@ from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
-from data_sharding.storage import verify_unchanged
+from data_sharding.storage import is_remote, verify_unchanged
+from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.open_files import OpenFiles
+from data_sharding.storage.redaction import redacted
 
 _STAND_IN_REACH: Final = 4096
 _STAND_IN_BATCH: Final = 64
@@ -43,6 +45,7 @@ class RecordReader:
         self.catalog = catalog
         self._check_crc = check_crc
         self._on_corrupt = on_corrupt
+        self._are_remote = is_remote(catalog.files[0].path)
         self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
 
     def read(self, ids: NDArray[np.int64]) -> list[bytes]:
@@ -116,9 +119,12 @@ class RecordReader:
         files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
         ends = (begins + self.catalog.lengths[ordered]).tolist()
         firsts = np.flatnonzero(np.diff(files, prepend=-1)).tolist()
-        starts, spans = begins.tolist(), []
-        for first, last in itertools.pairwise([*firsts, len(ids)]):
-            spans += self._files.get(int(files[first])).spans(starts[first:last], ends[first:last])
+        starts = begins.tolist()
+        requests = [
+            SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
+            for first, last in itertools.pairwise([*firsts, len(ids)])
+        ]
+        spans = read_spans(requests, self._are_remote)
         raw = [b""] * len(ids)
         for slot, span in zip(slots.tolist(), spans, strict=True):
             raw[slot] = span
@@ -140,7 +146,7 @@ class RecordReader:
         verify_unchanged(entry)
         offset = self.catalog.frame_offset(record_id)
         return CorruptRecordError(
-            f"Record {record_id}, in {entry.path} at byte offset {offset}, is damaged.",
+            f"Record {record_id}, in {redacted(entry.path)} at byte offset {offset}, is damaged.",
             "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken.",
             "restore the file from its source, or set on_corrupt to mask such records.",
             path=entry.path,

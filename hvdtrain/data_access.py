@@ -9,6 +9,7 @@ from typing import final
 
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog import OnCorrupt
+from data_sharding.catalog_cache import open_catalog
 from hvdtrain.errors import UsageError
 
 
@@ -35,6 +36,8 @@ class DataAccess:
     ) -> Catalog:
         """All records of files, folders or globs in the data folder; without names, of the folder itself.
 
+        The catalog is kept in `cache_dir` for the next run, and made again when a file has changed.
+
         Args:
             names: relative to `dir`; absolute paths and URLs stand for themselves.
             format: how records are kept, for example "tar"; left out: what the names suggest.
@@ -45,7 +48,8 @@ class DataAccess:
             data_sharding.ShardingError: there is no such file, no record in it, or damage.
         """
         paths = [self.path(name) for name in names or ("",)]
-        return Catalog.index(paths, check_data, format=format, on_corrupt=self.on_corrupt)
+        catalogs = self.cache_dir / "catalogs"
+        return open_catalog(paths, check_data, format=format, on_corrupt=self.on_corrupt, cache_dir=catalogs)
 
     def path(self, name: str | Path) -> str:
         """The path or URL of something in the data folder.

@@ -9,9 +9,8 @@ the user says how many steps make an epoch: learning rate, checkpoints and progr
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -22,15 +21,14 @@ from data_sharding import LoadedBatch
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
 from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.claims import Claim, check_openers
 from data_sharding.pipe.loader import PipeLoader
 from data_sharding.pipe.plan import PipePlan
 from data_sharding.pipe.plan_file import load_plan
-from data_sharding.pipe.reader import PipePass, PipeReader, await_pipe
 from data_sharding.pipe.steps import PipeSteps, slots
-from hvdtrain.comm import Communicator, agree, gather_json
+from hvdtrain.comm import Communicator, agree
 from hvdtrain.config import DataConfig
 from hvdtrain.errors import UsageError
+from hvdtrain.pipe_channels import PipeChannels
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
 
@@ -62,66 +60,6 @@ class PipeEpoch:
     steps: int
     num_records: int
     global_batch: int
-
-
-class PipeChannels:
-    """This rank's channel: opened anew for each epoch, after all ranks have shown each other what they would open.
-
-    Args:
-        plan: who reads which channel.
-        comm: the other ranks, who call every method as well.
-        config: where the FIFOs appear.
-    """
-
-    def __init__(self, plan: PipePlan, comm: Communicator, config: DataConfig) -> None:
-        self._comm, self._config, self._framing = comm, config, plan.framing
-        self._channel = plan.channel(comm.topology.rank, comm.topology.local_rank).name
-        self._reader: PipeReader | None = None
-        self.epoch = 0
-        """Number of the next FIFO: every process counts its own."""
-
-    def open(self, expected_records: int | None) -> PipePass:
-        """Open the next FIFO.
-
-        Raises:
-            HvdtrainError: on all ranks, if one of them cannot.
-        """
-        name = f"hvdtrain.pipe.{self.epoch}"
-        claim = agree(self._comm, self._claim, f"{name}.wait", (ShardingError,))
-        claims = [Claim(**each) for each in gather_json(self._comm, asdict(claim), f"{name}.claims")]
-        agree(self._comm, lambda: check_openers(claims), f"{name}.check", (ShardingError,))
-        one = agree(self._comm, lambda: self._own_reader().open(expected_records), f"{name}.open", (ShardingError,))
-        self.epoch += 1
-        return one
-
-    def close(self) -> None:
-        """Let others have the channel. May be called twice."""
-        if self._reader is not None:
-            self._reader.close()
-
-    def _claim(self) -> Claim:
-        topology, config = self._comm.topology, self._config
-        status = await_pipe(_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout)
-        return Claim(
-            rank=topology.rank,
-            host=socket.gethostname(),
-            local_rank=topology.local_rank,
-            channel=self._channel,
-            machine=_machine(),
-            device=status.st_dev,
-            inode=status.st_ino,
-        )
-
-    def _own_reader(self) -> PipeReader:
-        if self._reader is None:
-            self._reader = PipeReader(
-                _folder(self._config),
-                self._channel,
-                rank=self._comm.topology.rank,
-                framing=self._framing,
-                timeout_s=self._config.timeout,
-            )
-        return self._reader
 
 
 @final
@@ -236,6 +174,7 @@ def open_pipe_source(
             "Pipe mode needs the folder of the FIFOs, and the plan that says who reads which.",
             "give both; `hvdtrain shard pipe-plan` makes the plan.",
         )
+    _refuse_options_of_files(config)
     plan = load_plan(Path(config.pipe_plan).expanduser())
     _require_same_job(plan, comm.topology)
     known = plan.rank_records() is not None
@@ -262,6 +201,21 @@ def agree_counts(comm: Communicator, own: int) -> Sequence[int]:
     return counts
 
 
+def _refuse_options_of_files(config: DataConfig) -> None:
+    for flag, value, default in (
+        ("--data.on-corrupt", config.on_corrupt, "raise"),
+        ("--data.processes", config.processes, 0),
+        ("--data.shuffle", config.shuffle, "global"),
+        ("--data.balance", config.balance, "records"),
+    ):
+        if value != default:
+            raise UsageError(
+                f"{flag} is {value}, and --data.mode is pipe.",
+                "A pipe is read once, front to back, by the worker itself, and damage ends what can be read of it.",
+                f"leave out {flag}.",
+            )
+
+
 def _require_same_job(plan: PipePlan, topology: Topology) -> None:
     if (plan.size, plan.workers_per_host) != (topology.size, topology.local_size):
         raise UsageError(
@@ -277,18 +231,6 @@ def _known_records(plan: PipePlan) -> tuple[int, ...]:
     if records is None:
         raise ValueError("the plan knows no counts; use AgreedPipeSource")
     return records
-
-
-def _folder(config: DataConfig) -> Path:
-    return Path(config.pipe_dir or "").expanduser()
-
-
-def _machine() -> str:
-    """The kernel's own id, equal in all containers of a machine, which may share its FIFOs."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()
 
 
 def _say_reading_again(topology: Topology, epochs: int, steps: int) -> None:

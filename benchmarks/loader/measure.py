@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,8 @@ def prepare(arm: ArmProcess, data: DataSet, say: Say) -> None:
         Content.of(data.payloads()).save(content)
     if not done.exists():
         say(f"converting {data.name} to {folder.name}")
-        folder.mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
+        folder.mkdir()
         arm.ask("prepare", data)
         done.touch()
 

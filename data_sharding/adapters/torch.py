@@ -225,7 +225,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
         return len(self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """As `ShardBatchSampler.set_epoch`; reaches workers that are kept from one epoch to the next, too."""
+        """As `ShardBatchSampler.set_epoch`; workers that are kept from one epoch to the next see it, too."""
         self._sampler.set_epoch(epoch)
         self._publish()
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog import Catalog
 from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordIndex, Unpacked
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+
+if TYPE_CHECKING:
+    from data_sharding.catalog import Catalog
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, and GIF, which Pillow reads as well.
 _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")

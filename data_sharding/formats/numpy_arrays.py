@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from data_sharding.catalog import Catalog
 from data_sharding.errors import ChangedDataError, CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordIndex, Unpacked
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, open_source
+
+if TYPE_CHECKING:
+    from data_sharding.catalog import Catalog
 
 
 @final

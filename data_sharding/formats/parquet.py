@@ -3,8 +3,8 @@
 Rows cannot be read one by one: pyarrow decodes a row group at a time. Those decoded last are kept, so data are best
 shuffled in blocks (`shuffle="block"`), or written with small row groups.
 
-A catalog's `offsets` are row numbers here, and its `lengths` nominal: a row group's bytes in the file divided by its
-rows. For a file with at least one byte a row these stay inside [0, size], as those of other formats do.
+A catalog's `offsets` are row numbers here, and its `lengths` nominal: the file's bytes, shared among the row groups as
+their uncompressed bytes are, then evenly among rows. Both stay inside the file's size, as those of other formats do.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class ParquetFormat:
         with source.file() as file, refusing(path, 0):
             parquet = open_parquet(file)
             columns = choose_columns(path, parquet.schema_arrow, self.data, self.label)
-            rows, lengths = _rows_and_lengths(path, parquet.metadata, source.size())
-            offsets = np.arange(len(rows), dtype=np.int64)
-            index = RecordIndex(offsets, lengths)
+            lengths = _lengths(path, parquet.metadata, source.size())
+            index = RecordIndex(np.arange(len(lengths), dtype=np.int64), lengths)
             if columns.label:
                 index = _labelled(path, index, _column(parquet.read([columns.label], use_threads=False), columns.label))
             damage = _damaged_groups(path, parquet, columns) if check_data else []
@@ -81,19 +80,21 @@ class ParquetFormat:
         return all_intact(raw)
 
 
-def _rows_and_lengths(path: str, metadata: Any, size: int) -> tuple[range, NDArray[np.int64]]:
+def _lengths(path: str, metadata: Any, size: int) -> NDArray[np.int64]:
     counts = group_rows(metadata)
     rows = metadata.num_rows
     if (counts < 0).any() or sum(counts.tolist()) != rows:
         raise refusal(path, 0, "has another number of rows than its row groups")
     if rows > size:
         raise refusal(path, 0, f"has {rows} rows in {size} bytes, more than can be numbered by bytes")
-    lengths = []
-    for group, count in enumerate(counts.tolist()):
-        parts = metadata.row_group(group)
-        stored = sum(parts.column(column).total_compressed_size for column in range(parts.num_columns))
-        lengths.append(min(max(stored, 0), size) // max(count, 1))
-    return range(rows), np.minimum(np.repeat(np.array(lengths, np.int64), counts), size - np.arange(rows))
+    # Not by columns: pyarrow 26 ends the process on asking for one whose statistics are damaged.
+    weights = [max(metadata.row_group(group).total_byte_size, 0) for group in range(len(counts))]
+    share = size / max(sum(weights), 1)
+    lengths = [
+        int(min(weight * share, size)) // max(count, 1) for weight, count in zip(weights, counts.tolist(), strict=True)
+    ]
+    nominal: NDArray[np.int64] = np.minimum(np.repeat(np.array(lengths, np.int64), counts), size - np.arange(rows))
+    return nominal
 
 
 def _labelled(path: str, index: RecordIndex, labels: Any) -> RecordIndex:

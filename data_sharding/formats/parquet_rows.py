@@ -32,6 +32,7 @@ class RowSource:
         self._lock = threading.Lock()
         self._opened: tuple[Any, Columns, NDArray[np.int64]] | None = None
         self._groups: OrderedDict[int, Any] = OrderedDict()
+        self._kept = 0
 
     def size(self) -> int:
         return self._source.size()
@@ -65,6 +66,7 @@ class RowSource:
         with self._lock:
             self._opened = None
             self._groups.clear()
+            self._kept = 0
         self._source.close()
 
     def _open(self) -> tuple[Any, Columns, NDArray[np.int64]]:
@@ -79,10 +81,10 @@ class RowSource:
         table = self._groups.pop(group, None)
         if table is None:
             table = read_group(parquet, columns, group)
+            self._kept += table.nbytes
         self._groups[group] = table
-        kept = sum(held.nbytes for held in self._groups.values())
-        while kept > _BYTES_KEPT and len(self._groups) > 1:
-            kept -= self._groups.popitem(last=False)[1].nbytes
+        while self._kept > _BYTES_KEPT and len(self._groups) > 1:
+            self._kept -= self._groups.popitem(last=False)[1].nbytes
         return table
 
 

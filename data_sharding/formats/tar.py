@@ -134,6 +134,7 @@ class _Scan:
         )
 
     def _lost(self, error: TarError) -> CorruptRecordError:
+        """Why nothing can be read from a member on; raised instead where it shows that the file is no tar archive."""
         head = self._source[0:BLOCK]
         if error.offset == 0 and head.startswith(GZIP_MAGIC):
             raise gzip_refused(self._path)

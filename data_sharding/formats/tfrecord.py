@@ -14,6 +14,7 @@ from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.formats.tfrecord_writer import TFRecordWriter, write_shards
+from data_sharding.idx_file import idx_path, read_idx
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 
 __all__ = ["TFRECORD", "TFRecordFormat", "TFRecordWriter", "scan", "write_shards"]
@@ -24,8 +25,14 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 @final
 @dataclass(frozen=True)
 class TFRecordFormat:
-    """`RecordFormat` for uncompressed TFRecord files."""
+    """`RecordFormat` for uncompressed TFRecord files.
 
+    Attributes:
+        use_idx: take records from the .idx file beside each data file, where there is one, after checking it against
+            the data's framing.
+    """
+
+    use_idx: bool = False
     name: str = "tfrecord"
     patterns: tuple[str, ...] = ("*.tfrecord", "*.tfrecords")
     recursive: bool = False
@@ -37,7 +44,8 @@ class TFRecordFormat:
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the 16 framing bytes of each record are touched, unless `check_data` asks for the payloads' CRCs."""
-        index = _walk(path, source)
+        beside = idx_path(path) if self.use_idx else None
+        index = read_idx(beside, path, source) if beside else _walk(path, source)
         if check_data:
             return index._replace(damage=(*_damaged_payloads(path, source, index), *index.damage))
         return index

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.decoding import Decode
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.loader import Decode, LoadedBatch
+from data_sharding.loader import LoadedBatch
 from data_sharding.pipe.reader import PipePass
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
@@ -98,7 +99,11 @@ class PipeBatches:
         ids = shape.first_id + np.minimum(self._taken + np.arange(shape.width), max(self._taken + count - 1, 0))
         random = None if shape.seed is None else SampleRandom(shape.seed, self._pass.name.epoch, ids)
         filled = payloads + [self._last()] * (shape.width - count)
-        features = shape.decode(RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random))
+        try:
+            features = shape.decode(RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random))
+        except StopIteration as error:
+            # It would pass for the end of the epoch in whatever iterates over the batches.
+            raise RuntimeError("the decode function raised StopIteration") from error
         _check_rows(features, shape.width)
         return RawBatch(ids, count, features)
 

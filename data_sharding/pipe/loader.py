@@ -6,7 +6,8 @@ import weakref
 from types import TracebackType
 from typing import Final, Self
 
-from data_sharding.loader import Decode, LoadedBatch
+from data_sharding.decoding import Decode
+from data_sharding.loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
 from data_sharding.pipe.reader import PipePass
 from data_sharding.pipe.steps import PipeSteps

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from data_sharding.errors import ChangedDataError
+from data_sharding.storage.redaction import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class FileEntry:
     def changed(self, how: str) -> ChangedDataError:
         """The error that says so."""
         return ChangedDataError(
-            f"{self.path} {how}.",
+            f"{redacted(self.path)} {how}.",
             "The catalog no longer describes the data.",
             "restore the file, or index the data again.",
         )

@@ -58,7 +58,7 @@ class _OursArm:
             with TFRecordWriter(folder / f"part-{shard:05d}.tfrecord") as writer:
                 for _ in range(begin, end):
                     writer.write(next(payloads))
-        catalog = Catalog.index(folder)
+        catalog = Catalog.index(folder / "*.tfrecord")
         catalog.save(folder / "catalog.npz")
         # For grain, whose users bring their own index.
         np.savez(

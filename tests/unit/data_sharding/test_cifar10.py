@@ -257,10 +257,9 @@ def test_garbage_is_refused_or_read_but_never_more(noise: bytes, at: int, writer
         path.write_bytes(content)
         try:
             catalog = ds.Catalog.index(path)
-        except (ds.CorruptRecordError, ds.MissingDataError) as error:
-            assert error.fact.endswith(".")
-        else:
-            assert int(catalog.offsets[-1] + catalog.lengths[-1]) <= len(content)
+        except (ds.CorruptRecordError, ds.MissingDataError):
+            return
+        assert int(catalog.offsets[-1] + catalog.lengths[-1]) <= len(content)
 
 
 @pytest.mark.parametrize("options", [{"split": "valid"}, {"classes": 11}])

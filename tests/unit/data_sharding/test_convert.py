@@ -224,15 +224,17 @@ def test_arrays_become_data_without_labels_where_there_are_none() -> None:
     assert sample_encoder("npz", None)(record) == TarSample("00000007", {"bin": b"\0\1"})
 
 
-def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1000, 20_000])
+def test_memory_does_not_grow_with_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(convert_input, "_BATCH_BYTES", 1 << 20)
     peaks = []
-    for count in (2000, 8000):
-        source = tfrecord(tmp_path / f"{count}.tfrecord", [bytes(1000)] * count)
+    for count in (8_000_000 // size // 8, 8_000_000 // size):
+        source = tfrecord(tmp_path / f"{count}.tfrecord", [bytes(size)] * count)
         tracemalloc.start()
         convert(source, tmp_path / f"{count}", 2, shuffle=1)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 1 << 20  # of 6 MB more data
+    assert peaks[1] - peaks[0] < 2 << 20  # of 7 MB more data
 
 
 def test_features_become_members(tmp_path: Path) -> None:
@@ -327,6 +329,14 @@ def test_a_set_of_the_same_name_is_never_touched(tmp_path: Path) -> None:
             convert(source, tmp_path / "out", shards, name="train", to=to)
     assert (os.listdir(tmp_path / "out"), first.paths[0].read_bytes()) == ([first.paths[0].name], before)
     assert convert(source, tmp_path / "out", 1, name="train-b").records == 2
+
+
+def test_a_set_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecord", [b"1"])
+    rival = tmp_path / "out" / "out-00000-of-00001.tfrecord"
+    with pytest.raises(ds.PlanError, match="already holds"):
+        convert(source, tmp_path / "out", 1, on_progress=lambda *_: rival.write_bytes(b"rival"))
+    assert [(path, path.read_bytes()) for path in (tmp_path / "out").iterdir()] == [(rival, b"rival")]
 
 
 def test_progress_is_told_of_every_record_in_both_steps(tmp_path: Path) -> None:

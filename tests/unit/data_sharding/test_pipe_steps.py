@@ -152,6 +152,16 @@ def test_decode_must_give_one_row_a_record(tmp_path: Path) -> None:
             next(loader)
 
 
+def test_stop_iteration_in_decode_is_no_end(tmp_path: Path) -> None:
+    def decode(records: ds.RecordBatch) -> dict[str, np.ndarray]:
+        raise StopIteration(len(records))
+
+    with feeding(tmp_path, [5], 1), PipeReader(tmp_path, "r-0", timeout_s=TIMEOUT_S) as reader:
+        loader = PipeLoader(reader.open(), PipeSteps((5,), 2), decode, rank=0)
+        with loader, pytest.raises(RuntimeError, match="raised StopIteration"):
+            next(loader)
+
+
 class Ranks:
     """An allgather among threads."""
 

@@ -197,6 +197,21 @@ def test_a_flipped_byte_in_a_header_is_found(data: st.DataObject) -> None:
         assert caught.value.offset == header
 
 
+@pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_of_more_than_octal_digits_can_hold(tmp_path: Path, style: int) -> None:
+    size, path = 9 << 30, tmp_path / "a.tar"
+    info = tarfile.TarInfo("a.bin")
+    info.size = size
+    with open(path, "wb") as file:  # 9 GiB that are a hole in the file
+        head = file.write(info.tobuf(style))
+        file.seek(size, os.SEEK_CUR)
+        file.write(tarfile.TarInfo("b.txt").tobuf(style))
+        file.truncate(file.tell() + 2 * BLOCK)
+    catalog = ds.Catalog.index(path)
+    assert catalog.offsets.tolist() == [0, head + size]
+    assert catalog.lengths.tolist() == [head + size, BLOCK]
+
+
 def test_a_second_archive_behind_the_first_is_noticed(tmp_path: Path) -> None:
     one = write(tmp_path / "1.tar", [("a", {"x": b"1"})]).read_bytes()
     (tmp_path / "1.tar").write_bytes(one + one)

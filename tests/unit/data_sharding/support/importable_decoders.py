@@ -36,6 +36,11 @@ def numbers(records: RecordBatch) -> dict[str, Any]:
     return {name: array for name, array in contents(records).items() if name != "payload"}
 
 
+def ragged(records: RecordBatch) -> dict[str, Any]:
+    """As many columns as the first record has bytes."""
+    return {"x": np.zeros((len(records), len(records[0])), np.int64)}
+
+
 def megabytes(records: RecordBatch) -> dict[str, Any]:
     """As many MiB of one value as the first record has bytes."""
     return {"x": np.full((len(records), len(records[0]), 1 << 20), len(records[0]), np.uint8)}
