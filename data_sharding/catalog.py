@@ -108,7 +108,7 @@ class Catalog:
         counts = [len(index.offsets) for index in indexes]
         if not any(counts):
             raise MissingDataError(
-                f"{entries[0].path} holds no record{f', nor do {len(entries) - 1} more' if len(entries) > 1 else ''}.",
+                f"{redacted(entries[0].path)} holds no record{f', nor do {len(entries) - 1} more' * (len(entries) > 1)}.",
                 "There is nothing to read.",
                 "check the path, and how the files were written.",
             )
@@ -152,7 +152,7 @@ class Catalog:
         return int(self.lengths.sum())
 
     def describe(self, record_id: int) -> str:
-        """Name a record for people: its file and the byte at which its frame begins.
+        """Name a record for people: its file, and the byte at which its frame begins (or its row).
 
         Raises:
             PlanError: there is no such record.
@@ -163,7 +163,7 @@ class Catalog:
                 f"The catalog has {len(self)} records.",
                 "use an id of this catalog.",
             )
-        return f"{redacted(self.files[self.file_ids[record_id]].path)} @ byte {self.frame_offset(record_id)}"
+        return f"{redacted(self.files[self.file_ids[record_id]].path)} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""

@@ -16,13 +16,14 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from data_sharding.catalog import Catalog, Damage, OnCorrupt
+from data_sharding.catalog_file import COLUMNS
 from data_sharding.decoding import Decode
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.reader import RecordReader
 from data_sharding.storage import FileEntry
 
-_COLUMNS: Final = ("file_ids", "offsets", "lengths", "crcs", "labels")
+_COLUMNS: Final = tuple(COLUMNS)
 _ALIGNMENT: Final = 8
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import hvdtrain
-from data_sharding.formats.tar_sample import tar_members
+from data_sharding.formats import tar_members
 
 
 class Photos(hvdtrain.Task):

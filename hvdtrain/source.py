@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
+from data_sharding.decode_processes import DecodeProcesses
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
@@ -35,13 +36,14 @@ class CatalogSource:
         training: bool,
     ) -> None:
         self._catalog = catalog
-        self._task = task
         self._topology = topology
         self._config = config
         self._global_batch = global_batch
         self._seed = seed
         self._training = training
         self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
+        self._decode = DecodeProcesses(self._reader, task.decode, config.processes) if config.processes else task.decode
 
     @property
     def catalog(self) -> Catalog:
@@ -65,7 +67,7 @@ class CatalogSource:
         return ShardLoader(
             self.plan(epoch),
             self._reader,
-            self._task.decode,
+            self._decode,
             rank=self._topology.rank,
             size=self._topology.size,
             augment=self._training,

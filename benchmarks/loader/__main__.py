@@ -82,9 +82,7 @@ class _Run:
         self.say(f"{data.name}: every arm delivers the same {data.records} payloads")
 
     def _damage(self, arms: dict[str, ArmProcess]) -> None:
-        self.result["damage"] = {
-            name: measure.notices_damage(arm, self._data["damaged"]) for name, arm in arms.items()
-        }
+        self.result["damage"] = {name: measure.notices_damage(arm, self._data["damaged"]) for name, arm in arms.items()}
 
     def _speed(self, arms: dict[str, ArmProcess], data: DataSet, order: Any) -> dict[str, Any]:
         same = [arms[name] for name in ("data_sharding", "data_sharding_again")]

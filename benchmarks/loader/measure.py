@@ -118,9 +118,7 @@ def notices_damage(arm: ArmProcess, data: DataSet) -> dict[str, Any]:
 def _flipped(folder: Path, payload: bytes) -> Iterator[None]:
     """Flip one bit of a payload in the files of whatever format, keeping their times as bit rot does; then undo it."""
     middle = payload[len(payload) // 2 :]
-    path, offset = next(
-        (path, at) for path in sorted(folder.iterdir()) if (at := path.read_bytes().find(middle)) >= 0
-    )
+    path, offset = next((path, at) for path in sorted(folder.iterdir()) if (at := path.read_bytes().find(middle)) >= 0)
     status = path.stat()
 
     def flip() -> None:

@@ -24,7 +24,9 @@ def _panel(axes: Any, result: dict[str, Any], data: str) -> None:
     for order, (marker, fill) in _MARKS.items():
         for row, arm in enumerate(arms):
             rates = rates_of(result, data, order, arm)
-            colour = "#c0392b" if arm == "data_sharding" else "#e59866" if arm.startswith("data_sharding") else "#34495e"
+            colour = (
+                "#c0392b" if arm == "data_sharding" else "#e59866" if arm.startswith("data_sharding") else "#34495e"
+            )
             axes.plot([min(rates), max(rates)], [row, row], color=colour, linewidth=1, alpha=0.6)
             axes.plot(statistics.median(rates), row, marker, color=colour, fillstyle=fill, markersize=6)
     axes.set_yticks(range(len(arms)), [_label(result, arm) for arm in arms], fontsize=8)

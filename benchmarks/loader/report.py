@@ -77,13 +77,15 @@ def _speed(result: Result, data: str) -> str:
     rows = []
     for arm in result["speed"][data]["sequential"]["blocks"][0]:
         cells = [cell for order in ORDERS for cell in _speed_cells(result, data, order, arm, noises[order])]
-        rows.append([LABELS[arm], "yes" if result["damage"][arm]["noticed"] else "no", _SHUFFLES.get(arm, "global"), *cells])
+        rows.append(
+            [LABELS[arm], "yes" if result["damage"][arm]["noticed"] else "no", _SHUFFLES.get(arm, "global"), *cells]
+        )
     same = "; ".join(f"{order} {_interval(noise)}" for order, noise in noises.items())
     return (
         f"## Speed: {data}, {about['records']:,} records in batches of {about['batch']}\n\n"
         f"Records/s, median of the blocks; then how many times as fast data_sharding with CRC check is, with its 95 % "
         f"interval. A against A: {same}. A ratio in brackets is no claim: it is not beyond A against A and chance. "
-        f"\"Notices\": refused a payload with one bit flipped on disk.\n\n"
+        f'"Notices": refused a payload with one bit flipped on disk.\n\n'
         + _table(["", "notices", "shuffle", "sequential", "ours is", "shuffled", "ours is"], rows)
     )
 
@@ -128,7 +130,7 @@ def _resume(result: Result) -> str:
     return (
         "## Resuming a shuffled epoch (3kb)\n\nMilliseconds to the first batch after the position, median: from the "
         "opened data set (for data_sharding: plan and loader; the catalog is at hand), and with opening it (the catalog "
-        "is read and checked). \"Exact\": it was the batch of the unbroken epoch. `reread` reads and discards.\n\n"
+        'is read and checked). "Exact": it was the batch of the unbroken epoch. `reread` reads and discards.\n\n'
         + _table(["", "how", "exact", *heads], rows)
     )
 

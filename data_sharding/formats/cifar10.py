@@ -66,6 +66,7 @@ class Cifar10Format:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, ("train", "test"))

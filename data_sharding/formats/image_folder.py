@@ -43,6 +43,7 @@ class ImageFolderFormat:
     recursive: bool = True
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
 
     def __post_init__(self) -> None:
         # A saved catalog's options come as JSON, which knows lists only.

@@ -21,8 +21,8 @@ class RecordIndex(NamedTuple):
         lengths: int64[n], bytes to read for it.
         crcs: uint32[n], each payload's checksum as stored in the file; None where the format has none.
         labels: int64[n], labels that the format keeps apart from the payload; None where it keeps none.
-        damage: what is wrong with the file. Records named in it stay in the index as long as they can be framed; where
-            framing is lost, the index ends there and this is the last entry.
+        damage: what is wrong with the file. Records named in it stay in the index as long as a reader can tell that
+            they are damaged; others are left out. Where framing is lost, the index ends and this is the last entry.
     """
 
     offsets: NDArray[np.int64]
@@ -64,6 +64,10 @@ class RecordFormat(Protocol):
     @property
     def header_bytes(self) -> int:
         """Bytes between the start of a record's frame and the first byte that is read for it."""
+
+    @property
+    def offset_unit(self) -> str:
+        """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
 
     def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:
         """One label a file, int64[len(paths)], where the path says it (folders of images); else None.

@@ -46,6 +46,7 @@ class MnistFormat:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, tuple(_STEMS))

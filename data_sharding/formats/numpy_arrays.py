@@ -38,6 +38,7 @@ class NumpyFormat:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
 
     def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
         return None
@@ -142,9 +143,9 @@ def _choose(path: str, members: list[Member], data_name: str, labels_name: str) 
     if not chosen:
         raise _unclear(path, members, "has no array that could be meant")
     data, labels = chosen[0]
-    for member in chosen[0]:
-        if member is not None:
-            _check_usable(path, member)
+    _check_usable(path, data)
+    if labels is not None:
+        _check_usable(path, labels)
     return data, labels
 
 

@@ -51,6 +51,7 @@ class ParquetFormat:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "row"
 
     def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
         return None

@@ -46,6 +46,7 @@ class RecordIOFormat:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
     multipart: Multipart = "dmlc"
 
     def __post_init__(self) -> None:

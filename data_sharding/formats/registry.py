@@ -80,6 +80,8 @@ def _format_of_folder(folder: str) -> RecordFormat:
     names = [entry.name for entry in os.scandir(folder) if entry.is_file()]
     candidates = [format_named(name) for name in _FORMATS]
     found = [f for f in candidates if any(matches(name, f.patterns) for name in names)]
+    # A saved catalog or a preview picture beside records does not make the folder one of arrays or of images.
+    found = [f for f in found if f.name not in _OFTEN_BESIDE] or found
     if len(found) > 1:
         raise PlanError(
             f"{folder} holds files of the formats {' and '.join(f.name for f in found)}.",
@@ -100,5 +102,7 @@ def _load(name: str) -> Any:
     return getattr(importlib.import_module(module), kind)
 
 
-_FIXED: Final = frozenset({"name", "patterns", "recursive", "has_crc", "header_bytes"})
+_OFTEN_BESIDE: Final = ("npz", "image_folder")
+
+_FIXED: Final = frozenset({"name", "patterns", "recursive", "has_crc", "header_bytes", "offset_unit"})
 """Fields of every format that say what it is; the others are options."""

@@ -34,6 +34,7 @@ class TarFormat:
     recursive: bool = False
     has_crc: bool = False
     header_bytes: int = 0
+    offset_unit: str = "byte"
 
     def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
         return None

@@ -38,6 +38,7 @@ class TFRecordFormat:
     recursive: bool = False
     has_crc: bool = True
     header_bytes: int = HEADER.size
+    offset_unit: str = "byte"
 
     def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data_sharding.errors import MissingDataError, PlanError
@@ -86,8 +87,9 @@ def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> li
 
 def _check_distinct(files: list[str]) -> None:
     named: dict[str, str] = {}
+    real_folder = functools.lru_cache(maxsize=4096)(os.path.realpath)  # the same for all files of a folder
     for file in files:
-        real = file if "://" in file else os.path.realpath(file)
+        real = file if "://" in file else _real_path(file, real_folder)
         if real in named:
             raise PlanError(
                 f"{file} is named twice." if named[real] == file else f"{file} and {named[real]} are one file.",
@@ -95,3 +97,10 @@ def _check_distinct(files: list[str]) -> None:
                 "make the paths and globs disjoint.",
             )
         named[real] = file
+
+
+def _real_path(file: str, real_folder: Callable[[str], str]) -> str:
+    if os.path.islink(file):
+        return os.path.realpath(file)
+    folder, name = os.path.split(file)
+    return os.path.join(real_folder(folder), name)

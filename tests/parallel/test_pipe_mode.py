@@ -17,6 +17,7 @@ from data_sharding.pipe.plan import PipePlan, make_plan
 from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths, save_plan
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
+from hvdtrain.data_access import DataAccess
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 240
@@ -27,15 +28,8 @@ EPOCHS = 3
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits' folder, in a cache that the workers use as well."""
     cache = tmp_path_factory.mktemp("cache")
-    (made,) = made_digits(cache / "data")
-    return made
-
-
-def made_digits(cache: Path) -> list[Path]:
-    from hvdtrain.data_access import DataAccess
-
-    open_digits(DataAccess(None, cache))
-    return [folder for folder in cache.iterdir() if folder.is_dir()]
+    train = open_digits(DataAccess(None, cache / "data")).train
+    return Path(train.files[0].path).parent
 
 
 def plan_for(digits: Path, folder: Path, **job: Any) -> PipePlan:

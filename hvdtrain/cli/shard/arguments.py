@@ -77,7 +77,7 @@ def record_format(options: argparse.Namespace) -> RecordFormat | None:
                 "Options belong to a format, as KEY=VALUE.",
                 "for example: --format recordio --option multipart=sagemaker.",
             )
-        pairs[key] = value
+        pairs[key] = _typed(value)
     return format_named(options.format, pairs) if options.format is not None else None
 
 
@@ -114,6 +114,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
     Console().print(table)
+
+
+def _typed(text: str) -> bool | int | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if text.isdecimal() else text
 
 
 def _with_dashes(argument: str) -> str:

@@ -14,7 +14,6 @@ from torch import nn
 from train_fault import fail, strikes
 
 from data_sharding import RecordBatch
-
 from hvdtrain.data_access import DataAccess
 from hvdtrain.task import Features, Splits
 from hvdtrain.tasks.digits.torch import TorchDigits

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, SequentialSampler
 
 import data_sharding as ds
+from data_sharding.adapters.process_reader import ProcessReader
 from data_sharding.adapters.steps import StepSlots
 from data_sharding.adapters.torch import (
     ShardBatchSampler,
@@ -144,6 +145,21 @@ def test_a_used_data_set_is_pickled_and_forked_without_its_files(catalog: ds.Cat
     assert copy[3]["pid"] == own
     loader = DataLoader(data, batch_size=5, num_workers=1, timeout=WAIT_S)
     assert {int(pid) for batch in loader for pid in batch["pid"]}.isdisjoint({int(own)})
+
+
+def test_a_fork_does_not_use_its_parents_reader(catalog: ds.Catalog, by_id: list[bytes]) -> None:
+    held = ProcessReader(catalog)
+    inherited = held.get()
+    assert held.get() is inherited
+
+    def in_a_fork() -> None:
+        own = held.get()
+        sys.exit(0 if own is not inherited and own.read(np.array([4])) == [by_id[4]] else 1)
+
+    process = multiprocessing.get_context("fork").Process(target=in_a_fork)
+    process.start()
+    process.join(WAIT_S)
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -69,11 +69,17 @@ def exit_at_once(records: RecordBatch) -> dict[str, Any]:
     os._exit(len(records))
 
 
+def die_and_leave_a_child(_: RecordBatch) -> dict[str, Any]:
+    """Exit with code 3, while a fork holds all descriptors open and tells its process id as `hang` does."""
+    if os.fork() == 0:
+        _tell_process_id()
+        threading.Event().wait(WAIT_S)
+    os._exit(3)
+
+
 def hang(records: RecordBatch) -> dict[str, Any]:
     """Tell the process id through the pipe that HANGING names, and wait."""
-    descriptor = os.open(os.environ["HANGING"], os.O_WRONLY)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    os.close(descriptor)
+    _tell_process_id()
     threading.Event().wait(WAIT_S)
     return contents(records)
 
@@ -117,3 +123,9 @@ class Decoder:
 
     def decode(self, records: RecordBatch) -> dict[str, Any]:
         return {"length": np.array([self.factor * len(payload) for payload in records])}
+
+
+def _tell_process_id() -> None:
+    descriptor = os.open(os.environ["HANGING"], os.O_WRONLY)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    os.close(descriptor)
