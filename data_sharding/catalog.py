@@ -107,8 +107,9 @@ class Catalog:
         indexes = [index for _, index in scanned]
         counts = [len(index.offsets) for index in indexes]
         if not any(counts):
+            others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
             raise MissingDataError(
-                f"{redacted(entries[0].path)} holds no record{f', nor do {len(entries) - 1} more' * (len(entries) > 1)}.",
+                f"{redacted(entries[0].path)} holds no record{others}.",
                 "There is nothing to read.",
                 "check the path, and how the files were written.",
             )
@@ -163,7 +164,8 @@ class Catalog:
                 f"The catalog has {len(self)} records.",
                 "use an id of this catalog.",
             )
-        return f"{redacted(self.files[self.file_ids[record_id]].path)} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
+        path = redacted(self.files[self.file_ids[record_id]].path)
+        return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""

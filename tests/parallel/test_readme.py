@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand there. `<!-- tested: NAME -->` before a block says that it is run."""
+"""The commands of README and docs/data.md, run as they stand there. `<!-- tested: NAME -->` before a block says that it is run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", README, re.DOTALL))
-FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", README, re.DOTALL)
+PAGES = README + (ROOT / "docs" / "data.md").read_text()
+BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
+FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 
 
 def test_every_horovodrun_block_is_tested() -> None:
