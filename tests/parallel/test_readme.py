@@ -1,4 +1,4 @@
-"""The commands of README and docs/data.md, run as they stand there. `<!-- tested: NAME -->` before a block says that it is run."""
+"""The commands of README and docs/data.md, run as they stand: `<!-- tested: NAME -->` before a block says so."""
 
 from __future__ import annotations
 

@@ -56,9 +56,11 @@ def test_copies_in_other_processes_open_the_files_for_themselves(catalog: ds.Cat
 
 
 def test_the_name_tells_data_apart_and_nothing_else(catalog: ds.Catalog, tmp_path: Path) -> None:
-    ds.write_shards(tmp_path, "other", [b"1", b"2"], 1)
+    ds.write_shards(tmp_path, "other", [b"1"] * len(catalog), 1)
     other = ds.Catalog.index(tmp_path)
     assert repr(RecordSource(catalog)) == repr(RecordSource(catalog)) != repr(RecordSource(other))
+    ours, theirs = DecodedSource(catalog, decoders.numbers), DecodedSource(other, decoders.numbers)
+    assert repr(ours) != repr(theirs)
     assert "numbers" in repr(DecodedSource(catalog, decoders.numbers))
     assert " at 0x" not in repr(DecodedSource(catalog, decoders.Decoder(2).decode))
 

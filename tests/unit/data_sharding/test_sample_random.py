@@ -90,6 +90,9 @@ def test_golden_numbers_stay_as_they_are() -> None:
     """Others would augment a resumed run in another way than the run that was saved."""
     random = SampleRandom(7, 3, np.array([0, 1, 2**40]))
     assert random.integers("crop", 0, 1000).tolist() == [420, 576, 415]
+    assert random.normal("x").tolist() == pytest.approx(
+        [-0.6687856613864803, 0.5947270520079001, 0.49494285668033217], rel=1e-12
+    )
     assert random.uniform("x").tolist() == [0.4554079516923576, 0.9401340311153651, 0.12745341172676217]
 
 
