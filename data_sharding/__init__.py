@@ -26,6 +26,7 @@ from __future__ import annotations
 from data_sharding import example
 from data_sharding.audit import CoverageAudit
 from data_sharding.catalog import Catalog
+from data_sharding.decode_processes import DecodeProcesses
 from data_sharding.errors import (
     CatalogError,
     ChangedDataError,
@@ -54,6 +55,7 @@ __all__ = [
     "ChangedDataError",
     "CorruptRecordError",
     "CoverageAudit",
+    "DecodeProcesses",
     "ExampleError",
     "FileEntry",
     "LoadedBatch",

@@ -67,7 +67,7 @@ def describe(reader: RecordReader, decode: Decode) -> tuple[Setup, int]:
         if (column := getattr(catalog, name)) is not None:
             layout.append(_Column(name, column.dtype.str, len(column), begin))
             begin += -(-column.nbytes // _ALIGNMENT) * _ALIGNMENT
-    options = (reader._check_crc, reader._files._max_open, reader._on_corrupt)
+    options = (reader.check_crc, reader.max_open_files, reader.on_corrupt)
     reading = _Reading(
         catalog.format, catalog.files, catalog.fingerprint, catalog.damage, tuple(layout), *options, decode
     )

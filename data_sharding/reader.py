@@ -43,8 +43,9 @@ class RecordReader:
         on_corrupt: OnCorrupt = "raise",
     ) -> None:
         self.catalog = catalog
-        self._check_crc = check_crc
-        self._on_corrupt = on_corrupt
+        self.check_crc = check_crc
+        self.max_open_files = max_open_files
+        self.on_corrupt: OnCorrupt = on_corrupt
         self._are_remote = is_remote(catalog.files[0].path)
         self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
 
@@ -72,7 +73,7 @@ class RecordReader:
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
         if not intact.all():
-            if self._on_corrupt == "raise":
+            if self.on_corrupt == "raise":
                 raise self._damaged(int(ids[~intact][0]))
             for slot in np.flatnonzero(~intact).tolist():
                 verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
@@ -110,7 +111,7 @@ class RecordReader:
 
     def _unpacked(self, ids: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
-        return self.catalog.format.unpack(self._raw(ids), crcs, self._check_crc)
+        return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
 
     def _raw(self, ids: NDArray[np.int64]) -> list[bytes]:
         # File by file, so that each is looked up once a batch; within a file in the order of the bytes.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
-from data_sharding.decode_processes import DecodeProcesses
+from data_sharding import Catalog, DecodeProcesses, RecordReader, ShardLoader, ShardPlan
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology

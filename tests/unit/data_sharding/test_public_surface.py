@@ -18,6 +18,7 @@ PUBLIC = [
     "ChangedDataError",
     "CorruptRecordError",
     "CoverageAudit",
+    "DecodeProcesses",
     "ExampleError",
     "FileEntry",
     "LoadedBatch",
