@@ -3,6 +3,7 @@ PYTHON  ?= python3.11
 EXTRAS  ?= torch,torchvision,tensorflow,mpi,dev
 NP      ?= 2
 ARGS    ?=
+PEERS   ?= benchmarks/.peers
 VENV    := .venv
 BIN     := $(VENV)/bin
 SOURCES := $(wildcard hvdtrain data_sharding launch tests benchmarks examples setup.py)
@@ -10,7 +11,7 @@ SOURCES := $(wildcard hvdtrain data_sharding launch tests benchmarks examples se
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types unit parallel constraints clean
+.PHONY: help setup train test lint types unit parallel constraints bench-loader clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ parallel: setup ## tests that start two or more ranks
 
 constraints: ## resolve pyproject.toml's ranges anew and pin what comes out
 	$(PYTHON) -m hvdtrain.horovod_wheel pin --extras $(EXTRAS)
+
+bench-loader: setup ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
+	$(BIN)/python -m benchmarks.loader --peers-venv $(PEERS)
 
 clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

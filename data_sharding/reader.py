@@ -9,6 +9,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.allocator import keep_freed_memory
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
 from data_sharding.records import RecordBatch
@@ -42,6 +43,7 @@ class RecordReader:
         max_open_files: int = 256,
         on_corrupt: OnCorrupt = "raise",
     ) -> None:
+        keep_freed_memory()
         self.catalog = catalog
         self.check_crc = check_crc
         self.max_open_files = max_open_files

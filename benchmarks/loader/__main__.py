@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from benchmarks.loader.driver import ArmProcess
 _RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
 _SPEED_SETS: Final = ("3kb", "jpeg", "skewed")
 _OTHER_SIZE: Final = 3
+# Arms that differ from another only in what makes no difference to resuming or to memory.
+_NO_RESUME: Final = ("data_sharding_again", "data_sharding_no_crc", "data_sharding_reader_no_crc", "grain_crc")
+_NO_MEMORY: Final = _NO_RESUME
 
 
 class _Run:
@@ -51,8 +55,12 @@ class _Run:
             arms = {name: stack.enter_context(self.start(name)) for name in self._options.arms}
             for name, arm in arms.items():
                 self.result["arms"][name] = dict(arm.description)
+            for arm, data in itertools.product(arms.values(), self._data.values()):
+                measure.prepare(arm, data, self.say)  # later runs find it done
+            if self._options.prepare_only:
+                return
             for name in (*_SPEED_SETS, "damaged"):
-                self._prepare(arms, self._data[name])
+                self._verify(arms, self._data[name])
             self._damage(arms)
             self.result["speed"] = {
                 name: {order: self._speed(arms, self._data[name], order) for order in measure.ORDERS}
@@ -64,19 +72,15 @@ class _Run:
         """What needs a new process for each measurement."""
         self.result["memory"] = {}
         for name in self._options.arms:
-            if name != "data_sharding_again":
+            if name not in _NO_MEMORY:
                 self.say(f"memory of {name}")
                 self.result["memory"][name] = {size: self._memory(name, self._data[size]) for size in ("few", "many")}
 
     def _memory(self, name: str, data: DataSet) -> dict[str, float]:
         with self.start(name) as arm:
-            measure.prepare(arm, data, self.say)
-        with self.start(name) as arm:
             return measure.memory(arm, data)
 
-    def _prepare(self, arms: dict[str, ArmProcess], data: DataSet) -> None:
-        for arm in arms.values():
-            measure.prepare(arm, data, self.say)
+    def _verify(self, arms: dict[str, ArmProcess], data: DataSet) -> None:
         for arm in arms.values():
             measure.verify(arm, data)
         self.say(f"{data.name}: every arm delivers the same {data.records} payloads")
@@ -94,12 +98,10 @@ class _Run:
     def _resume(self, arms: dict[str, ArmProcess]) -> None:
         self.say("resuming at 1 %, 50 % and 99 %")
         data, many, repeats = self._data["3kb"], self._data["many"], self._options.repeats
-        skipped = ("data_sharding_again", "data_sharding_no_crc", "data_sharding_reader_no_crc", "grain_crc")
         self.result["resume"] = {
-            name: measure.resume(arm, data, repeats) for name, arm in arms.items() if name not in skipped
+            name: measure.resume(arm, data, repeats) for name, arm in arms.items() if name not in _NO_RESUME
         }
         ours = arms["data_sharding"]
-        measure.prepare(ours, many, self.say)
         self.result["resume"]["data_sharding, 1 to 3 ranks"] = measure.resume_elsewhere(
             ours, data, _OTHER_SIZE, repeats
         )
@@ -115,6 +117,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks of each comparison")
     parser.add_argument("--repeats", type=int, default=7, help="times that each resume is measured")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of records")
+    parser.add_argument("--prepare-only", action="store_true", help="make and convert the data, and stop")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="peers to measure")
     options = parser.parse_args()
     options.arms = [*OURS, *options.peers]
@@ -128,6 +131,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     run = _Run(options)
     run.measure_running()
+    if options.prepare_only:
+        return
     run.measure_memory()
     run.result["machine"]["load_at_end"] = machine.describe()["load"]
     path = options.out / f"loader-{run.result['date'][:10]}.json"

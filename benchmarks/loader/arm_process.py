@@ -35,6 +35,7 @@ class _Commands:
         self._arm = arm
 
     def describe(self, request: Request) -> Reply:
+        del request
         return {"format": self._arm.format, "resumes": self._arm.resumes, "versions": self._arm.versions()}
 
     def prepare(self, request: Request) -> Reply:

@@ -51,7 +51,7 @@ class Content:
     """What reading a whole data set must give; `crc_sum` does not depend on the order, `crc_chain` does."""
 
     records: int
-    bytes: int
+    total_bytes: int
     crc_sum: int
     crc_chain: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -9,9 +10,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from benchmarks.loader.datasets import DataSet
+
+T = TypeVar("T")
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _ONE_THREAD: Final = {
@@ -57,7 +60,11 @@ class ArmProcess:
                 env={**os.environ, **_ONE_THREAD, "TF_CPP_MIN_LOG_LEVEL": "2"},
                 text=True,
             )
-        self.description = self._ask({"command": "describe"})
+        try:
+            self.description = self._ask({"command": "describe"})
+        except ArmError:
+            self.close()
+            raise
 
     def ask(self, command: str, data: DataSet, **options: Any) -> dict[str, Any]:
         """Run a command on a data set.
@@ -99,8 +106,13 @@ class ArmProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it may have ended by itself, with a request unread
+                self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -110,7 +122,7 @@ class ArmProcess:
             self._process.stdout.close()
 
 
-def palindrome(arms: Sequence[ArmProcess], turn: int) -> list[ArmProcess]:
+def palindrome(arms: Sequence[T], turn: int) -> list[T]:
     """ABBA over many arms: each twice, in an order that reads the same backwards, begun elsewhere in each turn.
 
     A drift that is linear in time then falls on all arms alike.

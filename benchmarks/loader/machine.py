@@ -21,7 +21,7 @@ def describe() -> dict[str, Any]:
         "cpu": model[1] if model else platform.machine(),
         "cores": os.cpu_count(),
         "memory_gib": round(int(total[1]) / 2**20, 1) if total else None,
-        "kernel": platform.release(),
+        "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
         "load": os.getloadavg(),
         "commit": _git("rev-parse", "--short", "HEAD"),

@@ -45,10 +45,10 @@ def verify(arm: ArmProcess, data: DataSet) -> dict[str, bool]:
         ArmError: it delivers something else, or the files' order where it should shuffle, or the reverse.
     """
     want = Content.load(arm.folder(data).parent / "content.json")
-    in_order = {}
+    in_order: dict[str, bool] = {}
     for order in ORDERS:
         got = Content(**arm.ask("verify", data, order=order))
-        if (got.records, got.bytes, got.crc_sum) != (want.records, want.bytes, want.crc_sum):
+        if (got.records, got.total_bytes, got.crc_sum) != (want.records, want.total_bytes, want.crc_sum):
             raise ArmError(f"{arm.name} read {got} of {data.name}, not {want}")
         in_order[order] = got.crc_chain == want.crc_chain
     if in_order != {"sequential": True, "shuffled": False}:

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
+import matplotlib  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: E402
 
-from benchmarks.loader.report import LABELS, rates_of  # noqa: E402
+from benchmarks.loader.comparisons import LABELS, rates_of  # noqa: E402
 
 _TITLES: Final = {"3kb": "records of 3 KB", "jpeg": "JPEGs of 110 KB", "skewed": "skewed sizes, median 2 KB"}
 _MARKS: Final = {"sequential": ("o", "full"), "shuffled": ("s", "none")}
@@ -31,6 +31,9 @@ def _panel(axes: Any, result: dict[str, Any], data: str) -> None:
             axes.plot(statistics.median(rates), row, marker, color=colour, fillstyle=fill, markersize=6)
     axes.set_yticks(range(len(arms)), [_label(result, arm) for arm in arms], fontsize=8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("records/s (log scale)", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_title(_TITLES[data], fontsize=9)
@@ -55,12 +58,14 @@ def main() -> None:
         pyplot.Line2D([], [], marker=marker, fillstyle=fill, color="#34495e", linestyle="", label=order)
         for order, (marker, fill) in _MARKS.items()
     ]
-    panels[2].legend(handles=handles, fontsize=8, loc="lower left")
+    figure.legend(handles=handles, fontsize=8, loc="outside upper right", ncols=2)
     machine = result["machine"]
     figure.suptitle(
-        f"Record loaders on one core ({machine['cpu']}, {result['date'][:10]}); ✓ checks every payload; "
+        f"Record loaders on one core, {machine['cpu']}, {result['date'][:10]}; ✓ refuses damaged payloads; "
         "lines span the blocks",
         fontsize=10,
+        x=0.01,
+        horizontalalignment="left",
     )
     figure.savefig(target, metadata={"Date": None})
 

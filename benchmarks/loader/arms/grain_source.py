@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import grain
+import grain  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
-from array_record.python.array_record_module import ArrayRecordWriter
+from array_record.python.array_record_data_source import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    ArrayRecordDataSource,
+)
+from array_record.python.array_record_module import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    ArrayRecordWriter,
+)
 
 from benchmarks.loader.arms.interface import Batches, Order
 from benchmarks.loader.datasets import SHARDS, DataSet
@@ -22,11 +26,11 @@ class _TfRecordSource:
 
     def __init__(self, folder: Path) -> None:
         with np.load(folder / "index.npz") as index:
-            self._files = index["file_ids"].tolist()
-            self._begins = index["offsets"].tolist()
-            self._ends = (index["offsets"] + index["lengths"]).tolist()
+            self._files: list[int] = index["file_ids"].tolist()
+            self._begins: list[int] = index["offsets"].tolist()
+            self._ends: list[int] = (index["offsets"] + index["lengths"]).tolist()
             self._crcs = index["crcs"].tolist()
-        self._maps = []
+        self._maps: list[mmap.mmap] = []
         for path in sorted(folder.glob("*.tfrecord")):
             with path.open("rb") as file:
                 self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -65,9 +69,10 @@ class _GrainBase:
         return iterator.get_state()
 
     def resume(self, opened: Any, state: Any) -> Batches:
-        iterator = iter(opened)
+        iterator: Any = iter(opened)
         iterator.set_state(state)
-        return iterator
+        batches: Batches = iterator
+        return batches
 
     def close(self, opened: Any) -> None:
         del opened

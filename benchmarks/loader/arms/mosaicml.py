@@ -13,7 +13,7 @@ from typing import Any
 # its picture data sets, which are not used here.
 sys.modules["streaming.vision"] = types.ModuleType("streaming.vision")
 
-import streaming  # noqa: E402
+import streaming  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 from benchmarks.loader.arms.interface import Batches, Order  # noqa: E402
 from benchmarks.loader.datasets import SHARDS, DataSet  # noqa: E402

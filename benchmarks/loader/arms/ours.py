@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class _Opened:
     stack: ExitStack
 
     def plan(self) -> ShardPlan:
-        shuffle = "global" if self.order == "shuffled" else "none"
+        shuffle: Literal["global", "none"] = "global" if self.order == "shuffled" else "none"
         return ShardPlan.for_catalog(
             self.reader.catalog, global_batch=self.data.batch, seed=_SEED, epoch=0, shuffle=shuffle
         )
@@ -98,7 +98,7 @@ class LoaderArm(_OursArm):
         opened.stack.callback(loader.close)
         for batch in loader:
             # A masked slot repeats a record: not work that peers are asked for.
-            yield batch.features["payload"][: round(batch.weights.sum())]
+            yield batch.features["payload"][: round(batch.weights.sum())].tolist()
 
 
 class ReaderArm(_OursArm):

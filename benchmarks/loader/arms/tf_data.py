@@ -35,7 +35,8 @@ class TfDataArm:
         return dataset.batch(data.batch).with_options(options)
 
     def batches(self, opened: Any) -> Batches:
-        return (batch.numpy() for batch in opened)
+        batches: Batches = opened.as_numpy_iterator()
+        return batches
 
     def state_at(self, opened: Any, step: int) -> Any:
         iterator = iter(opened)

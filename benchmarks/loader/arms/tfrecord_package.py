@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tfrecord import iterator_utils, reader
+from tfrecord import iterator_utils, reader  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from benchmarks.loader.arms.interface import Batches, Order
 from benchmarks.loader.datasets import DataSet
@@ -39,6 +39,7 @@ class TfRecordArm:
             yield batch
 
     def state_at(self, opened: Any, step: int) -> int:
+        del opened
         return step
 
     def resume(self, opened: Any, state: int) -> Batches:

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import webdataset as wds
+import webdataset as wds  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from benchmarks.loader.arms.interface import Batches, Order
 from benchmarks.loader.datasets import SHARDS, DataSet
@@ -33,7 +33,7 @@ class WebDatasetArm:
                     member = tarfile.TarInfo(f"{number:08d}.bin")
                     member.size = len(payload)
                     archive.addfile(member, io.BytesIO(payload))
-                    archive.members = []  # an archive remembers its members: memory that grows with the data
+                    archive.getmembers().clear()  # an archive remembers its members: memory that grows with the data
                     number += 1
 
     def open(self, folder: Path, data: DataSet, order: Order) -> Any:
@@ -49,6 +49,7 @@ class WebDatasetArm:
             yield batch
 
     def state_at(self, opened: Any, step: int) -> int:
+        del opened
         return step
 
     def resume(self, opened: Any, state: int) -> Batches:
