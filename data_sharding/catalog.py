@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from data_sharding import catalog_file
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.storage import FileEntry, describe_file, is_remote, verify_unchanged
@@ -88,7 +89,7 @@ class Catalog:
             ChangedDataError: a file changed while it was scanned.
             PlanError: two paths lead to the same file; no such format.
         """
-        chosen = format_named(format) if isinstance(format, str) else format or format_of(paths)
+        chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
         names = find_files(paths, chosen.patterns, chosen.recursive)
         scanned = _scan_all(names, chosen, check_data)
         damage = tuple(error for _, index in scanned for error in index.damage)
@@ -151,6 +152,19 @@ class Catalog:
     def total_bytes(self) -> int:
         """Bytes of all records together."""
         return int(self.lengths.sum())
+
+    @functools.cached_property
+    def lost_bytes(self) -> int:
+        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known."""
+        ends = np.zeros(len(self.files), np.int64)
+        np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
+        number = {file.path: index for index, file in enumerate(self.files)}
+        first: dict[int, int] = {}
+        for damage in self.damage:
+            file = number[damage.path]
+            if damage.offset >= ends[file]:
+                first[file] = min(first.get(file, damage.offset), damage.offset)
+        return sum(self.files[file].size - offset for file, offset in first.items())
 
     def describe(self, record_id: int) -> str:
         """Name a record for people: its file, and the byte at which its frame begins (or its row).

@@ -16,6 +16,7 @@ import filelock
 from data_sharding import catalog_file
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
+from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named, format_of, format_options
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
@@ -71,7 +72,7 @@ def open_catalog(
         PlanError: both places are given; `beside_data` with data behind a URL.
         ShardingError: as `Catalog.index`.
     """
-    chosen = format_named(format) if isinstance(format, str) else format or format_of(paths)
+    chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
     wanted = _Wanted(paths, find_files(paths, chosen.patterns, chosen.recursive), chosen, check_data, on_corrupt)
     folder = _folder(paths, wanted.files, cache_dir, beside_data)
     if folder is None:

@@ -42,6 +42,7 @@ from data_sharding.formats.registry import format_named
 from data_sharding.permutation import Permutation
 from data_sharding.reader import RecordReader
 from data_sharding.storage.input_files import Paths
+from data_sharding.storage.redaction import redacted
 
 Progress = Callable[[Literal["write", "check"], int, int], None]
 """Called with the step, records done and records in all."""
@@ -92,6 +93,12 @@ def convert(
         ShardingError: the sources cannot be read, or a record cannot be put into the target's form.
     """
     target = format_named(to) if isinstance(to, str) else to
+    if "://" in str(folder):
+        raise PlanError(
+            f"The destination is {redacted(str(folder))}.",
+            "Only files on this machine's disks can be written whole or not at all.",
+            "convert into a folder, then copy it with the storage's own tool.",
+        )
     destination = Path(folder).resolve()
     name = destination.name or "records" if name is None else name
     _check_request(target, num_shards, name)

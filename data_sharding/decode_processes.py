@@ -214,7 +214,8 @@ class _Helper:
                 return _closed_error()
             self._process = None
             code = process.end()
-        name = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        named = {known.value: known.name for known in signal.Signals}  # of the real-time signals, two have names
+        name = f" ({named.get(-code, 'a real-time signal')})" if code < 0 else ""
         return ShardingError(
             f"Decode process {process.pid} ended with exit code {code}{name} while it worked on a batch.",
             "The batch is lost.",

@@ -54,7 +54,16 @@ def check_slice(plan: ShardPlan, rank: int, size: int, step: int) -> None:
         )
 
 
+_LARGEST_BATCH = 2**31 - 1
+
+
 def _check_numbers(plan: ShardPlan) -> None:
+    if plan.global_batch > _LARGEST_BATCH:
+        raise PlanError(
+            f"The global batch size is {plan.global_batch}.",
+            f"A step has at most {_LARGEST_BATCH} records.",
+            "set a smaller --global-batch-size.",
+        )
     if plan.num_records < 1:
         raise PlanError("The data set has no records.", "An epoch needs at least one.", "check the data path.")
     if plan.epoch < 0:

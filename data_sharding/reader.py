@@ -151,7 +151,7 @@ class RecordReader:
         return CorruptRecordError(
             f"Record {record_id}, in {redacted(entry.path)} at byte offset {offset}, is damaged.",
             "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken.",
-            "restore the file from its source, or set on_corrupt to mask such records.",
+            "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
             path=entry.path,
             offset=offset,
         )

@@ -25,7 +25,7 @@ Train a task on as many workers as the launcher started. Examples:
   hvdtrain --task my_module:MyTask --task-args.width 64 --output-dir OUT
 
 """
-_EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain env --explain."
+_EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain help lists them."
 _BOOLEANS = {"true", "false", "yes", "no"}
 _KINDS = {
     "int": "a whole number",

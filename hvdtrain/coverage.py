@@ -5,18 +5,21 @@
     RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
 
 A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
-next start's line, which says where it took up: segments that end later no longer count.
+next start's line, which says at which checkpoint it took up: what counts are the segments that led to it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
+from data_sharding.errors import CatalogError, MissingDataError
 from hvdtrain.comm import Communicator, broadcast_json
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import HvdtrainError
@@ -51,16 +54,24 @@ class CoverageLedger:
         records: the training data.
         steps_per_epoch: of the plan.
         quarantine: folder that keeps the bytes of damaged records; None: they are only named.
+        origin: RUN/audit of another run, whose checkpoint this one takes up.
     """
 
     def __init__(
-        self, comm: Communicator, folder: Path, records: Records, steps_per_epoch: int, quarantine: Path | None = None
+        self,
+        comm: Communicator,
+        folder: Path,
+        records: Records,
+        steps_per_epoch: int,
+        quarantine: Path | None = None,
+        origin: Path | None = None,
     ) -> None:
         self._comm = comm
         self._folder = folder
         self._records = records
         self._steps_per_epoch = steps_per_epoch
         self._quarantine = quarantine
+        self._origin = origin
         self._first = 0
         self._reset()
 
@@ -120,9 +131,20 @@ class CoverageLedger:
         _log.warning("record %d is damaged and was left out: %s", record_id, where)
         self._damaged.append(record_id)
         if self._quarantine is not None:
-            self._quarantine.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._quarantine / f"record_{record_id}.bin", self._records.raw(record_id))
-            write_atomically(self._quarantine / f"record_{record_id}.txt", f"{where}\n".encode())
+            self._keep_bytes(self._quarantine, record_id, where)
+
+    def _keep_bytes(self, folder: Path, record_id: int, where: str) -> None:
+        """This rank alone may fail here; the others learn it when it leaves."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / f"record_{record_id}.bin", self._records.raw(record_id))
+            write_atomically(folder / f"record_{record_id}.txt", f"{where}\n".encode())
+        except OSError as error:
+            raise HvdtrainError(
+                f"The damaged record {record_id} could not be kept in {folder}: {error}.",
+                "--data.on-corrupt quarantine promises that its bytes are kept.",
+                "make the folder writable, or use --data.on-corrupt mask; --resume auto continues.",
+            ) from error
 
     def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
         problem = self._try_to_write(line, parts) if self._comm.topology.is_root else None
@@ -143,14 +165,21 @@ class CoverageLedger:
                 line = {**line, "file": self._write_segment(line, parts)}
             with open(self._folder / LEDGER, "a") as ledger:
                 ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+                ledger.flush()
+                os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
         except OSError as error:
             return str(error)
         return None
 
     def _take_up(self) -> None:
-        if not (self._folder / CATALOG).exists():
-            self._records.catalog.save(self._folder / CATALOG)
         ledger = self._folder / LEDGER
+        if self._first and self._origin is not None and not ledger.exists():
+            shutil.copytree(self._origin, self._folder, dirs_exist_ok=True)
+        kept = _kept_catalog(self._folder / CATALOG)
+        if kept is None or kept.fingerprint != self._records.catalog.fingerprint:
+            self._records.catalog.save(self._folder / CATALOG)
+        else:
+            _warn_of_changes(kept, self._records.catalog)
         if ledger.exists() and not ledger.read_bytes().endswith(b"\n"):
             with open(ledger, "a") as file:
                 file.write("\n")  # a killed run left half a line
@@ -164,3 +193,32 @@ class CoverageLedger:
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
         write_atomically(self._folder / name, merged.to_bytes())
         return name
+
+
+def _kept_catalog(path: Path) -> Catalog | None:
+    """What an earlier start wrote; None where it is missing or damaged, and is written anew."""
+    try:
+        return Catalog.load(path)
+    except (MissingDataError, CatalogError):
+        return None
+
+
+def _warn_of_changes(before: Catalog, now: Catalog) -> None:
+    """Files that were written anew since an earlier start, where no checksum can tell whether their content changed."""
+    versions = {file.path: file.version for file in before.files}
+    changed = [file.path for file in now.files if versions.get(file.path, file.version) != file.version]
+    if changed and now.crcs is None:
+        _log.warning(
+            "%d data files were modified since this run began, the first is %s; this format has no checksums, so that "
+            "nothing can tell whether the records are still the same",
+            len(changed),
+            changed[0],
+        )
+
+
+def audit_of(resume: str) -> Path | None:
+    """The audit of the run whose checkpoint `--resume PATH` names: PATH is RUN, RUN/checkpoints or a step in there."""
+    if resume in ("auto", "never"):
+        return None
+    path = Path(resume).absolute()
+    return next((p / "audit" for p in (path, path.parent, path.parent.parent) if (p / "audit").is_dir()), None)

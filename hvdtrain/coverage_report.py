@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from data_sharding import Catalog, CoverageAudit
+from data_sharding.errors import ShardingError
+from hvdtrain.checkpoints import CheckpointStore
 from hvdtrain.coverage import CATALOG, LEDGER
+from hvdtrain.coverage_ledger import replay
 from hvdtrain.errors import UsageError
 
 
@@ -51,33 +53,39 @@ class EpochCoverage:
 @final
 @dataclass(frozen=True)
 class CoverageReport:
-    """All epochs of a run, and the catalog that gives record ids their meaning."""
+    """All epochs of a run, and the catalog that gives record ids their meaning.
+
+    Attributes:
+        first_step: where the account begins; above 0 if the run took up another run's checkpoint without its audit.
+        unaccounted: updates that the newest checkpoint has, and the audit does not.
+    """
 
     catalog: Catalog
     epochs: tuple[EpochCoverage, ...]
+    first_step: int
+    unaccounted: int
 
     @property
     def exact(self) -> bool:
         """Whether every finished epoch used every record once, and no epoch any record twice."""
-        return all(epoch.exact for epoch in self.epochs)
+        return not self.first_step and not self.unaccounted and all(epoch.exact for epoch in self.epochs)
 
 
 def read_coverage(run: Path) -> CoverageReport:
     """Replay a run folder's audit.
 
     Raises:
-        UsageError: there is no audit, or a file of it is missing or contradicts the others.
-        data_sharding.ShardingError: a file of it is damaged.
+        UsageError: there is no audit, or a file of it is missing, damaged or contradicts the others.
     """
     folder = run / "audit"
     if not (folder / LEDGER).exists():
         raise UsageError(
             f"{run} holds no audit.",
             "Nothing says which records its training used.",
-            "name the folder of a run, the one that was given as --output-dir.",
+            "name the folder of a run, the one that was given as --output-dir; runs from pipes keep no audit.",
         )
-    catalog = Catalog.load(folder / CATALOG)
-    started, segments = _replay(folder / LEDGER)
+    catalog = _catalog(folder / CATALOG)
+    started, segments = replay(folder / LEDGER)
     if started["data"] != catalog.fingerprint:
         raise UsageError(
             f"The audit of {run} speaks of the data {started['data'][:12]}….",
@@ -86,33 +94,22 @@ def read_coverage(run: Path) -> CoverageReport:
         )
     per_epoch = started["steps_per_epoch"]
     last = max((segment["end"] for segment in segments), default=0)
-    numbers = range((last + per_epoch - 1) // per_epoch)
-    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in numbers)
-    return CoverageReport(catalog, epochs)
+    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in range(-(-last // per_epoch)))
+    first = segments[0]["first"] if segments else 0
+    return CoverageReport(catalog, epochs, first, max(0, _newest_step(run) - last))
 
 
-def _replay(ledger: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The last start, and the segments that still count: a start undoes those that end after it."""
-    started: dict[str, Any] | None = None
-    segments: list[dict[str, Any]] = []
-    for line in _lines(ledger):
-        if line["event"] == "started":
-            started = line
-            segments = [segment for segment in segments if segment["end"] <= line["step"]]
-        else:
-            segments.append(line)
-    if started is None:
-        raise UsageError(f"{ledger} is empty.", "It says nothing about the run.", "name another run folder.")
-    return started, sorted(segments, key=lambda segment: int(segment["first"]))
+def _catalog(path: Path) -> Catalog:
+    try:
+        return Catalog.load(path)
+    except ShardingError as error:
+        raise UsageError(error.fact, "Without it record ids have no meaning.", "restore the audit folder.") from error
 
 
-def _lines(ledger: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines. One cut short was being written when its process was killed: it never counted."""
-    for text in ledger.read_text().splitlines():
-        try:
-            yield json.loads(text)
-        except json.JSONDecodeError:
-            continue
+def _newest_step(run: Path) -> int:
+    """Updates in the newest checkpoint, by its name; 0 without one."""
+    paths = CheckpointStore(run / "checkpoints", keep=1).paths()
+    return int(paths[-1].name.removeprefix("step_")) if paths else 0
 
 
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
@@ -136,9 +133,9 @@ def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: 
 def _segment(path: Path) -> CoverageAudit:
     try:
         return CoverageAudit.from_bytes(path.read_bytes())
-    except OSError as error:
+    except (OSError, ShardingError) as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}.",
+            f"{path} cannot be read: {error}.",
             "The ledger beside it says that it holds the records of some steps.",
             "restore the audit folder.",
         ) from error

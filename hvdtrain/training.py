@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from data_sharding import Catalog
 from hvdtrain import events
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import open_adapter
@@ -19,6 +20,7 @@ from hvdtrain.config_parser import dump_config
 from hvdtrain.coverage import CoverageLedger
 from hvdtrain.engine import Engine, Ledger, Limits, Outcome
 from hvdtrain.files import open_lines, write_atomically, write_json
+from hvdtrain.lost_data import require_little_lost, warn_of_damage
 from hvdtrain.pipe_source import NoLedger
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
@@ -43,11 +45,14 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
         comm: the other ranks.
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
     """
+    require_little_lost(_catalogs(prepared), prepared.config.data.max_corrupt)
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
     folder = _open_folder(prepared, comm)
     checkpoint = agree(comm, lambda: named or _own_checkpoint(prepared, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
         _say(describe(prepared, comm))
+    if comm.topology.is_root:
+        warn_of_damage(_catalogs(prepared))
     _log.info("%s", describe(prepared, comm))
     seed, peak = prepared.config.seed, prepared.schedule.peak
     adapter = agree(comm, lambda: open_adapter(prepared.task, comm.topology, seed, peak), "hvdtrain.start.adapter")
@@ -199,7 +204,13 @@ def _ledger(prepared: Prepared, comm: Communicator, folder: RunFolder) -> Ledger
     if not isinstance(prepared.train, CatalogSource):
         return NoLedger()
     quarantine = folder.quarantine if prepared.config.data.on_corrupt == "quarantine" else None
-    return CoverageLedger(comm, folder.audit, prepared.train, prepared.train.plan(0).steps, quarantine)
+    return CoverageLedger(
+        comm, folder.audit, prepared.train, prepared.train.plan(0).steps, quarantine, audit_of(prepared.config.resume)
+    )
+
+
+def _catalogs(prepared: Prepared) -> list[Catalog]:
+    return [source.catalog for source in (prepared.train, prepared.validation) if isinstance(source, CatalogSource)]
 
 
 def _say(line: str) -> None:

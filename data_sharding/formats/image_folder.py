@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.storage.input_files import Paths
 
 if TYPE_CHECKING:
     from data_sharding.catalog import Catalog
@@ -83,6 +87,16 @@ class ImageFolderFormat:
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return all_intact(raw)
+
+
+def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
+    """The format with the one folder that `paths` names as its root: with a single class, nothing else tells it."""
+    if not isinstance(record_format, ImageFolderFormat) or record_format.root:
+        return record_format
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    if len(named) != 1 or not (is_remote(str(named[0])) or os.path.isdir(named[0])) or glob.has_magic(str(named[0])):
+        return record_format
+    return dataclasses.replace(record_format, root=str(named[0]))
 
 
 def class_names(catalog: Catalog) -> tuple[str, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_sharding.errors import MissingDataError, PlanError
@@ -28,6 +27,8 @@ def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False)
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     if not named:
         raise MissingDataError("No data path was given.", "There is nothing to read.", "name a file, folder or glob.")
+    if "" in map(str, named):
+        raise MissingDataError("An empty data path was given.", "It names nothing.", "check the variable it came from.")
     files = [file for item in named for file in _expand(str(item), patterns, recursive)]
     _check_distinct(files)
     return files
@@ -44,14 +45,16 @@ def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
     return MissingDataError(
         f"Folder {folder} holds no file named {' or '.join(patterns)}.",
         "There is nothing to read.",
-        "name another folder, or give a glob if the files are named otherwise.",
+        "name another folder, the format, or a glob if the files are named otherwise; .gz files are expanded first.",
     )
 
 
 def no_match(path: str) -> MissingDataError:
     """The error for a glob without a match."""
     return MissingDataError(
-        f"No file matches {path}.", "There is nothing to read.", "check the pattern, and quote it for the shell."
+        f"No file matches {path}.",
+        "There is nothing to read.",
+        "check the pattern, and quote it for the shell; a [ in a name is written [[].",
     )
 
 
@@ -67,40 +70,50 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
         return [path]
     if not glob.has_magic(path):
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
-    files = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
+    files = sorted(match for match in glob.glob(path, recursive=True) if not os.path.isdir(match))
     if not files:
         raise no_match(path)
-    return files
+    return _require_files(files)
 
 
 def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
     files = []
     for parent, subfolders, names in os.walk(folder, followlinks=True):
-        if not recursive:
-            subfolders.clear()
+        subfolders[:] = [name for name in subfolders if recursive and not name.startswith(".")]
         files += [os.path.join(parent, name) for name in names if matches(name, patterns)]
-    files = sorted(file for file in files if os.path.isfile(file))
     if not files:
         raise no_such_files(folder, patterns)
+    return _require_files(sorted(files))
+
+
+def _require_files(files: list[str]) -> list[str]:
+    """Else a link to a disk that is not mounted would make its records vanish without a word."""
+    for file in files:
+        if not os.path.isfile(file):
+            what = "is a link to nothing" if os.path.islink(file) and not os.path.exists(file) else "is no regular file"
+            raise MissingDataError(
+                f"{file} {what}.", "Its name says that it holds records.", "mend or remove it, or name the others."
+            )
     return files
 
 
 def _check_distinct(files: list[str]) -> None:
-    named: dict[str, str] = {}
-    real_folder = functools.lru_cache(maxsize=4096)(os.path.realpath)  # the same for all files of a folder
+    named: dict[object, str] = {}
     for file in files:
-        real = file if "://" in file else _real_path(file, real_folder)
-        if real in named:
+        key = file if "://" in file else _identity(file)
+        if key in named:
             raise PlanError(
-                f"{file} is named twice." if named[real] == file else f"{file} and {named[real]} are one file.",
+                f"{file} is named twice." if named[key] == file else f"{file} and {named[key]} are one file.",
                 "Its records would be read twice in an epoch.",
                 "make the paths and globs disjoint.",
             )
-        named[real] = file
+        named[key] = file
 
 
-def _real_path(file: str, real_folder: Callable[[str], str]) -> str:
-    if os.path.islink(file):
-        return os.path.realpath(file)
-    folder, name = os.path.split(file)
-    return os.path.join(real_folder(folder), name)
+def _identity(file: str) -> object:
+    """What links, hard links and `..` cannot hide. A file that is not there is refused when it is opened."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return file
+    return status.st_dev, status.st_ino

@@ -20,8 +20,8 @@ class LocalSource:
     end of a file cut short meanwhile; `size()` is therefore asked before every batch.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._path = file.name
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self._path = path
         self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def size(self) -> int:
@@ -74,9 +74,10 @@ def open_local(entry: FileEntry) -> LocalSource:
         ChangedDataError: it has gone, or is not the one that was indexed.
     """
     try:
-        with open(entry.path, "rb") as file:
+        # Without O_NONBLOCK, to open what has become a FIFO meanwhile would wait for a writer.
+        with open(os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             entry.verify_same(FileEntry.from_status(entry.path, os.fstat(file.fileno())))
-            return LocalSource(file)
+            return LocalSource(entry.path, file)
     except OSError as error:
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
 

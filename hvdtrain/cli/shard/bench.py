@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.plan import Shuffle
 from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog, print_table
+from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
 How fast one process reads these records, without decoding them: shuffled and in order, with and without checksums.
@@ -41,6 +43,8 @@ def run(argv: Sequence[str]) -> int:
     options = parser.parse(argv)
     at_least("--batch-size", options.batch_size, 1)
     at_least("--threads", options.threads, 1)
+    if not 0 < options.seconds < math.inf:
+        raise UsageError(f"--seconds is {options.seconds}.", "It is a time.", "give a positive number.")
     catalog = open_catalog(options)
     rows = [
         [shuffle, "yes" if check else "no", *_measure(catalog, shuffle, check, options)]

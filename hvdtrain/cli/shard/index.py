@@ -9,6 +9,7 @@ import numpy as np
 
 from data_sharding import Catalog
 from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog, print_table
+from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
 Find all records of a data set, and say what they are.
@@ -33,9 +34,18 @@ def run(argv: Sequence[str]) -> int:
     for damage in catalog.damage:
         print(f"DAMAGED: {damage.reason}")
     if options.out:
-        catalog.save(options.out)
+        _save(catalog, options.out)
         print(f"catalog saved to {options.out}")
     return 1 if catalog.damage else 0
+
+
+def _save(catalog: Catalog, path: str) -> None:
+    try:
+        catalog.save(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}.", "It was given as --out.", "name a folder you can write."
+        ) from error
 
 
 def _facts(catalog: Catalog, seconds: float) -> list[list[str]]:

@@ -14,7 +14,7 @@ Prove from a run's audit that each epoch used every record once, through crashes
   hvdtrain shard verify runs/digits-torch-20260101-120000
 
 Exit code 0: every finished epoch used every record exactly once, and no epoch any record twice. Otherwise 1, and the
-missing and repeated records are listed with file and offset.
+missing and repeated records are listed with file and offset. 2: the audit is missing or damaged.
 """
 
 
@@ -29,16 +29,26 @@ def run(argv: Sequence[str]) -> int:
     print_table("", ["epoch", "steps", "read once", "left out", "missing", "twice", "workers", ""], _rows(report))
     for epoch in report.epochs:
         _name_faults(report, epoch, options.limit)
-    if not report.epochs:
-        print("No step was committed: there is nothing to verify yet.")
-        return 1
-    finished = sum(epoch.finished for epoch in report.epochs)
-    records = f"{len(report.catalog):,} records"
-    if report.exact:
-        print(f"exact: each of {finished} finished epochs used every one of {records} once{_left_out(report)}")
-        return 0
-    print(f"NOT exact: see the {records} named above")
-    return 1
+    for damage in report.catalog.damage:
+        print(f"the data were indexed without what is damaged: {damage.reason}")
+    if report.first_step:
+        print(
+            f"the account begins at step {report.first_step}: this run took up another one's, whose audit is not here"
+        )
+    if report.unaccounted:
+        print(f"the newest checkpoint has {report.unaccounted} updates that no line of the audit accounts for")
+    print(_verdict(report))
+    return 0 if report.exact else 1
+
+
+def _verdict(report: CoverageReport) -> str:
+    if not report.exact:
+        return "NOT exact: see above"
+    finished, records = sum(epoch.finished for epoch in report.epochs), f"{len(report.catalog):,} records"
+    if not finished:
+        return "no epoch is finished yet; so far no record was used twice"
+    epochs = "the finished epoch" if finished == 1 else f"each of {finished} finished epochs"
+    return f"exact: {epochs} used every one of {records} once{_left_out(report)}"
 
 
 def _rows(report: CoverageReport) -> list[list[str]]:

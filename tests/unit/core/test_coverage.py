@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyAdapter, Setting, train
+from numpy_training import Data, NumpyAdapter, Setting, train, write_data
 from thread_ranks import run_on_ranks
 
 import data_sharding as ds
+from hvdtrain.checkpoints import read_checkpoint
 from hvdtrain.cli.shard import run as shard
 from hvdtrain.comm import Communicator
 from hvdtrain.coverage import CATALOG, LEDGER
@@ -124,6 +125,84 @@ def test_steps_that_nothing_accounts_for(finished: Path, capsys: pytest.CaptureF
     assert "epoch 0: nothing accounts for the steps from 2 up to 3" in capsys.readouterr().out
 
 
+def test_a_run_that_went_back_and_then_forward_again(data: Data, tmp_path: Path) -> None:
+    """From step 2 anew, killed before its next save; then on from step 4, which is still there."""
+    setting = Setting(data, tmp_path)
+    go_on(setting, 2, Limits(EPOCHS, max_steps=4, checkpoint_interval=2), crash_at=STEPS)
+    (older,) = [path for path in setting.store().paths() if path.name == "step_00000002"]
+    saved = read_checkpoint(older)
+    crash = replace(setting, open_adapter=crashing(3))
+    run_on_ranks(1, lambda comm: train(crash, comm, Limits(EPOCHS), saved.position, saved.state))
+    go_on(setting, 3, Limits(EPOCHS), crash_at=STEPS)
+    assert epochs_exactly(read_coverage(tmp_path)) == [(True, True, RECORDS)] * EPOCHS
+
+
+@pytest.mark.parametrize("with_audit", [True, False])
+def test_another_runs_checkpoint_brings_its_audit(
+    data: Data, tmp_path: Path, with_audit: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Setting(data, tmp_path / "first")
+    go_on(first, 2, Limits(EPOCHS, max_steps=4), crash_at=STEPS)
+    saved = first.store().newest()
+    assert saved is not None
+    second = Setting(data, tmp_path / "second", origin=tmp_path / "first" / "audit" if with_audit else None)
+    run_on_ranks(1, lambda comm: train(second, comm, Limits(EPOCHS), saved.position, saved.state))
+    assert shard(["verify", str(second.folder)]) == (0 if with_audit else 1)
+    out = " ".join(capsys.readouterr().out.split())
+    assert ("the account begins at step 4" in out) != with_audit
+
+
+def test_a_first_start_on_other_data_leaves_no_trace(data: Data, tmp_path: Path) -> None:
+    """A run that ended before its first checkpoint, and began again with data that had been repaired."""
+    other = write_data(tmp_path / "other", train=22, validation=9)
+    path = Path(other.train.files[0].path)
+    path.write_bytes(path.read_bytes() * 2)
+    damaged = replace(other, train=ds.Catalog.index(other.folder / "train-*.tfrecord"))
+    go_on(Setting(damaged, tmp_path / "run"), 1, Limits(EPOCHS), crash_at=1)
+    go_on(Setting(data, tmp_path / "run"), 1, Limits(EPOCHS), crash_at=STEPS)
+    assert read_coverage(tmp_path / "run").exact
+
+
+def test_updates_that_the_ledger_forgot(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = finished / "audit" / LEDGER
+    lines = ledger.read_text().splitlines()
+    ledger.write_text("\n".join(line for line in lines if json.loads(line).get("end", 0) <= 3) + "\n")
+    assert shard(["verify", str(finished)]) == 1
+    assert "the newest checkpoint has 3 updates that no line of the audit accounts for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("garbage", [b"garbage", b'{"a": 1}', b"[]", b"\xff\xfe\x00", b'{"event": "segment"}'])
+def test_a_ledger_with_garbage_is_refused(finished: Path, garbage: bytes) -> None:
+    ledger = finished / "audit" / LEDGER
+    first, *others = ledger.read_bytes().splitlines()
+    ledger.write_bytes(b"\n".join([first, garbage, *others]) + b"\n")
+    with pytest.raises(UsageError, match="line 2 cannot be read"):
+        read_coverage(finished)
+    ledger.write_bytes(garbage)
+    with pytest.raises(UsageError, match="names no start"):
+        read_coverage(finished)
+
+
+def test_modified_files_without_checksums_are_named(
+    data: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.load(write_rows(tmp_path / "rows.npy", data))
+    unchecked = replace(data, train=ds.Catalog.index(tmp_path / "rows.npy", format="npz"))
+    setting = Setting(unchecked, tmp_path / "run")
+    go_on(setting, 1, Limits(EPOCHS, max_steps=2), crash_at=STEPS)
+    np.save(tmp_path / "rows.npy", rows[::-1])
+    changed = replace(data, train=ds.Catalog.index(tmp_path / "rows.npy", format="npz"))
+    go_on(replace(setting, data=changed), 1, Limits(EPOCHS), crash_at=STEPS)
+    assert "1 data files were modified since this run began" in caplog.text
+
+
+def write_rows(path: Path, data: Data) -> Path:
+    """The training records as an array, whose rows have the bytes of the records."""
+    with ds.RecordReader(data.train) as reader:
+        np.save(path, [np.frombuffer(record, np.float32) for record in reader.read(np.arange(RECORDS))])
+    return path
+
+
 def test_half_a_line_of_a_killed_run_does_not_count(data: Data, tmp_path: Path) -> None:
     setting = Setting(data, tmp_path)
     go_on(setting, 2, Limits(EPOCHS, max_steps=3), crash_at=STEPS)
@@ -139,7 +218,7 @@ def test_what_is_no_audit_is_refused(finished: Path, tmp_path_factory: pytest.Te
     (segment,) = (finished / "audit").glob("segment_00000002-*")
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(ds.CatalogError):
+    with pytest.raises(UsageError, match=f"{segment.name} cannot be read"):
         read_coverage(finished)
     segment.unlink()
     with pytest.raises(UsageError, match="cannot be read"):

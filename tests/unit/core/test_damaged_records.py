@@ -17,7 +17,8 @@ from hvdtrain.adapters.interface import State
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.coverage_report import read_coverage
 from hvdtrain.engine import Limits
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.lost_data import require_little_lost, warn_of_damage
 from hvdtrain.topology import Topology
 
 BAD = (3, 11)
@@ -92,6 +93,27 @@ def test_quarantine_keeps_the_bytes(setting: Setting, tmp_path: Path) -> None:
         kept = (tmp_path / "kept" / f"record_{record}.bin").read_bytes()
         assert kept == content[begin : begin + int(catalog.lengths[record])]
         assert catalog.describe(record) in (tmp_path / "kept" / f"record_{record}.txt").read_text()
+
+
+def test_lost_framing_counts_in_bytes_and_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    path = Path(setting.data.train.files[1].path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    catalog = ds.Catalog.index(setting.data.folder / "train-*.tfrecord", on_corrupt="mask")
+    assert 0 < catalog.lost_bytes < 100
+    share = catalog.lost_bytes / sum(file.size for file in catalog.files)
+    require_little_lost([catalog], share + 1e-9)
+    with pytest.raises(UsageError, match="lie behind damage after which no record can be found") as caught:
+        require_little_lost([catalog], share - 1e-9)
+    assert str(path) in caught.value.fact
+    warn_of_damage([catalog])
+    assert f"damaged data: {path} ends inside record" in caplog.text
+
+
+def test_a_quarantine_that_cannot_be_written(setting: Setting, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"")
+    with pytest.raises(HvdtrainError, match="could not be kept in"):
+        alone(replace(setting, on_corrupt="quarantine", quarantine=tmp_path / "kept"))
 
 
 def test_the_default_is_to_stop(setting: Setting) -> None:

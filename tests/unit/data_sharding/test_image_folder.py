@@ -34,7 +34,7 @@ def test_images_of_nested_folders_get_the_label_of_their_class(tmp_path: Path) -
     (tmp_path / "bee").mkdir()
     (tmp_path / ".cache").mkdir()
     catalog = ds.Catalog.index(tmp_path)
-    assert catalog.format == ImageFolderFormat()
+    assert catalog.format == ImageFolderFormat(root=str(tmp_path))
     assert class_names(catalog) == ("ant", "bee", "cat", "dog")
     expected = {"ant/x.ppm": 0, "cat/1.jpg": 2, "cat/deep/er/2.PNG": 2, "dog/1.webp": 3}
     assert read_back(catalog) == {f"content of {name}".encode(): label for name, label in expected.items()}
@@ -80,10 +80,11 @@ def test_validation_data_take_the_classes_of_the_training_data(tmp_path: Path) -
         ImageFolderFormat(classes=("a", "a"))
 
 
-def test_one_class_alone_needs_the_root(tmp_path: Path) -> None:
+def test_one_class_alone_needs_a_root(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg", "a/2.jpg")
+    assert read_back(ds.Catalog.index(tmp_path)) == {b"content of a/1.jpg": 0, b"content of a/2.jpg": 0}
     with pytest.raises(ds.MissingDataError, match="names? the classes") as caught:
-        ds.Catalog.index(tmp_path, format="image_folder")
+        ds.Catalog.index(tmp_path / "a" / "*.jpg", format="image_folder")
     assert "option root" in caught.value.hint
     for root in (str(tmp_path), f"{tmp_path}/", os.path.relpath(tmp_path)):
         catalog = ds.Catalog.index(tmp_path, format=ImageFolderFormat(root=root))

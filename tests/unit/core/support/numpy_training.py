@@ -165,6 +165,7 @@ class Setting:
     task: Task = field(default_factory=NumpyTask)
     on_corrupt: OnCorrupt = "raise"
     quarantine: Path | None = None
+    origin: Path | None = None
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -192,10 +193,17 @@ def train(setting: Setting, comm: Communicator, limits: Limits, start: Position 
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
         checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}),
-        ledger=CoverageLedger(comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine),
+        ledger=CoverageLedger(
+            comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine, setting.origin
+        ),
         callbacks=[recorder],
     )
     return Run(engine.run(start or Position()), adapter, recorder)
+
+
+def _ledger(setting: Setting, comm: Communicator, source: CatalogSource) -> CoverageLedger:
+    steps = source.plan(0).steps
+    return CoverageLedger(comm, setting.folder / "audit", source, steps, setting.quarantine, setting.origin)
 
 
 def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, training: bool) -> CatalogSource:

@@ -1,0 +1,114 @@
+"""`hvdtrain shard`: what is answered to wrong calls and odd data, and that nothing is passed over in silence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import data_sharding as ds
+from hvdtrain.cli.shard import COMMANDS
+from hvdtrain.cli.shard import run as shard
+from hvdtrain.errors import UsageError
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """60 records in 3 files."""
+    folder = tmp_path / "records"
+    ds.write_shards(folder, "train", [bytes([number]) * (number + 1) for number in range(60)], 3)
+    return folder
+
+
+def test_plan_prints_every_rank_and_the_cut(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["plan", str(records), "--size", "4", "--global-batch-size", "16"]) == 0
+    out = capsys.readouterr().out
+    assert "60 records in 4 steps of 16: the last step has 12 records and 4 masked slots" in out
+    assert [line.split()[0] for line in out.splitlines() if line[:1].isdigit()][:4] == ["0", "1", "2", "3"]
+    assert f"{sum(range(1, 61)):,}" in out
+
+
+def test_index_saves_a_catalog(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["index", str(records), "--out", str(tmp_path / "catalog.npz")]) == 0
+    assert ds.Catalog.load(tmp_path / "catalog.npz").fingerprint in "".join(capsys.readouterr().out.split("│")).replace(
+        "\n", ""
+    ).replace(" ", "")
+
+
+def test_index_names_all_damage(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, _ = sorted(records.iterdir())
+    first.write_bytes(first.read_bytes()[:-3])
+    second.write_bytes(b"x" * 40)
+    assert shard(["index", str(records), "--on-corrupt", "mask"]) == 1
+    out = capsys.readouterr().out
+    assert all(f"DAMAGED: {what}" in out for what in (f"{first} ends inside", f"Record 0 of {second}"))
+
+
+def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["bench", str(records), "--seconds", "0.01", "--batch-size", "7"]) == 0
+    assert capsys.readouterr().out.count("records/s") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "fact"),
+    [
+        (["plann"], "There is no command `hvdtrain shard plann`"),
+        (["plan", "DATA"], "--size"),
+        (["plan", "DATA", "--size", "0"], "--size is 0"),
+        (["plan", "DATA", "--size", "4", "--global-batch-size", "0"], "global batch size is 0"),
+        (["plan", "DATA", "--size", "4", "--global-batch-size", "9" * 20], "global batch size is 999"),
+        (["plan", "DATA", "--size", "99", "--global-batch-size", "16"], "smaller than the 99 ranks"),
+        (["index", ""], "An empty data path"),
+        (["index", "nowhere"], "does not exist"),
+        (["index", "DATA", "DATA/*"], "is named twice"),
+        (["index", "DATA", "--format", "tfrecrd"], "invalid choice"),
+        (["index", "DATA", "--option", "multipart=dmlc"], "--option multipart=dmlc is given"),
+        (["index", "DATA", "--format", "recordio", "--option", "part=x"], "has no option 'part'"),
+        (["index", "DATA", "--out", "/proc/nowhere/x.npz"], "cannot be written"),
+        (["bench", "DATA", "--seconds", "nan"], "--seconds is nan"),
+        (["bench", "DATA", "--seconds", "0"], "--seconds is 0"),
+        (["verify", "nowhere"], "holds no audit"),
+        (["convert", "DATA", "s3://bucket/out"], "The destination is s3://bucket/out"),
+    ],
+)
+def test_bad_calls_are_refused(records: Path, argv: list[str], fact: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        shard([word.replace("DATA", str(records)) for word in argv])
+    assert fact in caught.value.fact
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("way", ["folder", "glob"])
+@pytest.mark.parametrize("kind", ["dangling", "fifo"])
+def test_what_looks_like_records_is_not_passed_over(records: Path, way: str, kind: str) -> None:
+    odd = records / "train-9.tfrecord"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to(records / "unmounted")
+    with pytest.raises(UsageError, match="train-9"):
+        shard(["index", str(records) if way == "folder" else f"{records}/*.tfrecord"])
+
+
+def test_hard_links_are_one_file(records: Path) -> None:
+    first = sorted(records.iterdir())[0]
+    os.link(first, records / "again.tfrecord")
+    with pytest.raises(UsageError, match="are one file"):
+        shard(["index", str(records)])
+
+
+def test_a_file_that_became_a_fifo_is_a_change(records: Path) -> None:
+    catalog = ds.Catalog.index(records)
+    path = Path(catalog.files[0].path)
+    path.unlink()
+    os.mkfifo(path)
+    with ds.RecordReader(catalog) as reader, pytest.raises(ds.ChangedDataError):
+        reader.read(np.arange(3))
+
+
+def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in COMMANDS)
