@@ -33,13 +33,22 @@ def read_and_decode(
         ShardingError: as `RecordReader.load`; and whatever `decode` raises.
     """
     records = reader.load(ids, random)
+    return Decoded(decode_rows(decode, records), records.intact)
+
+
+def decode_rows(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
+    """What `decode` makes of k records: arrays of k rows by name.
+
+    Raises:
+        PlanError: it returned another number of rows; and whatever `decode` raises.
+    """
     try:
         features = decode(records)
     except StopIteration as error:
         # It would pass for the end of the epoch in whatever iterates over the batches.
         raise RuntimeError("the decode function raised StopIteration") from error
-    _check_rows(features, len(ids))
-    return Decoded(features, records.intact)
+    _check_rows(features, len(records))
+    return features
 
 
 def _check_rows(features: dict[str, NDArray[Any]], rows: int) -> None:

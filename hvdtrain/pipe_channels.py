@@ -39,10 +39,12 @@ class PipeChannels:
             HvdtrainError: on all ranks, if one of them cannot.
         """
         name = f"hvdtrain.pipe.{self.epoch}"
+        # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
+        reader = agree(self._comm, self._own_reader, f"{name}.lock", (ShardingError,))
         claim = agree(self._comm, self._claim, f"{name}.wait", (ShardingError,))
         claims = [Claim(**each) for each in gather_json(self._comm, asdict(claim), f"{name}.claims")]
         agree(self._comm, lambda: check_openers(claims), f"{name}.check", (ShardingError,))
-        one = agree(self._comm, lambda: self._own_reader().open(expected_records), f"{name}.open", (ShardingError,))
+        one = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
         self.epoch += 1
         return one
 
@@ -53,7 +55,9 @@ class PipeChannels:
 
     def _claim(self) -> Claim:
         topology, config = self._comm.topology, self._config
-        status = await_pipe(_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout)
+        status = await_pipe(
+            pipe_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout
+        )
         return Claim(
             rank=topology.rank,
             host=socket.gethostname(),
@@ -67,7 +71,7 @@ class PipeChannels:
     def _own_reader(self) -> PipeReader:
         if self._reader is None:
             self._reader = PipeReader(
-                _folder(self._config),
+                pipe_folder(self._config),
                 self._channel,
                 rank=self._comm.topology.rank,
                 framing=self._framing,
@@ -76,7 +80,8 @@ class PipeChannels:
         return self._reader
 
 
-def _folder(config: DataConfig) -> Path:
+def pipe_folder(config: DataConfig) -> Path:
+    """Where the FIFOs appear."""
     return Path(config.pipe_dir or "").expanduser()
 
 

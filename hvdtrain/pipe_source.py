@@ -3,17 +3,18 @@
 Where the plan knows how many records reach each rank, the steps of an epoch follow from it, and no rank has to ask
 another. Where nobody can know (`sharded-by-s3-key` on several hosts), the ranks agree on their counts in each step, and
 the user says how many steps make an epoch: learning rate, checkpoints and progress need that number before the data
-    come.
+come.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -28,29 +29,58 @@ from data_sharding.pipe.steps import PipeSteps, slots
 from hvdtrain.comm import Communicator, agree
 from hvdtrain.config import DataConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.pipe_channels import PipeChannels
+from hvdtrain.files import write_atomically
+from hvdtrain.pipe_channels import PipeChannels, pipe_folder
+from hvdtrain.run_folder import unwritable
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
 
+PIPE_NOTE: Final = "pipe.txt"
+"""In RUN/audit: this run trained from pipes, so that no account of ids is to be found there."""
+
+_NOTE: Final = """\
+This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.
+Where the pipe plan knew how many records reach each worker, the count was checked at the end of each pipe.
+"""
 _log = logging.getLogger("hvdtrain.pipe")
 
 
 @final
 class NoLedger:
-    """Implements the engine's `Ledger` where records have no ids that outlive a pass: it writes nothing down.
+    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.
 
-    That every record came once is checked where that can be seen: the reader compares counts at the end of each FIFO.
+    Every record came once where the reader could compare counts at the end of each FIFO.
+
+    Args:
+        comm: the other ranks.
+        folder: RUN/audit.
     """
 
+    def __init__(self, comm: Communicator, folder: Path) -> None:
+        self._comm, self._folder = comm, folder
+
     def start(self, step: int) -> None:  # noqa: ARG002
-        """Says so, once."""
-        _log.info("records that come through pipes have no lasting ids: no account is kept of them")
+        """Says so, once, in a file of the folder. Collective.
+
+        Raises:
+            UsageError: on all ranks, where rank 0 could not write.
+        """
+        agree(self._comm, self._write_note, "hvdtrain.pipe.note")
 
     def add(self, batch: LoadedBatch) -> None:
         """Nothing."""
 
     def commit(self, step: int) -> None:
         """Nothing."""
+
+    def _write_note(self) -> None:
+        if not self._comm.topology.is_root:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / PIPE_NOTE, _NOTE.encode())
+        except OSError as error:
+            raise unwritable(self._folder, error) from error
 
 
 @dataclass(frozen=True)
@@ -177,6 +207,7 @@ def open_pipe_source(
     _refuse_options_of_files(config)
     plan = load_plan(Path(config.pipe_plan).expanduser())
     _require_same_job(plan, comm.topology)
+    _require_folder(config)
     known = plan.rank_records() is not None
     if known and config.pipe_steps is None:
         return PipeSource(plan, task, comm, config, global_batch, seed)
@@ -223,6 +254,16 @@ def _require_same_job(plan: PipePlan, topology: Topology) -> None:
             f"{topology.size} workers, {topology.local_size} on this host.",
             "Some channel would have no reader, or some worker no channel.",
             "start the job that the plan is for, or make another plan.",
+        )
+
+
+def _require_folder(config: DataConfig) -> None:
+    folder = pipe_folder(config)
+    if not os.path.isdir(folder):
+        raise UsageError(
+            f"There is no folder {folder}.",
+            "It was given as --data.pipe-dir, where the FIFOs are to appear.",
+            "check the path, or start the agent first if that makes the folder.",
         )
 
 

@@ -17,11 +17,22 @@ from hvdtrain.errors import UsageError
 from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
-from hvdtrain.task import Splits, Task, TaskDefaults, build_task
+from hvdtrain.task import Task, TaskDefaults, build_task
 from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What is on disk: `train` is None where it comes through pipes."""
+
+    train: Catalog | None
+    validation: Catalog | None
+
+    def parts(self) -> list[Catalog]:
+        return [part for part in (self.train, self.validation) if part is not None]
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,13 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> Prepar
         UsageError: on every rank, whichever of them could not.
     """
     config = with_defaults(config, kind.defaults, comm.topology.size)
-    task, splits = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
-    _require_same_data(comm, splits)
-    agree(comm, lambda: _verify(config.data, splits, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
-    return agree(comm, lambda: _cut(config, task, splits, comm), "hvdtrain.prepare.plan", (ShardingError,))
+    task, data = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
+    _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
+    agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
+    prepared = agree(comm, lambda: _cut(config, task, data, comm), "hvdtrain.prepare.plan", (ShardingError,))
+    if config.data.mode == "pipe":  # each host reads a plan file of its own
+        _require_same_data(comm, [[prepared.train.plan(0).num_records, prepared.about["data"]]])
+    return prepared
 
 
 def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> TrainConfig:
@@ -66,15 +80,34 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
     )
 
 
-def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, Splits]:
+def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
     task = build_task(kind, config.task_args)
+    by_pipe = config.data.mode == "pipe"
     if kind.needs_data_dir and config.data.dir is None:
         raise UsageError(
             f"The task {config.task} reads its records from a folder, and none was given.",
-            "There is nothing to train on.",
+            f"There is nothing to {'validate' if by_pipe else 'train'} on.",
             "give it as --data.dir DIR.",
         )
-    return task, task.open_data(_data_access(config.data))
+    access = _data_access(config.data)
+    if by_pipe:
+        return task, _Data(None, _open_validation(task, access))
+    splits = task.open_data(access)
+    return task, _Data(splits.train, splits.validation)
+
+
+def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
+    try:
+        return task.open_validation(access)
+    except (UsageError, ShardingError) as error:
+        if type(task).open_validation is not Task.open_validation:
+            raise
+        raise UsageError(
+            error.fact,
+            error.conflict,
+            f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
+            "opened, too.",
+        ) from error
 
 
 def _data_access(config: DataConfig) -> DataAccess:
@@ -87,9 +120,9 @@ def _data_access(config: DataConfig) -> DataAccess:
     return DataAccess(folder, user_cache() / "data", config.on_corrupt)
 
 
-def _verify(config: DataConfig, splits: Splits, topology: Topology) -> None:
+def _verify(config: DataConfig, data: _Data, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
-    for part in _parts(splits):
+    for part in data.parts():
         if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
             own = np.arange(topology.rank, len(part), topology.size)
             with RecordReader(part) as reader:
@@ -97,12 +130,8 @@ def _verify(config: DataConfig, splits: Splits, topology: Topology) -> None:
                     reader.read(own[start : start + _VERIFY_RECORDS])
 
 
-def _parts(splits: Splits) -> list[Catalog]:
-    return [splits.train] if splits.validation is None else [splits.train, splits.validation]
-
-
-def _require_same_data(comm: Communicator, splits: Splits) -> None:
-    own = [[len(part), part.fingerprint] for part in _parts(splits)]
+def _require_same_data(comm: Communicator, own: list[list[Any]]) -> None:
+    """`own`: records and fingerprint of each part of what this rank sees."""
     everywhere = gather_json(comm, own, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:
@@ -117,7 +146,7 @@ def _counts(parts: list[list[Any]]) -> str:
     return " and ".join(f"{count:,} records ({fingerprint[:8]})" for count, fingerprint in parts)
 
 
-def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) -> Prepared:
+def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Prepared:
     batch, epochs, peak = config.global_batch_size, config.epochs, config.lr
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
         raise ValueError("with_defaults has not been applied")
@@ -131,11 +160,12 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
 
-    train: CatalogSource | PipeSource | AgreedPipeSource = source(splits.train, True)
-    about = _about(config, task, splits, comm)
-    if config.data.mode == "pipe":
+    train: CatalogSource | PipeSource | AgreedPipeSource
+    if data.train is None:
         train = open_pipe_source(config.data, task, comm, batch, config.seed)
-        about["data"] = train.fingerprint
+        fingerprint = train.fingerprint
+    else:
+        train, fingerprint = source(data.train, True), data.train.fingerprint
     steps = train.plan(0).steps
     schedule = Schedule(
         peak=scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch),
@@ -149,19 +179,23 @@ def _cut(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) ->
             "The learning rate would never reach its peak.",
             f"give --warmup-epochs less than the {epochs} epochs.",
         )
-    validation = source(splits.validation, False) if splits.validation is not None else None
+    validation = source(data.validation, False) if data.validation is not None else None
+    about = _about(config, task, fingerprint, data.validation, comm.topology)
     return Prepared(config, task, train, validation, schedule, epochs, about)
 
 
-def _about(config: TrainConfig, task: Task, splits: Splits, comm: Communicator) -> dict[str, Any]:
+def _about(
+    config: TrainConfig, task: Task, fingerprint: str, validation: Catalog | None, topology: Topology
+) -> dict[str, Any]:
     return {
         "framework": task.framework,
         "task": config.task,
-        "data": splits.train.fingerprint,
-        "validation": splits.validation.fingerprint if splits.validation is not None else None,
+        "mode": config.data.mode,
+        "data": fingerprint,
+        "validation": validation.fingerprint if validation is not None else None,
         "task_args": config.task_args,
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "shuffle": config.data.shuffle,
-        "world_size": comm.topology.size,
+        "world_size": topology.size,
     }

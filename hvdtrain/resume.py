@@ -40,20 +40,23 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None
 
     World size, epochs and learning rate may differ; what decides which record comes next may not.
     """
+    written = {"mode": "file", **checkpoint.about}  # which checkpoints from before there were modes do not say
+    by_pipe = about["mode"] == "pipe"
     for key, what, hint in _MUST_AGREE:
-        saved, wanted = checkpoint.about.get(key), about[key]
+        saved, wanted = written.get(key), about[key]
         if saved != wanted:
             raise UsageError(
                 f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
                 f"not {_short(wanted)}.",
                 "Its weights and its place in the data mean nothing in this run.",
-                f"{hint}, or choose another --output-dir.",
+                f"{_PIPE_HINTS.get(key, hint) if by_pipe else hint}, or choose another --output-dir.",
             )
 
 
 _MUST_AGREE = (
     ("task", "the task", "give the same --task"),
     ("framework", "the framework", "give the same --framework"),
+    ("mode", "a run with --data.mode", "give the same --data.mode"),
     ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("task_args", "a task built with", "give the same --task-args"),
@@ -61,6 +64,7 @@ _MUST_AGREE = (
     ("seed", "a run with seed", "give the same --seed"),
     ("shuffle", "a run with shuffle", "give the same --data.shuffle"),
 )
+_PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
 
 
 def _short(value: Any) -> str:

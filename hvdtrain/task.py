@@ -61,6 +61,17 @@ class Task(ABC):
             UsageError or data_sharding.ShardingError: the data is missing or not what the task expects.
         """
 
+    def open_validation(self, data: DataAccess) -> Catalog | None:
+        """The validation records alone, for pipe mode, where the training records come through pipes; None: there are
+        none. Called in the place of `open_data`, once on every rank.
+
+        Left as it is, it takes those of `open_data`, which then needs the training files on every host as well.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: as `open_data`.
+        """
+        return self.open_data(data).validation
+
     @abstractmethod
     def decode(self, records: RecordBatch) -> Features:
         """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.

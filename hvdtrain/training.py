@@ -17,7 +17,7 @@ from hvdtrain.adapters.open import open_adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
-from hvdtrain.coverage import CoverageLedger
+from hvdtrain.coverage import CoverageLedger, audit_of
 from hvdtrain.engine import Engine, Ledger, Limits, Outcome
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.lost_data import require_little_lost, warn_of_damage
@@ -202,7 +202,7 @@ def _engine(
 
 def _ledger(prepared: Prepared, comm: Communicator, folder: RunFolder) -> Ledger:
     if not isinstance(prepared.train, CatalogSource):
-        return NoLedger()
+        return NoLedger(comm, folder.audit)
     quarantine = folder.quarantine if prepared.config.data.on_corrupt == "quarantine" else None
     return CoverageLedger(
         comm, folder.audit, prepared.train, prepared.train.plan(0).steps, quarantine, audit_of(prepared.config.resume)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.decoding import Decode
-from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.decoding import Decode, decode_rows
+from data_sharding.errors import MissingDataError
 from data_sharding.loader import LoadedBatch
 from data_sharding.pipe.reader import PipePass
 from data_sharding.records import RecordBatch
@@ -99,13 +99,8 @@ class PipeBatches:
         ids = shape.first_id + np.minimum(self._taken + np.arange(shape.width), max(self._taken + count - 1, 0))
         random = None if shape.seed is None else SampleRandom(shape.seed, self._pass.name.epoch, ids)
         filled = payloads + [self._last()] * (shape.width - count)
-        try:
-            features = shape.decode(RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random))
-        except StopIteration as error:
-            # It would pass for the end of the epoch in whatever iterates over the batches.
-            raise RuntimeError("the decode function raised StopIteration") from error
-        _check_rows(features, shape.width)
-        return RawBatch(ids, count, features)
+        records = RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random)
+        return RawBatch(ids, count, decode_rows(shape.decode, records))
 
     def _read(self) -> list[bytes]:
         if self._records is None:
@@ -133,13 +128,3 @@ class PipeBatches:
                 "use fewer workers, or write the data to more files.",
             )
         return self.filler
-
-
-def _check_rows(features: dict[str, NDArray[Any]], rows: int) -> None:
-    for name, array in features.items():
-        if np.shape(array)[:1] != (rows,):
-            raise PlanError(
-                f"The decode function returned shape {np.shape(array)} for {name!r} from {rows} records.",
-                "The first dimension must be the records, or weights would fall on the wrong ones.",
-                "return one row for each record.",
-            )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from data_sharding.errors import LoaderTimeoutError, PlanError
-from data_sharding.pipe.fifo import Stop
+from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
+from data_sharding.pipe.fifo import Stop, numbers_of
 
 _CHUNK_BYTES: Final = 2**20
 _RELEASE_POLL_S: Final = 0.01
@@ -67,15 +67,30 @@ class FeedThread(threading.Thread):
         self.error: BaseException | None = None
         self._base, self._channel, self._feed, self._epochs = base, name, feed, epochs
         self._stop_switch = Stop()
+        self._epoch = 0
+
+    def require_free(self) -> None:
+        """Raise `PlanError` if some FIFO of this channel is there already, of whatever epoch."""
+        numbers = numbers_of(self._base, self._channel)
+        if numbers:
+            raise _exists_already(self._path(numbers[0]), len(numbers) - 1)
 
     def run(self) -> None:
         """Feed all epochs."""
         try:
             for epoch in range(self._epochs):
+                self._epoch = epoch
                 if self._stop_switch.wait(self._feed.late_s):
                     return
-                with _fifo(self._base / f"{self._channel}_{epoch}") as path:
+                with _fifo(self._path(epoch)) as path:
                     self._deliver(path, epoch)
+        except OSError as error:
+            self.error = MissingDataError(
+                f"Channel {self._channel} cannot be fed: {error}.",
+                "Its reader would wait for the rest.",
+                "check its files, and that FIFOs can be made in the folder.",
+            )
+            self.error.__cause__ = error
         except BaseException as error:  # shown by whoever waits for the thread
             self.error = error
 
@@ -94,9 +109,11 @@ class FeedThread(threading.Thread):
                     "Its files cannot be read.",
                     "check the storage.",
                 )
-            for epoch in range(len(self.deliveries), self._epochs):
-                _release_writer(self._base / f"{self._channel}_{epoch}")
+            _release_writer(self._path(self._epoch))
             self.join(_RELEASE_POLL_S)
+
+    def _path(self, epoch: int) -> Path:
+        return self._base / f"{self._channel}_{epoch}"
 
     def _deliver(self, path: Path, epoch: int) -> None:
         # A blocking open, as the agent's: it notices a reader that comes and leaves between two looks.
@@ -141,15 +158,20 @@ def _fifo(path: Path) -> Iterator[Path]:
     try:
         os.mkfifo(path)
     except FileExistsError as error:
-        raise PlanError(
-            f"{path} exists already.",
-            "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
-            "remove it, or use another folder.",
-        ) from error
+        raise _exists_already(path) from error
     try:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def _exists_already(path: Path, others: int = 0) -> PlanError:
+    more = f", and {others} more of its channel" if others else ""
+    return PlanError(
+        f"{path} exists already{more}.",
+        "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
+        "end that agent, remove what it left, or use another folder.",
+    )
 
 
 def _release_writer(path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from data_sharding.errors import LoaderTimeoutError, PlanError
+from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.pipe.ownership import OwnedDescriptor, busy, lock_at_once
 
 PIPE_BYTES: Final = 2**20
@@ -21,6 +21,8 @@ PIPE_BYTES: Final = 2**20
 /proc/sys/fs/pipe-max-size). Linux gives 64 KiB by itself, and switching threads for so little costs throughput."""
 
 _APPEARANCE_POLL_S: Final = 0.01
+_LATER_GRACE_S: Final = 2.0
+"""What an agent may take between a later FIFO and an earlier one, should it make them out of order."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +68,32 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
 
     Raises:
         LoaderTimeoutError: it did not appear within `timeout_s` seconds.
-        PlanError: there is something else of that name.
+        PlanError: there is something else of that name, or the channel's agent is at a later epoch.
+        MissingDataError: this user may not look at it.
     """
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            status = os.stat(name.path)
-        except FileNotFoundError:
-            if time.monotonic() >= end:
-                raise _never_appeared(name, timeout_s) from None
-            time.sleep(_APPEARANCE_POLL_S)
-            continue
-        _require_fifo(name, status)
-        return status
+    begin = passed_since = time.monotonic()
+    while (status := _status(name)) is None:
+        now = time.monotonic()
+        later = [number for number in numbers_of(name.path.parent, name.channel) if number > name.epoch]
+        if not later:
+            passed_since = now
+        elif now - passed_since >= min(_LATER_GRACE_S, timeout_s):
+            raise _passed_by(name, later)
+        if now - begin >= timeout_s:
+            raise _never_appeared(name, timeout_s)
+        time.sleep(_APPEARANCE_POLL_S)
+    _require_fifo(name, status)
+    return status
+
+
+def numbers_of(base: Path, channel: str) -> list[int]:
+    """Sorted numbers of the entries `<channel>_<number>` of a folder; none if there is no such folder."""
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return []
+    numbers = [name.removeprefix(f"{channel}_") for name in names if name.startswith(f"{channel}_")]
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 class FifoPass:
@@ -86,25 +101,31 @@ class FifoPass:
 
     Raises:
         PlanError: it is no FIFO, or another process reads it.
-        OSError: it cannot be opened.
+        MissingDataError: it cannot be opened.
     """
 
     def __init__(self, name: PassName, timeout_s: float, stop: Stop) -> None:
         self._name, self._timeout_s, self._stop = name, timeout_s, stop
-        # Without O_NONBLOCK open() itself would wait for a writer, for ever.
-        self._file = OwnedDescriptor(name.path, os.O_RDONLY | os.O_NONBLOCK)
         self._bytes = 0
         try:
-            _require_fifo(name, os.fstat(self._file.fileno()))
+            self._open()
+        except OSError as error:
+            raise _unreadable(name, error) from error
+        self._poll = select.poll()
+        self._poll.register(self._file.fileno(), select.POLLIN)
+        self._poll.register(stop.fileno(), select.POLLIN)
+
+    def _open(self) -> None:
+        # Without O_NONBLOCK open() itself would wait for a writer, for ever.
+        self._file = OwnedDescriptor(self._name.path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            _require_fifo(self._name, os.fstat(self._file.fileno()))
             if not lock_at_once(self._file):
-                raise busy(name.channel, "another process")
+                raise busy(self._name.channel, "another process")
             self._enlarge()
         except BaseException:
             self._file.close()
             raise
-        self._poll = select.poll()
-        self._poll.register(self._file.fileno(), select.POLLIN)
-        self._poll.register(stop.fileno(), select.POLLIN)
 
     def read_chunk(self) -> bytes | None:
         """The next bytes, as many as are there (at most `PIPE_BYTES`); None at the end, or once stopped.
@@ -114,6 +135,7 @@ class FifoPass:
 
         Raises:
             LoaderTimeoutError: nothing came for `timeout_s` seconds.
+            MissingDataError: it cannot be read.
         """
         end = time.monotonic() + self._timeout_s
         while True:
@@ -139,6 +161,8 @@ class FifoPass:
             return os.read(self._file.fileno(), PIPE_BYTES)
         except BlockingIOError:
             return None
+        except OSError as error:
+            raise _unreadable(self._name, error) from error
 
     def _enlarge(self) -> None:
         try:
@@ -160,6 +184,32 @@ class FifoPass:
             "The FIFO exists, but no agent feeds it: 0 bytes came.",
             "start the agent, remove a FIFO that an earlier job left, or allow more time.",
         )
+
+
+def _status(name: PassName) -> os.stat_result | None:
+    try:
+        return os.stat(name.path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: PassName, error: OSError) -> MissingDataError:
+    return MissingDataError(
+        f"{name.path} ({name}) cannot be read: {error.strerror}.",
+        "This worker's records come through it.",
+        "let this user read it, or check --data.pipe-dir.",
+    )
+
+
+def _passed_by(name: PassName, later: list[int]) -> PlanError:
+    there = ", ".join(f"{name.channel}_{number}" for number in later)
+    return PlanError(
+        f"{name.path} ({name}) is not there, but {there} is.",
+        "The FIFOs of a channel come once each, in sequence, and a job begins with the first, also when it resumes.",
+        "restart the agent so that it begins with epoch 0, and remove what one left that is gone.",
+    )
 
 
 def _never_appeared(name: PassName, timeout_s: float) -> LoaderTimeoutError:

@@ -68,34 +68,51 @@ class ChannelLock:
         who: the holder, as the error of a second opener names it.
 
     Raises:
-        MissingDataError: no such folder.
+        MissingDataError: no such folder, or one in which nothing can be locked.
         PlanError: another opener holds the channel, or this is a data-loading subprocess.
     """
 
     def __init__(self, base: Path, channel: str, who: str) -> None:
         _refuse_helpers(channel)
-        if not base.is_dir():
+        if not os.path.isdir(base):
             raise MissingDataError(
                 f"There is no folder {base}.", f"The FIFOs of channel {channel} are to appear in it.", "check the path."
             )
         self._file: OwnedDescriptor | None = None
         path = base / f".{channel}.lock"
         try:
-            self._file = OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
+            self._file = _open_to_write(path)
+            if self._file is not None:
+                self._hold(self._file, path, channel, who)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-            return
-        if not lock_at_once(self._file):
-            self._file.close()
-            raise busy(channel, path.read_text(errors="replace").strip() or "another process")
-        os.ftruncate(self._file.fileno(), 0)
-        os.write(self._file.fileno(), f"{who} (process {os.getpid()})\n".encode())
+            self.release()
+            raise MissingDataError(
+                f"{path} cannot be locked: {error.strerror}.",
+                "Without that a second reader of the channel would go unnoticed.",
+                "let the FIFOs appear in a folder of a local disk that is not full.",
+            ) from error
 
     def release(self) -> None:
         """Let others in. May be called twice."""
         if self._file is not None:
             self._file.close()
+
+    def _hold(self, file: OwnedDescriptor, path: Path, channel: str, who: str) -> None:
+        if not lock_at_once(file):
+            file.close()
+            raise busy(channel, path.read_text(errors="replace").strip() or "another process")
+        os.ftruncate(file.fileno(), 0)
+        os.write(file.fileno(), f"{who} (process {os.getpid()})\n".encode())
+
+
+def _open_to_write(path: Path) -> OwnedDescriptor | None:
+    """None where this user may not write."""
+    try:
+        return OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return None
+        raise
 
 
 def lock_at_once(file: OwnedDescriptor) -> bool:
@@ -112,7 +129,7 @@ def busy(channel: str, holder: str) -> PlanError:
     return PlanError(
         f"Channel {channel} is already being read by {holder}.",
         "Two readers of one FIFO would each get torn records.",
-        "give each worker of a node a channel of its own, as `hvdtrain shard pipe-plan` does.",
+        "wait for the end of the job that reads it; within one job each worker of a node needs its own channel.",
     )
 
 

@@ -19,8 +19,7 @@ def await_pipe(base: str | Path, channel: str, epoch: int, *, rank: int, timeout
     """The status of `<base>/<channel>_<epoch>`, once it exists; for `check_openers`. Opens nothing.
 
     Raises:
-        LoaderTimeoutError: it did not appear within `timeout_s` seconds.
-        PlanError: there is something else of that name.
+        LoaderTimeoutError, PlanError, MissingDataError: as `PipeReader.open`.
     """
     return await_fifo(_pass_name(Path(base), channel, epoch, rank), timeout_s)
 
@@ -41,7 +40,7 @@ class PipeReader:
         first_epoch: number of the first FIFO.
 
     Raises:
-        MissingDataError: no such folder.
+        MissingDataError: no such folder, or one in which nothing can be locked.
         PlanError: the channel has a reader already, or this is a data-loading subprocess.
     """
 
@@ -76,8 +75,9 @@ class PipeReader:
 
         Raises:
             LoaderTimeoutError: the FIFO did not appear in time.
-            PlanError: another process reads it; it is no FIFO; the last pass is still open; this reader is closed, or
-                is used in a forked child.
+            MissingDataError: it cannot be opened.
+            PlanError: another process reads it; it is no FIFO; the agent is at a later epoch; the last pass is still
+                open; this reader is closed, or is used in a forked child.
         """
         self._check_usable()
         if self._pass is not None and not self._pass.closed:

@@ -36,7 +36,22 @@ class PipeSimulator:
         self._threads = {name: FeedThread(self._base, name, feed, epochs) for name, feed in channels.items()}
 
     def __enter__(self) -> Self:
-        self._base.mkdir(parents=True, exist_ok=True)
+        """Begin to feed.
+
+        Raises:
+            PlanError: a FIFO of one of the channels is there already, of whatever epoch.
+            MissingDataError: the folder cannot be made.
+        """
+        try:
+            self._base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MissingDataError(
+                f"The folder {self._base} cannot be made: {error.strerror}.",
+                "FIFOs are to appear in it.",
+                "choose another folder.",
+            ) from error
+        for thread in self._threads.values():
+            thread.require_free()
         for thread in self._threads.values():
             thread.start()
         return self
@@ -72,7 +87,7 @@ class PipeSimulator:
 
         Raises:
             LoaderTimeoutError: some were not within `timeout_s` seconds.
-            PlanError, OSError: what ended a channel's thread.
+            PlanError, MissingDataError: what ended a channel's thread.
         """
         end = time.monotonic() + timeout_s
         for thread in self._threads.values():

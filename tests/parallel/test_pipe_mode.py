@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths,
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
 from hvdtrain.data_access import DataAccess
+from hvdtrain.pipe_source import PIPE_NOTE
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 240
@@ -58,6 +60,9 @@ class Job:
         command = ["python", "-m", "hvdtrain", *pipes, "--data.timeout", "60", "--output-dir", str(self.out), *flags]
         env = {"HVDTRAIN_CACHE_DIR": str(self._digits.parent.parent)}
         return self._run_ranks([*command, "--progress", "none"], size, launcher, DEADLINE_S, env=env)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
 
     def result(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.out / "result.json").read_text())
@@ -122,6 +127,7 @@ def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> N
         channel["records"] = None
         channel["files"] = [[name, size, None] for name, size, _ in channel["files"]]
     (job.plan / "plan.json").write_text(json.dumps(uncounted))
+    job.base.mkdir()
     refused = job(3, "--epochs", "2", launcher="mpirun")
     assert refused.returncode == 2, refused.tail()
     assert "HINT: give --data.pipe-steps STEPS" in refused.stderr, refused.tail()
@@ -153,15 +159,42 @@ def test_two_workers_with_one_channel_are_refused_before_anything_is_read(job: J
     assert re.search(r"rank 1 \(local rank 1 on \S+, channel train-1\)", finished.stderr), finished.tail()
 
 
-def test_a_channel_that_breaks_off_ends_the_job(job: Job, digits: Path) -> None:
+@pytest.mark.parametrize("how", ["inside a record", "between two records"])
+def test_a_channel_that_ends_before_all_has_come_ends_the_job(how: str, job: Job, digits: Path) -> None:
+    """Torn, or sound as far as it goes and too short."""
     plan = plan_for(digits, job.plan, workers_per_host=2)
     feeds = {channel.name: ChannelFeed(local_paths(plan, channel)) for channel in plan.channels}
-    feeds["train-1"] = ChannelFeed(feeds["train-1"].files, truncate=50_000)
+    files = feeds["train-1"].files
+    whole = Path(files[0]).stat().st_size
+    records = len(Catalog.index(files[0]))
+    end = whole if how == "between two records" else whole - 3
+    feeds["train-1"] = ChannelFeed(files, truncate=end)
     with PipeSimulator(job.base, feeds, 1):
         finished = job(2, launcher="mpirun")
     assert finished.returncode == 1, finished.tail()
     assert "rank 1 on " in finished.stderr
-    assert "(channel train-1, epoch 0, of rank 1; 50,000 bytes and " in finished.stderr, finished.tail()
+    there = records if end == whole else records - 1
+    so_far = f"(channel train-1, epoch 0, of rank 1; {end:,} bytes and {there} records so far)"
+    assert so_far in finished.stderr, finished.tail()
+    total = plan.channels[1].records
+    words = "cannot be read on" if end < whole else f"delivered {records} records where {total} were expected"
+    assert f"{so_far} {words}" in finished.stderr, finished.tail()
+
+
+def test_no_training_file_is_needed_on_the_host(job: Job, digits: Path, tmp_path: Path) -> None:
+    """The data folder holds what is validated on; all that is trained on comes through the pipes."""
+    plan = plan_for(digits, job.plan, workers_per_host=2)
+    folder = tmp_path / "validation"
+    folder.mkdir()
+    for path in digits.glob("validation-*"):
+        shutil.copy(path, folder)
+    with fed(job.base, plan, 1):
+        finished = job(2, "--epochs", "1", "--warmup-epochs", "0", "--data.dir", str(folder), launcher="mpirun")
+    assert finished.returncode == 0, finished.tail()
+    assert job.result()["samples_seen"] == sum(plan.rank_records() or ())
+    (validated,) = [line for line in job.metrics() if line.get("split") == "validation"]
+    assert validated["samples"] == len(Catalog.index(folder / "validation-*.tfrecord"))
+    assert "trained from pipes" in (job.out / "audit" / PIPE_NOTE).read_text()
 
 
 def test_a_plan_for_another_job(job: Job, digits: Path) -> None:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,21 @@ def test_shown_files_are_the_examples() -> None:
 def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
-    for line in BLOCKS[name].splitlines():
-        argv = shlex.split(line, comments=True)
+
+    def run(argv: list[str]) -> None:
         finished = run_command([_program(argv[0]), *argv[1:]], 240, env=_as_user_would_set(), cwd=tmp_path)
-        assert finished.returncode == 0, f"{line}\n{finished.tail()}"
+        assert finished.returncode == 0, f"{shlex.join(argv)}\n{finished.tail()}"
+
+    with ThreadPoolExecutor() as background:
+        behind = []
+        for line in BLOCKS[name].splitlines():
+            *argv, last = shlex.split(line, comments=True)
+            if last == "&":  # must end well by itself, once the other lines have run
+                behind.append(background.submit(run, argv))
+            else:
+                run([*argv, last])
+        for command in behind:
+            command.result()
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
     assert results or name == "keras"
     for result in results:

@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from data_sharding import RecordBatch, write_shards
+from data_sharding import Catalog, RecordBatch, write_shards
 from data_sharding.example import decode, encode
 from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
@@ -33,12 +33,14 @@ def open_digits(data: DataAccess) -> Splits:
         MissingDataError: the data folder lacks one of the two.
         UsageError: the cache cannot be written, or another process holds its lock too long.
     """
+    return Splits(open_split(data, "train"), open_split(data, "validation"))
+
+
+def open_split(data: DataAccess, split: str) -> Catalog:
+    """The catalog of one of the two; errors as `open_digits`."""
     folder = data.dir if data.dir is not None else str(_made_once(data.cache_dir))
     # Checked wholly: the data is small, and damage is found before anything is trained.
-    train, validation = (
-        data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True) for split in ("train", "validation")
-    )
-    return Splits(train, validation)
+    return data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True)
 
 
 def decode_digits(records: Sequence[bytes]) -> Features:
@@ -59,6 +61,9 @@ class Digits(Task):
 
     def open_data(self, data: DataAccess) -> Splits:
         return open_digits(data)
+
+    def open_validation(self, data: DataAccess) -> Catalog:
+        return open_split(data, "validation")
 
     def decode(self, records: RecordBatch) -> Features:
         return decode_digits(records)

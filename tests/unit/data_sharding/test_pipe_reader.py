@@ -6,9 +6,11 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -155,6 +157,71 @@ def test_a_fifo_that_never_appears(base: Path) -> None:
     assert "FIFOs there are of channels train-1." in str(caught.value)
     with pytest.raises(ds.LoaderTimeoutError, match="did not appear"):
         await_pipe(base, "train-0", 0, rank=3, timeout_s=0)
+
+
+def test_an_agent_that_is_at_a_later_epoch(base: Path, data_folder: Path) -> None:
+    """The next job on it waits for an epoch that is over: no use in waiting the whole time."""
+    feed = ChannelFeed(tuple(str(path) for path in sorted(data_folder.iterdir())))
+    with PipeSimulator(base, {"train-0": feed, "train-1": feed}, 9) as simulator:
+        with reader_of(base) as first:
+            for _ in range(3):
+                first.skip_epoch()
+        begin = time.monotonic()
+        with reader_of(base) as second, pytest.raises(ds.PlanError) as caught:
+            second.open()
+        assert time.monotonic() - begin < TIMEOUT_S / 2
+        assert "train-0_0 (channel train-0, epoch 0, of rank 3) is not there, but train-0_3 is." in str(caught.value)
+        assert "HINT: restart the agent" in str(caught.value)
+        assert len(simulator.deliveries()["train-0"]) == 3
+
+
+def test_a_later_fifo_that_is_only_early(base: Path, stream: bytes, by_id: list[bytes]) -> None:
+    """An agent may make its FIFOs in any order, if it makes them."""
+    for name in ("train-0_1", "train-0_x", "train-0-0_1"):
+        os.mkfifo(base / name)
+    threading.Timer(SHORT_S, lambda: os.mkfifo(base / "train-0_0")).start()
+    with (
+        reader_of(base) as reader,
+        reader.open() as one,
+        Writer(base / "train-0_0", lambda descriptor: write_all(descriptor, stream), make=False),
+    ):
+        assert one.read(100) == by_id
+
+
+def test_what_the_system_refuses(base: Path) -> None:
+    with pytest.raises(ds.MissingDataError, match="cannot be locked: File name too long"):
+        PipeReader(base, "x" * 300)
+    (base / "train-0_0").symlink_to("train-0_0")
+    with reader_of(base) as reader, pytest.raises(ds.MissingDataError, match="cannot be read: Too many levels"):
+        reader.open()
+
+
+def test_a_fifo_of_another_user() -> None:
+    """In a folder that can be looked at, and not written to."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        os.mkfifo(base / "train-0_0", 0o000)
+        base.chmod(0o555)
+        with as_an_ordinary_user():
+            with reader_of(base) as reader, pytest.raises(ds.MissingDataError) as caught:
+                reader.open()
+            with pytest.raises(ds.MissingDataError, match="There is no folder"):
+                reader_of(base / "train-0_0")
+        base.chmod(0o700)
+    assert "train-0_0 (channel train-0, epoch 0, of rank 3) cannot be read: Permission denied." in str(caught.value)
+
+
+@contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """Root may do everything; so, if this is root, be nobody."""
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 def test_a_fifo_that_appears_late(base: Path, data_folder: Path, by_id: list[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,11 @@ import pytest
 import data_sharding as ds
 from data_sharding.pipe.plan import PipeFile, make_plan
 from data_sharding.pipe.plan_file import save_plan
+from data_sharding.pipe.reader import PipeReader
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.config import DataConfig
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
+from hvdtrain.pipe_source import PIPE_NOTE, AgreedPipeSource, NoLedger, PipeSource, open_pipe_source
 from hvdtrain.topology import Topology
 
 COMM = SerialCommunicator(Topology.single())
@@ -63,6 +65,34 @@ def test_plans(tmp_path: Path) -> None:
         opened(config_for(tmp_path, 5, workers_per_host=2))
     with pytest.raises(ds.MissingDataError, match="cannot be opened"):
         opened(replace(config_for(tmp_path, 5), pipe_plan=str(tmp_path / "other")))
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    """At once, not after waiting for a FIFO in it."""
+    with pytest.raises(UsageError, match=r"There is no folder .*/none\. It was given as --data.pipe-dir"):
+        opened(replace(config_for(tmp_path, 5), pipe_dir=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("records", [5, None])
+def test_a_channel_that_another_job_reads(tmp_path: Path, records: int | None) -> None:
+    """Which has left epoch 0 behind, so that there is no FIFO to wait for."""
+    config = replace(config_for(tmp_path, records), timeout=30, pipe_steps=None if records else 3)
+    begin = time.monotonic()
+    with PipeReader(tmp_path, "train-0", rank=7), pytest.raises(HvdtrainError) as caught:
+        next(opened(config).loader(0, 0))
+    assert time.monotonic() - begin < 10
+    assert "Channel train-0 is already being read by rank 7" in str(caught.value)
+    assert caught.value.joint
+
+
+def test_no_account_is_said_to_be_none(tmp_path: Path) -> None:
+    ledger = NoLedger(COMM, tmp_path / "run" / "audit")
+    ledger.start(0)
+    ledger.start(3)
+    assert "trained from pipes" in (tmp_path / "run" / "audit" / PIPE_NOTE).read_text()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="HINT: "):
+        NoLedger(COMM, tmp_path / "file" / "audit").start(0)
 
 
 def test_a_pipe_that_never_appears(tmp_path: Path) -> None:

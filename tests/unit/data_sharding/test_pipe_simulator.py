@@ -70,15 +70,61 @@ def test_truncation(tmp_path: Path, files: tuple[str, ...]) -> None:
     assert simulator.deliveries()["a"][0].bytes == size + 7
 
 
-def test_a_fifo_in_the_way(tmp_path: Path, files: tuple[str, ...]) -> None:
-    os.mkfifo(tmp_path / "a_0")
-    with PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 1) as simulator:
-        with pytest.raises(ds.PlanError, match="a_0 exists already"):
-            simulator.join(TIMEOUT_S)
-        with pytest.raises(ds.PlanError, match="a_0 exists already"):
-            simulator.raise_errors()
-        (tmp_path / "a_0").unlink()
-        simulator._threads.clear()
+@pytest.mark.parametrize("left", [["a_0"], ["a_4"], ["a_11", "a_4"]])
+def test_a_fifo_in_the_way(tmp_path: Path, files: tuple[str, ...], left: list[str]) -> None:
+    """Whatever its epoch: an agent that died, or still runs, left it there. Nothing is fed then."""
+    for name in [*left, "a_b_0"]:
+        os.mkfifo(tmp_path / name)
+    with (
+        pytest.raises(ds.PlanError, match=rf"/{left[-1]} exists already{', and 1 more' * (len(left) - 1)}"),
+        PipeSimulator(tmp_path, {"b": ChannelFeed(files), "a": ChannelFeed(files)}, 6),
+    ):
+        pytest.fail("it began")
+    assert fifos(tmp_path) == sorted([*left, "a_b_0"])
+
+
+def test_a_fifo_that_comes_into_the_way(tmp_path: Path, files: tuple[str, ...]) -> None:
+    with (
+        pytest.raises(ds.PlanError, match="a_1 exists already"),
+        PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 2) as simulator,
+        PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
+    ):
+        simulator.await_fifos(TIMEOUT_S)
+        os.mkfifo(tmp_path / "a_1")
+        read_epoch(reader)
+        simulator.join(TIMEOUT_S)
+    assert fifos(tmp_path) == ["a_1"]
+
+
+def test_what_the_system_refuses(tmp_path: Path, files: tuple[str, ...]) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ds.MissingDataError, match="file cannot be made: File exists"),
+        PipeSimulator(tmp_path / "file", {"a": ChannelFeed(files)}, 1),
+    ):
+        pytest.fail("it began")
+    vanishing = tmp_path / "x.tfrecord"
+    vanishing.touch()
+    with (
+        pytest.raises(ds.MissingDataError, match=r"Channel a cannot be fed: .*x\.tfrecord"),
+        PipeSimulator(tmp_path, {"a": ChannelFeed((str(vanishing),))}, 1) as simulator,
+        PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
+    ):
+        simulator.await_fifos(TIMEOUT_S)
+        vanishing.unlink()
+        assert read_epoch(reader) == []
+        simulator.join(TIMEOUT_S)
+
+
+def test_stopping_takes_no_longer_with_many_epochs_ahead(tmp_path: Path, files: tuple[str, ...]) -> None:
+    with PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 10**8) as simulator:
+        with PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader:
+            read_epoch(reader)
+        wait_until(lambda: fifos(tmp_path) == ["a_1"])
+        begin = time.monotonic()
+        simulator.stop()
+        assert time.monotonic() - begin < 5
+    assert fifos(tmp_path) == []
 
 
 def test_refused(tmp_path: Path) -> None:
