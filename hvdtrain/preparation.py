@@ -69,12 +69,15 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
     batch = config.global_batch_size or defaults.global_batch_size
     if config.batch_size is not None:
         batch = config.batch_size * size
-    warmup = defaults.warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
+    epochs = config.epochs or defaults.epochs
+    warmup = config.warmup_epochs
+    if warmup is None:  # a default must not stand in the way of a run of few epochs
+        warmup = min(defaults.warmup_epochs, epochs / 2)
     return replace(
         config,
         batch_size=None,
         global_batch_size=batch,
-        epochs=config.epochs or defaults.epochs,
+        epochs=epochs,
         lr=config.lr or defaults.lr,
         warmup_epochs=warmup,
     )

@@ -47,6 +47,7 @@ def refused(config: TrainConfig, folders: list[Path]) -> list[UsageError]:
         ({"batch_size": 8}, 4, {"global_batch_size": 32, "batch_size": None}),
         ({"global_batch_size": 10}, 4, {"global_batch_size": 10}),
         ({"epochs": 1, "lr": 0.5, "warmup_epochs": 0.0}, 1, {"epochs": 1, "lr": 0.5, "warmup_epochs": 0.0}),
+        ({"epochs": 1}, 1, {"epochs": 1, "warmup_epochs": 0.5}),
     ],
 )
 def test_what_is_left_open_comes_from_the_task(given: dict[str, Any], size: int, expected: dict[str, Any]) -> None:

@@ -145,7 +145,7 @@ def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
         ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
     )
     answers[0].require_refusal("is from a run with seed 42, not 7")
-    answers[1].require_refusal("nowhere. It was given as --data.dir.")
+    answers[1].require_refusal("There is no folder nowhere.")
     answers[2].require_refusal("holds no checkpoint")
     assert tree(tmp_path) == before
     assert not (tmp_path / "runs").exists()
