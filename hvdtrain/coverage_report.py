@@ -15,6 +15,7 @@ from hvdtrain.checkpoints import CheckpointStore
 from hvdtrain.coverage import CATALOG, LEDGER
 from hvdtrain.coverage_ledger import replay
 from hvdtrain.errors import UsageError
+from hvdtrain.pipe_ledger import PIPE_NOTE
 
 
 @final
@@ -78,11 +79,17 @@ def read_coverage(run: Path) -> CoverageReport:
         UsageError: there is no audit, or a file of it is missing, damaged or contradicts the others.
     """
     folder = run / "audit"
+    if (folder / PIPE_NOTE).exists():
+        raise UsageError(
+            f"{run} was trained from pipes.",
+            "Their records have no ids that outlive a pass, so that no account was kept; counts were checked at each end.",
+            "train from files for a proof by ids.",
+        )
     if not (folder / LEDGER).exists():
         raise UsageError(
             f"{run} holds no audit.",
             "Nothing says which records its training used.",
-            "name the folder of a run, the one that was given as --output-dir; runs from pipes keep no audit.",
+            "name the folder of a run, the one that was given as --output-dir.",
         )
     catalog = _catalog(folder / CATALOG)
     started, segments = replay(folder / LEDGER)

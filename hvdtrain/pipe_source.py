@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
-from data_sharding import LoadedBatch
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
 from data_sharding.pipe.batches import BatchShape
@@ -29,58 +28,11 @@ from data_sharding.pipe.steps import PipeSteps, slots
 from hvdtrain.comm import Communicator, agree
 from hvdtrain.config import DataConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.files import write_atomically
 from hvdtrain.pipe_channels import PipeChannels, pipe_folder
-from hvdtrain.run_folder import unwritable
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
 
-PIPE_NOTE: Final = "pipe.txt"
-"""In RUN/audit: this run trained from pipes, so that no account of ids is to be found there."""
-
-_NOTE: Final = """\
-This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.
-Where the pipe plan knew how many records reach each worker, the count was checked at the end of each pipe.
-"""
 _log = logging.getLogger("hvdtrain.pipe")
-
-
-@final
-class NoLedger:
-    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.
-
-    Every record came once where the reader could compare counts at the end of each FIFO.
-
-    Args:
-        comm: the other ranks.
-        folder: RUN/audit.
-    """
-
-    def __init__(self, comm: Communicator, folder: Path) -> None:
-        self._comm, self._folder = comm, folder
-
-    def start(self, step: int) -> None:  # noqa: ARG002
-        """Says so, once, in a file of the folder. Collective.
-
-        Raises:
-            UsageError: on all ranks, where rank 0 could not write.
-        """
-        agree(self._comm, self._write_note, "hvdtrain.pipe.note")
-
-    def add(self, batch: LoadedBatch) -> None:
-        """Nothing."""
-
-    def commit(self, step: int) -> None:
-        """Nothing."""
-
-    def _write_note(self) -> None:
-        if not self._comm.topology.is_root:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._folder / PIPE_NOTE, _NOTE.encode())
-        except OSError as error:
-            raise unwritable(self._folder, error) from error
 
 
 @dataclass(frozen=True)

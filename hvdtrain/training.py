@@ -21,7 +21,7 @@ from hvdtrain.coverage import CoverageLedger, audit_of
 from hvdtrain.engine import Engine, Ledger, Limits, Outcome
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.lost_data import require_little_lost, warn_of_damage
-from hvdtrain.pipe_source import NoLedger
+from hvdtrain.pipe_ledger import NoLedger
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
 from hvdtrain.progress import progress_callback

@@ -18,6 +18,7 @@ from hvdtrain.topology import Topology, detect_topology
 COMMANDS = {
     "train": ("hvdtrain.cli.train", "train a task (what `hvdtrain` alone does)"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
+    "launch": ("hvdtrain.cli.launch", "start a job: local, horovodrun, mpirun, slurm, kubernetes"),
     "env": ("hvdtrain.cli.env", "versions, and which variable decided rank and size: --explain"),
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""

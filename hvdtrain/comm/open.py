@@ -9,7 +9,7 @@ from pathlib import Path
 from hvdtrain.comm.horovod import Binding, HorovodCommunicator
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.comm.world import bound_stalls, confirmed, yield_when_idle
+from hvdtrain.comm.world import bound_stalls, confirmed, starts_processes_only, yield_when_idle
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -26,6 +26,7 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
 
     Raises:
         UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher.
+        HvdtrainError: the ranks of a launcher that does not connect them did not find each other in time.
     """
     if not topology.is_distributed:
         return SerialCommunicator(topology)
@@ -33,8 +34,16 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
     bound_stalls(os.environ, stall_timeout)
     yield_when_idle(os.environ)
     binding = load_binding(framework)
-    binding.hvd.init()
-    return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+    if not starts_processes_only(topology, os.environ):
+        binding.hvd.init()
+        return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+    from hvdtrain.comm.rendezvous import connected_ranks
+
+    with connected_ranks(topology, os.environ):
+        binding.hvd.init()
+        comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+        comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
+    return comm
 
 
 def load_binding(framework: str) -> Binding:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-_STARTERS = "horovodrun, or the mpirun of the MPI that Horovod was built with"
+_STARTERS = "`hvdtrain launch`, horovodrun, or the mpirun of the MPI that Horovod was built with"
+
+
+def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> bool:
+    """Whether the launcher leaves it to the processes to find each other; then `hvdtrain.comm.rendezvous` does it."""
+    return topology.launcher in ("torchrun", "slurm") and environ.get("HOROVOD_CONTROLLER", "gloo") == "gloo"
 
 
 def confirmed(topology: Topology, hvd: Any) -> Topology:
@@ -21,7 +26,7 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
             "Each process would train alone on all of the data.",
-            f"start it with {_STARTERS}: torchrun, srun or another MPI's mpirun do not connect them.",
+            f"start it with {_STARTERS}: another MPI's mpirun does not connect them.",
         )
     disagreement = topology.disagreement(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     if disagreement:

@@ -19,7 +19,7 @@ from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths,
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
 from hvdtrain.data_access import DataAccess
-from hvdtrain.pipe_source import PIPE_NOTE
+from hvdtrain.pipe_ledger import PIPE_NOTE
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 240

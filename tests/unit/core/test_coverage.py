@@ -24,6 +24,7 @@ from hvdtrain.coverage import CATALOG, LEDGER
 from hvdtrain.coverage_report import CoverageReport, read_coverage
 from hvdtrain.engine import Limits
 from hvdtrain.errors import UsageError
+from hvdtrain.pipe_ledger import PIPE_NOTE
 
 EPOCHS, STEPS = 2, 6  # 22 records in global batches of 8: 3 steps an epoch
 RECORDS = 22
@@ -223,3 +224,10 @@ def test_what_is_no_audit_is_refused(finished: Path, tmp_path_factory: pytest.Te
     segment.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         read_coverage(finished)
+
+
+def test_a_run_from_pipes_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / PIPE_NOTE).write_text("")
+    with pytest.raises(UsageError, match="was trained from pipes"):
+        read_coverage(tmp_path)

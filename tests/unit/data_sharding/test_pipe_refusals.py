@@ -17,7 +17,8 @@ from data_sharding.pipe.reader import PipeReader
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.config import DataConfig
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.pipe_source import PIPE_NOTE, AgreedPipeSource, NoLedger, PipeSource, open_pipe_source
+from hvdtrain.pipe_ledger import PIPE_NOTE, NoLedger
+from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.topology import Topology
 
 COMM = SerialCommunicator(Topology.single())

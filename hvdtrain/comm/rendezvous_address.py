@@ -1,0 +1,155 @@
+"""Where the ranks of a job meet, found from what their launcher told each of them: an address, and ports to try."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.topology import Topology
+
+LOOPBACK = "127.0.0.1"
+
+_AGENT = "TORCHELASTIC_RUN_ID"
+_FIRST_PORT, _PORTS = 20_000, 10_000  # below Linux's range for outgoing connections, 32768 and up
+_CANDIDATES = 16
+_MORE = {
+    "torchrun": (_AGENT, "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingPoint:
+    """Where rank 0 serves.
+
+    Attributes:
+        job: text that all ranks of one start of one job share, and others do not.
+        host: name or address of rank 0's host, as the others know it.
+        ports: in the order in which rank 0 tries to listen and the others look for it.
+    """
+
+    job: str
+    host: str
+    ports: tuple[int, ...]
+
+
+def meeting_point(topology: Topology, environ: Mapping[str, str]) -> MeetingPoint:
+    """The meeting point of the job that `topology` is part of.
+
+    Raises:
+        UsageError: the launcher's variables do not tell where rank 0 runs.
+    """
+    names = _MORE[topology.launcher]
+    job = "|".join([topology.launcher, str(topology.size), *(f"{n}={environ.get(n, '')}" for n in names)])
+    derived = _derived_ports(job)
+    if topology.launcher == "slurm":
+        return MeetingPoint(job, _first_node(topology), derived)
+    port = _master_port(environ)
+    # The agent of torchrun itself listens on MASTER_PORT.
+    return MeetingPoint(job, _master_host(environ), derived if _AGENT in environ else (port, *derived))
+
+
+def _first_node(topology: Topology) -> str:
+    if topology.num_nodes == 1:
+        return LOOPBACK
+    if not topology.hosts:
+        raise UsageError(
+            "SLURM_STEP_NODELIST does not name this step's nodes.",
+            "The other ranks cannot find rank 0.",
+            "start the ranks by srun, inside the job, and pass Slurm's variables on to them.",
+        )
+    return topology.hosts[0]
+
+
+def _master_host(environ: Mapping[str, str]) -> str:
+    host = environ.get("MASTER_ADDR", "")
+    if not host:
+        raise _missing("MASTER_ADDR", "the name or address of rank 0's host")
+    return host
+
+
+def _master_port(environ: Mapping[str, str]) -> int:
+    text = environ.get("MASTER_PORT", "")
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) < 65_536):
+        raise _missing("MASTER_PORT", "a port of rank 0's host, the same number for all ranks")
+    return int(text)
+
+
+def _missing(name: str, meaning: str) -> UsageError:
+    return UsageError(
+        f"RANK and WORLD_SIZE are set, but {name} is missing or wrong.",
+        "The ranks cannot find each other.",
+        f"set {name} to {meaning}; or start them with `hvdtrain launch`, horovodrun or mpirun.",
+    )
+
+
+def _derived_ports(job: str) -> tuple[int, ...]:
+    digest = hashlib.sha256(job.encode()).digest()
+    words = [int.from_bytes(digest[i : i + 2], "big") for i in range(0, 2 * _CANDIDATES, 2)]
+    return tuple(dict.fromkeys(_FIRST_PORT + word % _PORTS for word in words))
+
+
+def resolve(host: str) -> str:
+    """The IPv4 address of `host`; Horovod's store client knows no other kind.
+
+    Raises:
+        HvdtrainError: the name does not resolve.
+    """
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise HvdtrainError(
+            f"The host name {host} does not resolve here: {error.strerror or error}.",
+            "The ranks meet on that host, at rank 0.",
+            f"add {host} to the name service or to /etc/hosts of {socket.gethostname()}, or give an address.",
+        ) from error
+
+
+def address_to_serve(point: MeetingPoint, topology: Topology) -> str:
+    """The one address on which rank 0 listens. Many systems resolve a host's own name to loopback, which only that host
+    reaches; where other hosts take part, the address that leads to them is used instead."""
+    address = resolve(point.host)
+    said_so = point.host == "localhost" or point.host.startswith("127.")
+    if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or said_so:
+        return address
+    others = [host for host in topology.hosts if host != point.host]
+    return _own_address_towards(resolve(others[0]) if others else "192.0.2.1")  # RFC 5737: any far host
+
+
+def _own_address_towards(address: str) -> str:
+    """Of a UDP socket that is connected, which sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+        except OSError as error:
+            raise HvdtrainError(
+                f"There is no route from {socket.gethostname()} to {address}: {error.strerror or error}.",
+                "Rank 0 cannot tell on which interface the other hosts are.",
+                "set MASTER_ADDR to the address of rank 0's host on the network that the hosts share.",
+            ) from error
+        name: tuple[str, int] = probe.getsockname()
+        return name[0]
+
+
+def interface_of(address: str) -> str:
+    """The network interface that bears `address`.
+
+    Raises:
+        HvdtrainError: none does.
+    """
+    import psutil  # type: ignore[import-untyped]  # Horovod itself needs it, so it is there
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(own.address == address for own in addresses):
+            return str(name)
+    if ipaddress.ip_address(address).is_loopback:
+        return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed
+    raise HvdtrainError(
+        f"No network interface of {socket.gethostname()} bears the address {address}.",
+        "Horovod is told its interface by name.",
+        "name it in HOROVOD_GLOO_IFACE.",
+    )

@@ -1,0 +1,117 @@
+"""Horovod's own launcher. It starts workers by ssh (Gloo) or by the mpirun that it finds (MPI).
+
+What it does beyond its manual was read in horovod/runner of version 0.28.1: gloo_run.py puts all variables into command
+lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Open MPI single-dash flags.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from hvdtrain.errors import UsageError, did_you_mean
+from launch.job import JobSpec
+from launch.plan import LaunchPlan
+from launch.refusals import refuse_wishes, require_hosts
+from launch.share import nic_note, share_notes, worker_variables
+
+Controller = Literal["gloo", "mpi"]
+CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
+
+KEPT = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "SSH_AUTH_SOCK", "VIRTUAL_ENV"),
+    *("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
+    *("KERAS_BACKEND", "OMP_*", "HOROVOD_*", "HVDTRAIN_*", "NCCL_*", "TF_*", "UCX_*", "OMPI_MCA_*", "PRTE_MCA_*"),
+)
+"""Variables that horovodrun may see: it shows their values to everybody who may list processes."""
+
+_SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
+_UNSUPPORTED = ("time_limit", "min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "backoff")
+
+
+def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
+    """The horovodrun command of a job.
+
+    Args:
+        job: with hosts.
+        controller: "gloo" or "mpi".
+        program: name or path of horovodrun.
+
+    Raises:
+        UsageError: horovodrun cannot do what the job asks for.
+    """
+    if controller not in CONTROLLERS:
+        raise UsageError(
+            f"The controller is {controller!r}.",
+            "Horovod has none of that name.",
+            did_you_mean(controller, CONTROLLERS),
+        )
+    require_hosts(job, "horovodrun")
+    refuse_wishes(job, "horovodrun", _UNSUPPORTED)
+    _refuse_binding(job)
+    _refuse_secrets(job)
+    return LaunchPlan(
+        launcher=f"horovodrun ({'MPI' if controller == 'mpi' else 'Gloo'})",
+        argv=(program, *_flags(job, controller), *job.argv),
+        env=_variables(job),
+        keep=(*KEPT, *job.env),
+        working_dir=job.working_dir,
+        notes=_notes(job, controller),
+    )
+
+
+def _flags(job: JobSpec, controller: str) -> list[str]:
+    hosts = ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)
+    flags = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", str(int(job.start_timeout))]
+    if job.nics:
+        flags += ["--network-interfaces", ",".join(job.nics)]
+    if job.ssh_port is not None:
+        flags += ["--ssh-port", str(job.ssh_port)]
+    if controller == "mpi":
+        # One argument: argparse would take a separate value that begins with dashes for a flag.
+        flags += ["--binding-args=--bind-to none --map-by slot"]
+    return flags
+
+
+def _variables(job: JobSpec) -> dict[str, str]:
+    variables = worker_variables(job)
+    if "CUDA_VISIBLE_DEVICES" in variables and not job.is_local:
+        raise UsageError(
+            f"Workers are to use GPUs {variables['CUDA_VISIBLE_DEVICES']}.",
+            "horovodrun never passes CUDA_VISIBLE_DEVICES on to other hosts.",
+            "use mpirun, or devices 0, 1, ... on each host.",
+        )
+    return variables
+
+
+def _refuse_binding(job: JobSpec) -> None:
+    if job.binding == "core":
+        raise UsageError(
+            "Workers are to be bound to cores.",
+            "horovodrun starts them by ssh, which binds nothing.",
+            "use mpirun or slurm, or leave --binding out: the number of threads is set all the same.",
+        )
+
+
+def _refuse_secrets(job: JobSpec) -> None:
+    secret = next((name for name in job.env if _SECRET.search(name)), None)
+    if secret is not None:
+        raise UsageError(
+            f"{secret} is to be passed on and looks like a secret.",
+            "horovodrun writes values into command lines, where every user of the hosts can read them.",
+            "use mpirun, slurm or kubernetes, or a file that the workers read.",
+        )
+
+
+def _notes(job: JobSpec, controller: str) -> tuple[tuple[str, str], ...]:
+    shown = ", ".join(job.env) if job.env else "none beyond the usual"
+    notes = [
+        *share_notes(job),
+        nic_note(job, "horovodrun asks each host which interfaces reach the others, which takes a while"),
+        ("variables", f"{shown}; all others are left behind, as horovodrun writes values into command lines"),
+    ]
+    if controller == "mpi":
+        notes.append(("binding", "two dashes, since Open MPI 5 refuses the -bind-to that horovodrun gives by itself"))
+    if not job.is_local:
+        notes.append(("ssh", "horovodrun accepts any host key; fill known_hosts and use mpirun where that matters"))
+    return tuple(notes)

@@ -1,0 +1,125 @@
+"""One host with its slots, and what a host may be called.
+
+Names end up in the command lines of ssh and mpirun, so what could be read there as an option or by a shell is refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hvdtrain.errors import UsageError
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+MAX_SLOTS = 65_536
+MAX_NAME = 253
+"""Characters of a host name: RFC 1123, section 2.1."""
+
+# Underscores are no part of RFC 1123, but machines are called so, and they harm nobody.
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*")
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_LIKE_IPV4 = re.compile(r"[0-9.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine and how many workers it may run.
+
+    Args:
+        name: host name, IPv4 or IPv6 address (without brackets).
+        slots: 1 or more.
+        devices: the GPUs that local ranks 0, 1, … use, by number, where something states them; else empty.
+
+    Raises:
+        UsageError: a name that is none, or no slots.
+    """
+
+    name: str
+    slots: int
+    devices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_host_name(self.name)
+        if not 1 <= self.slots <= MAX_SLOTS:
+            raise UsageError(
+                f"Host {self.name} has {self.slots} slots.",
+                f"A host runs between 1 and {MAX_SLOTS} workers.",
+                "leave the host out, or give it a slot for each worker.",
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this name always means the machine that asks."""
+        return self.name.lower() in LOCAL_NAMES
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the name is an IPv6 address."""
+        return ":" in self.name
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.slots}" if self.is_ipv6 else f"{self.name}:{self.slots}"
+
+
+def require_host_name(name: str, where: str = "") -> None:
+    """Raise UsageError unless `name` is a host name or an address; `where` begins the message, e.g. "hosts.txt:3: "."""
+    if _is_address(name) or (len(name) <= MAX_NAME and _NAME.fullmatch(name) and not _LIKE_IPV4.fullmatch(name)):
+        return
+    if name.startswith("-"):
+        conflict = "A name that begins with - would be read as an option of ssh or mpirun."
+    elif "@" in name:
+        conflict = "Users are no part of a host's name here; ssh takes them from its own configuration."
+    else:
+        conflict = "Host names have letters, digits, - and . only; addresses are IPv4 or IPv6."
+    raise UsageError(
+        f"{where}{name[:80]!r} is no host name.", conflict, "write hosts as name:slots, e.g. node1:4,node2:4."
+    )
+
+
+def _is_address(name: str) -> bool:
+    address, percent, zone = name.partition("%")
+    if percent and not _ZONE.fullmatch(zone):
+        return False  # ipaddress takes anything as a zone, a shell's metacharacters too
+    try:
+        version = ipaddress.ip_address(address).version
+    except ValueError:
+        return False
+    return version == 6 or not percent
+
+
+def total_slots(hosts: Iterable[Host]) -> int:
+    """How many workers all hosts together may run."""
+    return sum(host.slots for host in hosts)
+
+
+def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[Host, ...]:
+    """Hosts in the order of their first mention.
+
+    A name without slots means one slot a mention, as in machine files that repeat a host for each worker. A name that
+    has slots stands once: `a:4,a:4` is more likely a slip for `a:4,b:4` than a wish for eight workers on one host.
+
+    Args:
+        mentions: (name, slots or None) as written.
+        where: what they were written in, for the message.
+
+    Raises:
+        UsageError: no hosts at all, or a host with slots that is there twice.
+    """
+    hosts: dict[str, Host] = {}
+    stated: set[str] = set()
+    for name, slots in mentions:
+        key = name.lower()
+        if key in hosts and (slots is not None or key in stated):
+            raise UsageError(
+                f"{where} names host {name} twice.",
+                "Which number of slots is meant cannot be told.",
+                f"write {name} once, with all its slots.",
+            )
+        if slots is not None:
+            stated.add(key)
+        hosts[key] = replace(hosts[key], slots=hosts[key].slots + 1) if key in hosts else Host(name, slots or 1)
+    if not hosts:
+        raise UsageError(f"{where} names no host.", "There is nowhere to start a worker.", "name one, e.g. node1:4.")
+    return tuple(hosts.values())

@@ -1,0 +1,134 @@
+"""Rank tables: JSON files that give each rank its server and device, in the form that HCCL made common.
+
+Two forms are read. Version 1.0: `server_list`, each with `server_id` and `device`, a list of `device_id`, `rank_id`.
+The older one: `group_list`, each with `instance_list`, each instance one rank: `rank_id`, `server_id` and `devices`.
+Numbers are written as strings there; both are taken. Source: the HCCL section of the CANN manual, "rank table file".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.errors import UsageError
+from launch.hosts.host import Host, require_host_name
+from launch.hosts.hostfile import read_text
+
+FORM = (
+    'the form is {"status": "completed", "server_list": [{"server_id": "10.0.0.1", "device": '
+    '[{"device_id": "0", "rank_id": "0"}]}]}.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    rank: int
+    server: str
+    device: int
+
+
+def read_rank_table(path: Path) -> tuple[Host, ...]:
+    """Hosts of a rank table in the order of their ranks, `devices` in the order of their local ranks.
+
+    Raises:
+        UsageError: no such file or form; ranks that are not 0 … n-1, each once; a device used twice; a table that is
+            not completed; ranks of one server that do not follow each other, which no launcher here can start.
+    """
+    return parse_rank_table(read_text(path, "rank table"), str(path))
+
+
+def parse_rank_table(text: str, where: str = "the rank table") -> tuple[Host, ...]:
+    """As `read_rank_table`, from a text; `where` is what messages call it."""
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(where, f"line {error.lineno} is no JSON: {error.msg}") from None
+    except RecursionError:
+        raise _wrong(where, "its lists are nested too deeply") from None
+    if not isinstance(table, dict):
+        raise _wrong(where, "it is no JSON object")
+    if table.get("status", "completed") != "completed":
+        raise UsageError(
+            f"{where} has the status {table['status']!r}.",
+            "Its servers are not all known yet.",
+            "wait until whatever writes it says completed.",
+        )
+    seats = sorted(_seats(table, where), key=lambda seat: seat.rank)
+    _require_ranks(seats, where)
+    hosts = _hosts(seats, where)
+    _require_count(table, "server_count", len(hosts), where)
+    return hosts
+
+
+def _seats(table: dict[str, Any], where: str) -> Iterator[_Seat]:
+    if "server_list" in table:
+        for server in _objects(table, "server_list", where):
+            for device in _objects(server, "device", where):
+                yield _seat(server, device, device, where)
+    elif "group_list" in table:
+        for group in _objects(table, "group_list", where):
+            instances = _objects(group, "instance_list", where)
+            _require_count(group, "instance_count", len(instances), where)
+            for instance in instances:
+                devices = _objects(instance, "devices", where)
+                if len(devices) != 1:
+                    raise _wrong(where, f"rank {instance.get('rank_id')} has {len(devices)} devices, not one")
+                yield _seat(instance, devices[0], instance, where)
+    else:
+        raise _wrong(where, "it has neither server_list nor group_list")
+
+
+def _seat(server: dict[str, Any], device: dict[str, Any], rank: dict[str, Any], where: str) -> _Seat:
+    name = server.get("server_id")
+    if not isinstance(name, str):
+        raise _wrong(where, f"server_id is {name!r}, not a name")
+    require_host_name(name, f"{where}: ")
+    return _Seat(_number(rank, "rank_id", where), name, _number(device, "device_id", where))
+
+
+def _objects(parent: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    items = parent.get(key)
+    if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
+        raise _wrong(where, f"{key} is no list of objects")
+    return items
+
+
+def _number(parent: dict[str, Any], key: str, where: str) -> int:
+    text = str(parent.get(key))
+    if not (text.isascii() and text.isdigit()) or len(text) > 6:
+        raise _wrong(where, f"{key} is {parent.get(key)!r}, not a number")
+    return int(text)
+
+
+def _require_count(parent: dict[str, Any], key: str, count: int, where: str) -> None:
+    if key in parent and _number(parent, key, where) != count:
+        raise _wrong(where, f"{key} is {parent[key]}, but there are {count}")
+
+
+def _require_ranks(seats: list[_Seat], where: str) -> None:
+    for expected, seat in enumerate(seats):
+        if seat.rank != expected:
+            twice = seat.rank < expected
+            raise _wrong(where, f"rank {seat.rank} is there twice" if twice else f"rank {expected} is missing")
+
+
+def _hosts(seats: list[_Seat], where: str) -> tuple[Host, ...]:
+    devices: dict[str, list[int]] = {}
+    for number, seat in enumerate(seats):
+        if seat.server in devices and seats[number - 1].server != seat.server:
+            raise UsageError(
+                f"In {where}, rank {number} is on {seat.server}, rank {number - 1} is not, and lower ones are.",
+                "Launchers number the workers of one host after the other.",
+                "give each server ranks that follow each other.",
+            )
+        if seat.device in devices.setdefault(seat.server, []):
+            raise _wrong(where, f"device {seat.device} of {seat.server} is there twice")
+        devices[seat.server].append(seat.device)
+    return tuple(Host(name, len(used), tuple(used)) for name, used in devices.items())
+
+
+def _wrong(where: str, reason: str) -> UsageError:
+    return UsageError(f"{where} is no rank table.", f"Reason: {reason}.", FORM)

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# horovodrun (Gloo)
+#
+# workers: 8 on node1:4, node2:4
+# threads: 8 for each worker, so that no two compute on one core: 32 cores, 4 workers a host
+# GPUs: a worker uses the GPU of its local rank and sees all 4 of its host, so that NCCL finds the links
+#   between them
+# network interface: eth0, as --nic says
+# variables: none beyond the usual; all others are left behind, as horovodrun writes values into command lines
+# ssh: horovodrun accepts any host key; fill known_hosts and use mpirun where that matters
+set -eu
+for name in $(compgen -e); do
+    case $name in
+        PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_*|TERM|TMPDIR|SSH_AUTH_SOCK|VIRTUAL_ENV|LD_LIBRARY_PATH|PYTHONPATH|PYTHONUNBUFFERED|XDG_CACHE_HOME|CUDA_HOME|CUDA_VISIBLE_DEVICES|KERAS_BACKEND|OMP_*|HOROVOD_*|HVDTRAIN_*|NCCL_*|TF_*|UCX_*|OMPI_MCA_*|PRTE_MCA_*) ;;
+        *) unset "$name" ;;
+    esac
+done
+export HOROVOD_GLOO_IFACE=eth0
+export NCCL_SOCKET_IFNAME==eth0
+export OMP_NUM_THREADS=8
+cd /shared/digits
+
+exec horovodrun \
+    --gloo \
+    -np 8 \
+    -H node1:4,node2:4 \
+    --start-timeout 60 \
+    --network-interfaces eth0 \
+    python -m hvdtrain train \
+    --output-dir runs/digits

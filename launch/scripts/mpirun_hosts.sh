@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# mpirun (Open MPI 5)
+#
+# workers: 8 on node1:4, node2:4
+# threads: 8 for each worker, so that no two compute on one core: 32 cores, 4 workers a host
+# GPUs: a worker uses the GPU of its local rank and sees all 4 of its host, so that NCCL finds the links
+#   between them
+# binding: each worker has 8 cores of its own
+# network interface: eth0, as --nic says
+# variables: PATH by name: their values stand in no command line
+# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+set -eu
+export HOROVOD_GLOO_IFACE=eth0
+export NCCL_SOCKET_IFNAME==eth0
+export OMP_NUM_THREADS=8
+
+exec mpirun \
+    -np 8 \
+    --host node1:4,node2:4 \
+    --bind-to core \
+    --map-by slot:PE=8 \
+    -x PATH \
+    -x HOROVOD_GLOO_IFACE \
+    -x NCCL_SOCKET_IFNAME \
+    -x OMP_NUM_THREADS \
+    --mca btl_tcp_if_include eth0 \
+    --prtemca prte_if_include eth0 \
+    --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=15' \
+    --wdir /shared/digits \
+    python -m hvdtrain train \
+    --output-dir runs/digits

@@ -1,0 +1,217 @@
+"""An sbatch script: plain `srun python -m hvdtrain` without ssh and MPI, or MPI inside the allocation.
+
+Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no longer taking over --cpus-per-task.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import dataclass, replace
+
+from hvdtrain.errors import UsageError, did_you_mean
+from launch.job import JobSpec
+from launch.local_restart import flag, trains
+from launch.mpi_flavors import Spelling, require_flavor, spell
+from launch.plan import LaunchPlan, comment, wrap_command
+from launch.refusals import refuse_wishes
+from launch.share import nic_note, share_notes, worker_variables
+
+INNER = ("srun", "pmix", "mpirun")
+MIN_NOTICE_SECONDS = 60
+"""Slurm looks at time limits once a minute: sbatch(1), --signal."""
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
+_UNSUPPORTED = ("hosts", "min_workers", "max_workers", "image", "ssh_port", "start_timeout", "backoff")
+
+_TRAP = """\
+# When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.
+ended=0
+trap ended=1 TERM
+"""
+
+_REQUEUE = """\
+code=0
+{command} || code=$?
+
+# 0 is done; 2 is bad usage, which a restart does not mend; what was cancelled or preempted is Slurm's to start again.
+if [ "$code" -ne 0 ] && [ "$code" -ne 2 ] && [ "$ended" -eq 0 ] &&
+    [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_restarts} ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions:
+    """What only Slurm asks for.
+
+    Args:
+        inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
+            "mpirun".
+        flavor: of mpirun, where `inner` is that: see `launch.mpi_flavors.FLAVORS`.
+        mpirun: its name or path, where `inner` is that.
+        partition, account: where to run and who pays; None: the site's own choice.
+    """
+
+    inner: str = "srun"
+    flavor: str = "openmpi4"
+    mpirun: str = "mpirun"
+    partition: str | None = None
+    account: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.inner not in INNER:
+            raise UsageError(
+                f"Workers are to be started by {self.inner!r}.",
+                "Inside a Slurm job there is none of that name.",
+                did_you_mean(self.inner, INNER),
+            )
+        require_flavor(self.flavor)
+        for flag_name, value in (("--partition", self.partition), ("--account", self.account)):
+            if value is not None and not _WORD.fullmatch(value):
+                raise UsageError(
+                    f"{flag_name} is {value[:80]!r}.",
+                    "Names in Slurm have letters, digits and a few signs between them.",
+                    "`sinfo` lists partitions, `sacctmgr show associations` accounts.",
+                )
+
+
+def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sbatch") -> LaunchPlan:
+    """The script of a job, and the sbatch that submits it.
+
+    Args:
+        job: without hosts: Slurm finds nodes for `np` workers, `slots_per_host` on each.
+        options: what only Slurm asks for.
+        program: name or path of sbatch.
+
+    Raises:
+        UsageError: Slurm cannot do what the job asks for.
+    """
+    options = options or SlurmOptions()
+    refuse_wishes(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    script = f"{job.name}.sbatch"
+    return LaunchPlan(
+        launcher="sbatch",
+        argv=(program, script),
+        files={script: _script(job, options)},
+        notes=(("script", f"{script}, which stays for you to edit and submit again"),),
+    )
+
+
+def _script(job: JobSpec, options: SlurmOptions) -> str:
+    title = f"Slurm job {job.name}: sbatch {job.name}.sbatch"
+    parts = ["#!/bin/bash", *_directives(job, options), "", comment(title, _notes(job, options)), "", "set -eu", ""]
+    variables = {**worker_variables(job), **_mpirun(job, options).env}
+    parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items()))
+    if job.cores_per_worker is not None:
+        parts.append("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK")
+    parts += ["", _TRAP]
+    return "\n".join(parts) + _commands(job, options)
+
+
+def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
+    notice = max(MIN_NOTICE_SECONDS, math.ceil(job.grace))
+    settings: list[tuple[str, object]] = [
+        ("job-name", job.name),
+        ("partition", options.partition),
+        ("account", options.account),
+        ("nodes", job.num_hosts),
+        ("ntasks", job.np),
+        ("ntasks-per-node", job.slots),
+        ("cpus-per-task", job.cores_per_worker),
+        ("threads-per-core", 1 if job.binds_to_cores else None),
+        ("gpus-per-node", job.gpus_per_host or None),
+        ("time", _clock(job.time_limit) if job.time_limit is not None else None),
+        ("chdir", _quoted(job.working_dir) if job.working_dir is not None else None),
+        ("output", "%x-%j.log"),
+        ("open-mode", "append"),
+        ("signal", f"TERM@{notice}" if options.inner != "mpirun" else None),
+    ]
+    lines = [f"#SBATCH --{name}={value}" for name, value in settings if value is not None]
+    return [*lines, "#SBATCH --requeue" if _may_continue(job) else "#SBATCH --no-requeue"]
+
+
+def _clock(seconds: int) -> str:
+    """Hours, minutes and seconds, as Slurm writes them."""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _quoted(path: str) -> str:
+    """A path for a #SBATCH line, whose quoting is sbatch's own: nothing but quotes and backslashes is special."""
+    if '"' in path or "\\" in path:
+        raise UsageError(
+            f"The working directory is {path!r}.",
+            "sbatch cannot read quotes and backslashes there.",
+            "choose a folder without them.",
+        )
+    return f'"{path}"' if " " in path or "#" in path else path
+
+
+def _may_continue(job: JobSpec) -> bool:
+    """Whether a second start finds what the first one saved."""
+    if flag(job.argv, "output-dir") is not None or (trains(job.argv) and flag(job.argv, "config") is None):
+        return True
+    if job.max_restarts:
+        raise UsageError(
+            f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.",
+            "A restart must know the run folder to continue in it.",
+            "add --output-dir FOLDER to the command, even if a config file has it.",
+        )
+    return False
+
+
+def _commands(job: JobSpec, options: SlurmOptions) -> str:
+    command = wrap_command((*_starter(job, options), *job.argv))
+    if _may_continue(job) and flag(job.argv, "output-dir") is None:
+        # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
+        command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
+    if not job.max_restarts:
+        return command + "\n"
+    return _REQUEUE.format(command=command, max_restarts=job.max_restarts)
+
+
+def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
+    if options.inner == "mpirun":
+        return (options.mpirun, *_mpirun(job, options).flags)
+    # A task that fails would else leave the others waiting for it until the time limit.
+    flags = ["--kill-on-bad-exit=1"]
+    if job.binds_to_cores or job.binding == "none":  # else the cluster's own settings decide
+        flags.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
+    if job.gpus_per_host:
+        flags.append("--gpu-bind=none")
+    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *flags)
+
+
+def _mpirun(job: JobSpec, options: SlurmOptions) -> Spelling:
+    if options.inner != "mpirun":
+        return Spelling()
+    return spell(replace(job, time_limit=None), options.flavor, worker_variables(job), job.env)  # Slurm keeps the time
+
+
+def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:
+    start = {
+        "srun": "srun starts them; they find each other by Slurm's own variables, without ssh and MPI",
+        "pmix": "srun starts them and gives them to MPI, which must have been built with PMIx",
+        "mpirun": "mpirun starts them, and learns the nodes from Slurm",
+    }
+    notes = [*share_notes(job), ("start", start[options.inner])]
+    notes.append(nic_note(job, "each worker takes the interface that leads to rank 0"))
+    notes.append(("restart", f"{_restart_note(job)}; the log is appended to"))
+    notice = "TERM for the workers before the time limit, so that they save"
+    none = "none before the time limit: Slurm's would reach mpirun's helpers, not the workers"
+    notes.append(("signal", none if options.inner == "mpirun" else notice))
+    if job.env:
+        notes.append(("variables", f"{', '.join(job.env)}: sbatch takes your whole environment along"))
+    return tuple(notes)
+
+
+def _restart_note(job: JobSpec) -> str:
+    if not _may_continue(job):
+        return "never, as the command has no --output-dir to continue in"
+    if job.max_restarts:
+        return f"at most {job.max_restarts}, after a failure or a preemption that gave the workers time to leave"
+    # A worker that leaves within the grace time ends the job before Slurm would put it back into the queue.
+    return "by Slurm when a node fails; after other failures and preemptions only with --max-restarts"

@@ -1,0 +1,42 @@
+"""`hvdtrain launch` through the launchers that are installed: real workers, their result, the launcher's exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE = 240
+ROOT = ["--allow-root"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.parametrize(
+    "launcher", [["horovodrun"], ["horovodrun", "--controller", "mpi"], ["mpirun", *ROOT]], ids=" ".join
+)
+def test_two_workers_train_together(launcher: list[str], run_command: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "it's a run"
+    job = ["train", "--max-steps", "3", "--output-dir", str(out)]
+    finished = run_command(
+        [sys.executable, "-m", "hvdtrain", "launch", *launcher, "-np", "2", "--", *job], DEADLINE, cwd=tmp_path
+    )
+    assert finished.returncode == 0, finished.tail()
+    result = json.loads((out / "result.json").read_text())
+    assert (result["world_size"], result["steps"]) == (2, 3)
+
+
+@pytest.mark.parametrize("launcher", [["horovodrun"], ["mpirun", *ROOT]], ids=" ".join)
+def test_a_refused_job_ends_with_its_message(
+    launcher: list[str], run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    finished = run_command(
+        [sys.executable, "-m", "hvdtrain", "launch", *launcher, "-np", "2", "--", "train", "--epoch", "3"],
+        DEADLINE,
+        cwd=tmp_path,
+    )
+    assert finished.returncode != 0
+    assert "--epochs" in finished.stdout + finished.stderr, finished.tail()

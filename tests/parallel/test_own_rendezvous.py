@@ -1,0 +1,137 @@
+"""Ranks that were merely started (torchrun, RANK and WORLD_SIZE by hand) find each other; or say who is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 180.0
+SHORT = ["--max-steps", "3", "--warmup-epochs", "0"]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run_by_hand(
+    folder: Path, variables: Sequence[Mapping[str, str]], *flags: str
+) -> list[tuple[subprocess.Popen[bytes], Path]]:
+    """Start one process for each set of variables; its output goes to a file."""
+    started = []
+    for number, own in enumerate(variables):
+        path = folder / f"output_{number}"
+        with path.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hvdtrain", *flags, "--output-dir", "out"],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=folder,
+                env={**os.environ, **own},
+            )
+        started.append((process, path))
+    return started
+
+
+def ends(started: list[tuple[subprocess.Popen[bytes], Path]], seconds: float = DEADLINE_S) -> list[tuple[int, str]]:
+    """Exit code and output of each; none outlives the deadline."""
+    deadline = time.monotonic() + seconds
+    try:
+        for process, path in started:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"no end within {seconds} s\n{path.read_text(errors='replace')}") from None
+    finally:
+        for process, _ in started:
+            process.kill()
+            process.wait(10)
+    return [(process.returncode, path.read_text(errors="replace")) for process, path in started]
+
+
+def by_hand(rank: int, size: int, port: int, **more: str) -> dict[str, str]:
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), **more}
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_torchrun_trains(framework: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    torchrun = Path(sys.executable).parent / "torchrun"
+    flags = ["--framework", framework, *(SHORT if framework == "tensorflow" else []), "--output-dir", "out"]
+    argv = [str(torchrun), "--nproc-per-node", "2", f"--master-port={free_port()}", "-m", "hvdtrain", *flags]
+    finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
+    assert (tmp_path / "out" / "result.json").exists(), finished.tail()
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["world_size"] == 2
+    assert framework == "tensorflow" or result["metrics"]["accuracy"] >= 0.97
+    assert "2 workers by torchrun" in finished.stdout, finished.tail()
+
+
+def test_four_variables_are_enough(tmp_path: Path) -> None:
+    port = free_port()
+    secret = {"HVDTRAIN_SECRET": "correct horse"}
+    outputs = ends(run_by_hand(tmp_path, [by_hand(rank, 3, port, **secret) for rank in range(3)], *SHORT))
+    assert [code for code, _ in outputs] == [outputs[0][0]] * 3, outputs
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["world_size"], result["steps"]) == (3, 3)
+    assert all("correct horse" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
+
+
+def test_a_taken_port_is_passed_over(tmp_path: Path) -> None:
+    """Whoever listens there takes every connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        outputs = ends(run_by_hand(tmp_path, [by_hand(rank, 2, port) for rank in (1, 0)], *SHORT))
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["world_size"] == 2, outputs
+
+
+def test_missing_ranks_are_named_on_every_rank(tmp_path: Path) -> None:
+    port = free_port()
+    variables = [by_hand(rank, 4, port, HVDTRAIN_START_TIMEOUT="12") for rank in (0, 2)]
+    for code, output in ends(run_by_hand(tmp_path, variables, *SHORT), 60):
+        assert code == 1, output
+        assert "Ranks 1, 3 did not come in time." in output, output
+        assert "HINT: " in output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path) -> None:
+    port = free_port()
+    variables = [
+        by_hand(rank, 2, port, HVDTRAIN_START_TIMEOUT="12", HVDTRAIN_SECRET=secret)
+        for rank, secret in enumerate(["right", "wrong"])
+    ]
+    (code_0, output_0), (code_1, output_1) = ends(run_by_hand(tmp_path, variables, *SHORT), 60)
+    assert (code_0, code_1) == (1, 1)
+    assert "Rank 1 did not come in time." in output_0, output_0
+    assert "found no rank 0 at 127.0.0.1" in output_1, output_1
+    assert "right" not in output_0.replace("right now", "")
+
+
+@pytest.mark.parametrize("lacking", ["MASTER_ADDR", "MASTER_PORT"])
+def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path) -> None:
+    variables = by_hand(0, 2, free_port())
+    del variables[lacking]
+    ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
+    assert code == 2, output
+    assert f"{lacking} is missing or wrong" in output, output
+    assert output.count("HINT: ") == 1, output
+
+
+def test_a_host_name_that_does_not_resolve(tmp_path: Path) -> None:
+    variables = {**by_hand(1, 2, 29_500), "MASTER_ADDR": "no-such-host.invalid"}
+    ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
+    assert code == 1, output
+    assert "The host name no-such-host.invalid does not resolve here" in output, output
+    assert "HINT: " in output

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# horovodrun (Gloo)
+#
+# workers: 2 on localhost:2
+# threads: each worker takes its share of the cores that it finds on its host when it starts
+# GPUs: a worker uses the GPU of its local rank, if its host has any
+# network interface: all workers are on this machine
+# variables: none beyond the usual; all others are left behind, as horovodrun writes values into command lines
+set -eu
+for name in $(compgen -e); do
+    case $name in
+        PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_*|TERM|TMPDIR|SSH_AUTH_SOCK|VIRTUAL_ENV|LD_LIBRARY_PATH|PYTHONPATH|PYTHONUNBUFFERED|XDG_CACHE_HOME|CUDA_HOME|CUDA_VISIBLE_DEVICES|KERAS_BACKEND|OMP_*|HOROVOD_*|HVDTRAIN_*|NCCL_*|TF_*|UCX_*|OMPI_MCA_*|PRTE_MCA_*) ;;
+        *) unset "$name" ;;
+    esac
+done
+
+exec horovodrun \
+    --gloo \
+    -np 2 \
+    -H localhost:2 \
+    --start-timeout 60 \
+    python -m hvdtrain train \
+    --data.path 'it'"'"'s a folder; $HOME' \
+    --max-steps 3

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# mpirun (Intel MPI)
+#
+# workers: 6 on node1:4, node2:2
+# threads: each worker takes its share of the cores that it finds on its host when it starts
+# GPUs: a worker uses the GPU of its local rank, if its host has any
+# binding: none, as the system moves threads to free cores; --cores-per-host gives each worker cores of its
+#   own
+# network interface: MPI tries all interfaces that are up but the loopback, docker0 too; --nic chooses
+# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+set -eu
+export I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS='-o BatchMode=yes -o ConnectTimeout=15'
+export I_MPI_PIN=0
+cat > hvdtrain.hosts <<'END-OF-FILE'
+node1:4
+node2:2
+END-OF-FILE
+
+exec mpirun \
+    -n 6 \
+    -machinefile hvdtrain.hosts \
+    python -m hvdtrain train \
+    --data.path 'it'"'"'s a folder; $HOME' \
+    --max-steps 3

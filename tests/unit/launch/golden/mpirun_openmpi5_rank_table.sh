@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# mpirun (Open MPI 5)
+#
+# workers: 4 on 10.0.0.1:2, 10.0.0.2:2
+# threads: each worker takes its share of the cores that it finds on its host when it starts
+# GPUs: local rank 0, 1, ... uses device 4,6 of its host, as the rank table says
+# binding: none, as by default Open MPI binds all threads of one of two workers to a single core;
+#   --cores-per-host gives each worker cores of its own
+# network interface: MPI tries all interfaces that are up but the loopback, docker0 too; --nic chooses
+# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+set -eu
+export CUDA_VISIBLE_DEVICES=4,6
+
+exec mpirun \
+    -np 4 \
+    --host 10.0.0.1:2,10.0.0.2:2 \
+    --bind-to none \
+    --map-by slot \
+    -x CUDA_VISIBLE_DEVICES \
+    --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=15' \
+    python -m hvdtrain train \
+    --data.path 'it'"'"'s a folder; $HOME' \
+    --max-steps 3

@@ -1,0 +1,128 @@
+"""Marks, the guard, and the kernel's counter."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.errors import UsageError
+from launch.process import Tail, Worker
+from launch.process_guard import MARK_VARIABLE, kill_all, marked, processes_of
+from launch.process_memory import out_of_memory_kills
+
+SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
+GUARDED = """
+import os, subprocess, sys
+from launch.process_guard import Guard, marked
+mark, *command = sys.argv[1:]
+with Guard(mark):
+    marks = {**os.environ, "HVDTRAIN_JOB": marked(os.environ, mark)}
+    worker = subprocess.Popen(command, env=marks, start_new_session=True)
+    worker.wait()
+"""
+
+
+def started(mark: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        SLEEPER, stdout=subprocess.PIPE, env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
+    mine, other = secrets.token_hex(8), secrets.token_hex(8)
+    inner = marked({MARK_VARIABLE: mine}, other)  # a job that a worker of mine started
+    processes = [started(mine), started(inner), started(other)]
+    try:
+        assert set(processes_of(mine)) == {processes[0].pid, processes[1].pid}
+        assert kill_all(mine) == []
+        assert processes[0].wait(5) == processes[1].wait(5) == -signal.SIGKILL
+        assert processes[2].poll() is None
+    finally:
+        assert kill_all(other) == []
+        for process in processes:
+            process.wait(5)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
+    mark = secrets.token_hex(8)
+    root = str(Path(__file__).parents[3])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", GUARDED, mark, *SLEEPER],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
+        start_new_session=True,
+    )
+    try:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"ready\n"
+        os.killpg(launcher.pid, how)  # the whole process group, as a shell or a scheduler would
+        launcher.wait(5)
+        until(lambda: not list(processes_of(mark)))
+        launcher.stdout.close()
+    finally:
+        kill_all(mark)
+
+
+def test_a_worker_that_cannot_start_is_bad_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be started: No such file"):
+        Worker(0, [str(tmp_path / "none")], {})
+
+
+def test_how_a_worker_ended() -> None:
+    for code, command in ((3, "raise SystemExit(3)"), (-9, "import os; os.kill(os.getpid(), 9)")):
+        worker = Worker(0, [sys.executable, "-c", command], dict(os.environ))
+        ended = worker.reap(order=5)
+        worker.close()
+        assert (ended.code, ended.by_us, ended.failed, ended.order) == (code, False, True, 5)
+    worker = Worker(0, [sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ))
+    worker.kill()
+    ended = worker.reap(order=0)
+    worker.close()
+    assert (ended.code, ended.by_us, ended.failed) == (-9, True, False)
+
+
+def test_the_tail_keeps_what_was_seen_last() -> None:
+    tail = Tail()
+    for data in (b"one\ntw", b"o\n 10%\r 20%\r", b" 30%\nhalf"):
+        tail.add(data)
+    assert tail.text() == ["one", "two", " 30%", "half"]
+    tail.add(b"\n" + b"x\n" * 1000 + b"y" * 100_000)
+    assert len(tail.text()) == 61
+    assert sum(map(len, tail.text())) < 10_000
+
+
+def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
+    assert out_of_memory_kills(tmp_path) == 0
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/vmstat").write_text("pgfault 7\noom_kill 3\n")
+    assert out_of_memory_kills(tmp_path) == 3
+    (tmp_path / "proc/self/cgroup").write_text("4:cpu,memory:/job/7\n0::/slice\n")
+    old = tmp_path / "sys/fs/cgroup/memory/job/7"
+    old.mkdir(parents=True)
+    (old / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    assert out_of_memory_kills(tmp_path) == 5
+    new = tmp_path / "sys/fs/cgroup/slice"
+    new.mkdir(parents=True)
+    (new / "memory.events").write_text("low 0\noom 9\noom_kill 8\n")
+    assert out_of_memory_kills(tmp_path) == 8

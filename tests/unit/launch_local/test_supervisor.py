@@ -1,0 +1,127 @@
+"""Whose fault it was, with which exit code; and what reaches the terminal."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+import pytest
+
+from launch.process import Ended, Tail
+from launch.supervisor_console import ERR, OUT, Console
+from launch.supervisor_verdict import judge, last_words
+
+VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
+
+
+@dataclass
+class Ranked:
+    """A worker that has ended."""
+
+    rank: int
+    ended: Ended | None
+    tail: Tail = field(default_factory=Tail)
+
+
+def workers(
+    *codes: int | tuple[int, bytes], order: list[int] | None = None, killed: tuple[int, ...] = ()
+) -> list[Ranked]:
+    """Rank N ended with codes[N] (and wrote the bytes beside it), as number order[N]."""
+    made = []
+    for rank, given in enumerate(codes):
+        code, text = given if isinstance(given, tuple) else (given, b"")
+        made.append(Ranked(rank, Ended(code, rank in killed, (order or list(range(len(codes))))[rank])))
+        made[-1].tail.add(text)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "culprit", "restart"),
+    [
+        (workers(0, 0), 0, None, False),
+        (workers(1, 1, order=[1, 0]), 1, 1, True),
+        (workers((1, VICTIM), 1), 1, 1, True),  # who says that another is at fault is believed
+        (workers((1, VICTIM), (1, VICTIM)), 1, 0, True),
+        (workers(0, -9), 1, 1, True),
+        (workers(-9, 5, killed=(0,), order=[1, 0]), 5, 1, True),
+        (workers(2, 2, order=[1, 0]), 2, 0, False),  # rank 0 speaks for all
+        (workers(-9, 2, killed=(0,), order=[1, 0]), 2, 1, False),
+        (workers(75, 75), 75, 0, False),
+        (workers(130, 1), 130, 0, False),
+    ],
+)
+def test_who_is_to_blame(ended: list[Ranked], code: int, culprit: int | None, restart: bool) -> None:
+    outcome = judge(ended, None, False)
+    assert (outcome.code, outcome.culprit, outcome.may_restart) == (code, culprit, restart)
+    assert bool(outcome.message) is (code not in (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("codes", "number", "code"),
+    [
+        ((0, 0), signal.SIGTERM, 0),
+        ((75, 75), signal.SIGUSR1, 75),
+        ((75, 0), signal.SIGTERM, 75),
+        ((75, 1), signal.SIGTERM, 143),
+        ((130, 1), signal.SIGINT, 130),
+        ((-15, -15), signal.SIGTERM, 143),
+        ((-9, -9), signal.SIGUSR1, 138),
+    ],
+)
+def test_after_a_signal(codes: tuple[int, ...], number: signal.Signals, code: int) -> None:
+    outcome = judge(workers(*codes), number, False)
+    assert (outcome.code, outcome.may_restart) == (code, False)
+
+
+def test_out_of_memory_is_suspected_of_sigkill_only() -> None:
+    assert "was killed by SIGKILL; out of memory?" in judge(workers(0, -9), None, True).message
+    assert "out of memory" not in judge(workers(0, -9), None, False).message
+    assert "out of memory" not in judge(workers(0, -11), None, True).message
+    assert "signal 62" in judge(workers(0, -62), None, False).message
+
+
+def test_the_last_words_begin_before_the_last_traceback() -> None:
+    lines = ["a", "Traceback (most recent call last):", "  old", "", "rank 1 failed:"]
+    lines += ["Traceback (most recent call last):", "  new", "Error: why"]
+    assert last_words(lines) == lines[4:]
+    assert last_words([str(number) for number in range(50)]) == [str(number) for number in range(30, 50)]
+
+
+@pytest.fixture
+def console(capfdbinary: pytest.CaptureFixture[bytes]) -> Console:
+    del capfdbinary
+    shown = Console()
+    shown.holding = False
+    return shown
+
+
+def test_lines_stay_whole_and_bars_stay_bars(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    console.take(1, ERR, b"he")
+    console.take(0, ERR, b"10%\r")
+    console.take(1, ERR, b"llo\nrest")
+    console.take(0, ERR, b"20%\n")
+    console.take(1, OUT, b"1%\r2%\n")
+    console.finish(1)
+    console.say("done")
+    captured = capfdbinary.readouterr()
+    assert captured.err == b"10%\r\n[1] hello\n20%\n[1] rest\ndone\n"
+    assert captured.out == b"[1] 2%\n"
+
+
+def test_what_is_held_is_released_or_dropped(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    console.holding = True
+    for rank in (0, 1, 2):
+        console.take(rank, ERR, b"bad flag\n")
+    assert capfdbinary.readouterr().err == b"bad flag\n"
+    console.release(2)
+    console.drop_held()
+    console.release_all()
+    console.take(1, ERR, b"later\n")
+    assert capfdbinary.readouterr().err == b"[2] bad flag\n[1] later\n"
+
+
+def test_holding_has_an_end(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    console.holding = True
+    for _ in range(100):
+        console.take(1, OUT, b"x" * 1000 + b"\n")
+    assert len(capfdbinary.readouterr().out) > 30_000
