@@ -84,7 +84,7 @@ def test_a_fifo_in_the_way(tmp_path: Path, files: tuple[str, ...], left: list[st
 
 
 def test_a_fifo_that_comes_into_the_way(tmp_path: Path, files: tuple[str, ...]) -> None:
-    with (
+    with (  # noqa: PT012  the error leaves through the simulator
         pytest.raises(ds.PlanError, match="a_1 exists already"),
         PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 2) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
@@ -105,7 +105,7 @@ def test_what_the_system_refuses(tmp_path: Path, files: tuple[str, ...]) -> None
         pytest.fail("it began")
     vanishing = tmp_path / "x.tfrecord"
     vanishing.touch()
-    with (
+    with (  # noqa: PT012  the error leaves through the simulator
         pytest.raises(ds.MissingDataError, match=r"Channel a cannot be fed: .*x\.tfrecord"),
         PipeSimulator(tmp_path, {"a": ChannelFeed((str(vanishing),))}, 1) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
