@@ -13,7 +13,14 @@ import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 
-from hvdtrain.comm.rendezvous_address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
+from hvdtrain.comm.rendezvous_address import (
+    MeetingPoint,
+    address_to_serve,
+    interface_of,
+    meeting_point,
+    require_reachable_name,
+    resolve,
+)
 from hvdtrain.comm.rendezvous_client import World, join
 from hvdtrain.comm.rendezvous_hello import Hello, Keys, sane_host
 from hvdtrain.comm.rendezvous_meeting import Meeting
@@ -49,6 +56,8 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
             address = address_to_serve(point, topology)
             ports = (_serve(point, keys, topology.size, address, deadline, stack),)
         world = join(address, ports, keys, hello, deadline)
+        if len(set(world.hosts)) > 1:
+            require_reachable_name(world.own_address)
         environ.update(_variables(topology.rank, world, environ))
         yield
 

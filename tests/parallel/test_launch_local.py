@@ -184,6 +184,7 @@ def test_a_killed_launcher_leaves_nothing_behind(start: Start) -> None:
     job = start(*LONG, "--data.processes", "1")
     job.await_steps(3)
     assert len(job.processes()) >= 6  # launcher, its guard, two workers, a decoding process of each
+    os.kill(job.worker(1), signal.SIGSTOP)  # else the broken pipes of a dead launcher might end the workers as well
     job.process.kill()
     job.await_gone()
 
