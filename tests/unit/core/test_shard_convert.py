@@ -64,11 +64,11 @@ def test_refused(case: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
 
 
-def test_damage_is_no_usage_error(tmp_path: Path) -> None:
+def test_damage_is_bad_input(tmp_path: Path) -> None:
     path = source(tmp_path)
     path.write_bytes(path.read_bytes()[:-3])
     done = run(["shard", "convert", path.name, "out"], tmp_path)
-    assert (done.code, done.stdout) == (1, "")
+    assert (done.code, done.stdout) == (2, "")
     assert "ends inside record 24" in done.stderr
     assert "Traceback" not in done.stderr
 
