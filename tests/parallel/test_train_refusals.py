@@ -69,7 +69,7 @@ def test_data_missing_on_one_rank(
     shutil.copytree(digits, tmp_path / f"rank_{1 - lacking}")
     command = ["python", "-m", "hvdtrain", *TASK, str(tmp_path)]
     finished = run_ranks(command, 2, launcher, 180, env=module_path(), cwd=tmp_path)
-    fact = f"On rank {lacking}: There is no folder {tmp_path / f'rank_{lacking}'}."
+    fact = f"On rank {lacking}: No file matches {tmp_path / f'rank_{lacking}'}/train-*.tfrecord."
     refused(finished, launcher, fact, tmp_path)
 
 
