@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
+from data_sharding.mixing import GOLDEN, mix
 
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _TO_UNIT: Final = 2.0**-53
 _LARGEST_RANGE: Final = 1 << 53
 
@@ -92,20 +91,14 @@ class SampleRandom:
         key = np.frombuffer(hashlib.blake2b(f"{self._about} {name}".encode(), digest_size=16).digest(), "<u8")
         # Mixed twice, for the record and for the place: sums of multiples of one constant would repeat each other
         # along the diagonals of (id, place).
-        rows = _mix(self._ids * _GOLDEN + key[0])
-        places = np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * _GOLDEN
-        return _mix((rows[:, None] + places) ^ key[1]).reshape(len(self._ids), *shape)
+        rows = mix(self._ids * GOLDEN + key[0])
+        places = np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * GOLDEN
+        return mix((rows[:, None] + places) ^ key[1]).reshape(len(self._ids), *shape)
 
 
 def _unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
     """float64 in [0, 1): the upper 53 bits, which is what a double holds."""
     return (bits >> np.uint64(11)).astype(np.float64) * _TO_UNIT
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    values = (values ^ (values >> np.uint64(30))) * _MULTIPLIERS[0]
-    values = (values ^ (values >> np.uint64(27))) * _MULTIPLIERS[1]
-    return values ^ (values >> np.uint64(31))
 
 
 def _bad_range(name: str, low: float, high: float, hint: str) -> PlanError:

@@ -23,7 +23,7 @@ from data_sharding.errors import CatalogError, MissingDataError
 from hvdtrain.comm import Communicator, broadcast_json
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.files import write_atomically
+from hvdtrain.files import open_lines, write_atomically
 
 LEDGER: Final = "ledger.jsonl"
 CATALOG: Final = "catalog.npz"
@@ -163,7 +163,7 @@ class CoverageLedger:
                 self._take_up()
             else:
                 line = {**line, "file": self._write_segment(line, parts)}
-            with open(self._folder / LEDGER, "a") as ledger:
+            with open_lines(self._folder / LEDGER) as ledger:
                 ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
                 ledger.flush()
                 os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
@@ -172,17 +172,13 @@ class CoverageLedger:
         return None
 
     def _take_up(self) -> None:
-        ledger = self._folder / LEDGER
-        if self._first and self._origin is not None and not ledger.exists():
+        if self._first and self._origin is not None and not (self._folder / LEDGER).exists():
             shutil.copytree(self._origin, self._folder, dirs_exist_ok=True)
         kept = _kept_catalog(self._folder / CATALOG)
         if kept is None or kept.fingerprint != self._records.catalog.fingerprint:
             self._records.catalog.save(self._folder / CATALOG)
         else:
             _warn_of_changes(kept, self._records.catalog)
-        if ledger.exists() and not ledger.read_bytes().endswith(b"\n"):
-            with open(ledger, "a") as file:
-                file.write("\n")  # a killed run left half a line
 
     def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
         merged = CoverageAudit(len(self._records.catalog))

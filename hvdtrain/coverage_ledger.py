@@ -50,15 +50,13 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
 
 
 def _lines(ledger: Path) -> list[Line]:
-    """All lines but those cut short: what was being written when its process was killed never counted."""
-    texts = ledger.read_text(errors="replace").split("\n")
+    """All whole lines: one that was being written when its process was killed lacks its end, and never counted."""
     lines = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(ledger.read_text(errors="replace").split("\n")[:-1], start=1):
         line = _parsed(text)
-        if line is not None:
-            lines.append(line)
-        elif text and number + 1 < len(texts) and (_parsed(texts[number + 1]) or {}).get("event") != "started":
-            raise _damaged(ledger, f"line {number + 1} cannot be read")
+        if line is None:
+            raise _damaged(ledger, f"line {number} cannot be read")
+        lines.append(line)
     return lines
 
 
