@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
 from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.formats.tfrecord_writer import TFRecordWriter, write_shards
@@ -18,8 +19,6 @@ from data_sharding.idx_file import idx_path, read_idx
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 
 __all__ = ["TFRECORD", "TFRecordFormat", "TFRecordWriter", "scan", "write_shards"]
-
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 @final
@@ -90,8 +89,8 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
-            if frame == 0 and source[0:2] == _GZIP_MAGIC:  # not looked at before: a sound length may begin so too
-                raise _gzip(path)
+            if frame == 0 and source[0:2] == GZIP_MAGIC:  # not looked at before: a sound length may begin so too
+                raise gzip_refused(path)
             damage.append(_bad_length(path, frame, len(offsets)))
             break
         payload = frame + HEADER.size
@@ -132,16 +131,6 @@ def _truncated(path: str, frame: int, number: int, present: int, needed: int) ->
         "restore the file from its source.",
         path=path,
         offset=frame,
-    )
-
-
-def _gzip(path: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} is compressed with gzip, from byte offset 0 on.",
-        "A gzip stream allows no random access, so its records cannot be indexed.",
-        f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
-        path=path,
-        offset=0,
     )
 
 
