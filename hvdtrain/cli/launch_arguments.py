@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 from launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, read_rank_table, total_slots
 from launch.job import JobSpec
@@ -23,26 +22,17 @@ from launch.variables import needed_names
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
 
 
-class Parser(argparse.ArgumentParser):
-    """Answers a wrong call with a `UsageError`."""
+class Parser(CommandParser):
+    """Of `hvdtrain launch LAUNCHER`."""
 
     def __init__(self, launcher: str) -> None:
         super().__init__(
-            prog=f"hvdtrain launch {launcher}",
+            f"hvdtrain launch {launcher}",
+            "Nothing was started.",
+            "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
             usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
             description=LAUNCHERS[launcher],
             epilog="What follows -- is hvdtrain's own command; left out: train.",
-            allow_abbrev=False,
-        )
-
-    def error(self, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        wrong = message.rpartition("unrecognized arguments: ")[2].split()
-        near = difflib.get_close_matches(wrong[0], flags, 1) if wrong else []
-        raise UsageError(
-            f"`{self.prog}` was called wrongly: {message}.",
-            "Nothing was started.",
-            f"did you mean {near[0]}?" if near else "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
         )
 
 
@@ -54,7 +44,7 @@ def parse_launch(launcher: str, argv: Sequence[str]) -> tuple[argparse.Namespace
     """
     words = list(argv)
     at = words.index("--") if "--" in words else len(words)
-    options = _parser(launcher).parse_args([_with_dashes(word) for word in words[:at]])
+    options = _parser(launcher).parse(words[:at])
     return options, tuple(words[at + 1 :]) or ("train",)
 
 
@@ -64,7 +54,6 @@ def _parser(launcher: str) -> Parser:
     add("-np", "--np", type=int, metavar="N", help="workers in all; left out: all slots of the hosts")
     add("--dry-run", action="store_true", help="print exactly what would run, as a script, and run nothing")
     add("--working-dir", metavar="DIR", help="where workers start")
-    add("--debug", action="store_true", help="show tracebacks of errors")
     if launcher != "local":
         _add_cluster_flags(parser)
     _add_own_flags(parser, launcher)
@@ -209,8 +198,3 @@ def _seconds(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 12:00:00, 30:00 or 1800")
     hours, minutes, seconds, alone = (int(part or 0) for part in match.groups())
     return alone or hours * 3600 + minutes * 60 + seconds
-
-
-def _with_dashes(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    return flag.replace("_", "-") + equals + value if word.startswith("--") else word

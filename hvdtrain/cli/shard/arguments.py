@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from data_sharding import Catalog, RecordFormat, format_named
 from data_sharding.formats.registry import FORMAT_NAMES
+from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-class Parser(argparse.ArgumentParser):
-    """Answers a wrong call with a `UsageError`; every command takes `--debug`."""
+class Parser(CommandParser):
+    """Of `hvdtrain shard COMMAND`."""
 
     def __init__(self, command: str, description: str) -> None:
         super().__init__(
-            prog=f"hvdtrain shard {command}",
+            f"hvdtrain shard {command}",
+            "Nothing was done.",
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """As `parse_args`; flags may be written with `_`.
-
-        Raises:
-            UsageError: unknown or missing arguments.
-        """
-        return self.parse_args([_with_dashes(argument) for argument in argv])
-
-    def error(self, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        wrong = message.rpartition("unrecognized arguments: ")[2].split()
-        near = difflib.get_close_matches(wrong[0], flags, 1) if wrong and wrong[0].startswith("-") else []
-        raise UsageError(
-            f"`{self.prog}` was called wrongly: {message}.",
-            "Nothing was done.",
-            f"did you mean {near[0]}?" if near else f"`{self.prog} --help` shows how.",
         )
 
 
@@ -120,10 +101,3 @@ def _typed(text: str) -> bool | int | str:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.isdecimal() else text
-
-
-def _with_dashes(argument: str) -> str:
-    if not argument.startswith("--"):
-        return argument
-    flag, equals, value = argument.partition("=")
-    return flag.replace("_", "-") + equals + value
