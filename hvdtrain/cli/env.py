@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.versions import PACKAGES, versions
@@ -136,7 +137,8 @@ def _print_pairs(title: str, pairs: Mapping[str, object], source: Mapping[str, s
     rows = [
         [name, str(value), *([source.get(name, "")] if source is not None else [])] for name, value in pairs.items()
     ]
-    _print_table([title, "", *(["decided by"] if source is not None else [])], rows)
+    print_table("", [title, "", *(["decided by"] if source is not None else [])], rows, numbers=False)
+    print()
 
 
 def _print_evidence(evidence: Sequence[Evidence]) -> None:
@@ -149,22 +151,8 @@ def _print_evidence(evidence: Sequence[Evidence]) -> None:
         ]
         for item in evidence
     ]
-    _print_table(["evidence", "variables", "used", "why"], rows)
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
-    console = Console()
-    console.print(table)
-    console.print()
+    print_table("", ["evidence", "variables", "used", "why"], rows, numbers=False)
+    print()
 
 
 class _Parser(argparse.ArgumentParser):

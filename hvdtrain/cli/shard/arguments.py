@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from data_sharding import Catalog, RecordFormat, format_named
@@ -81,20 +80,6 @@ def in_bytes(count: float) -> str:
     """For people: 1536 is "1.5 KiB"."""
     power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
     return f"{count:.0f} B" if power == 0 else f"{count / 1024**power:.1f} {_UNITS[power]}"
-
-
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table; numbers, which all but the first column hold, to the right."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
-    Console().print(table)
 
 
 def _typed(text: str) -> bool | int | str:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_sharding import Catalog
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog, print_table
+from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog
+from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\

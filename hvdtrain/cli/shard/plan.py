@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from data_sharding import ShardPlan
 from data_sharding.plan_summary import PlanSummary, per_rank
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog, print_table
+from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
+from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
 How an epoch is cut into steps, and what each rank reads.

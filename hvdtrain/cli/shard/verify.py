@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvdtrain.cli.shard.arguments import Parser, at_least, print_table
+from hvdtrain.cli.shard.arguments import Parser, at_least
+from hvdtrain.cli.tables import print_table
 from hvdtrain.coverage_report import CoverageReport, EpochCoverage, read_coverage
 
 _DESCRIPTION = """\
