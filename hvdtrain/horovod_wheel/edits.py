@@ -63,6 +63,14 @@ inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {
 } // namespace stream_executor
 """
 
+_SECOND_GLOO_DEVICE = """  attr device_attr;
+  device_attr.iface = gloo_iface_;
+  device_attr.ai_family = AF_UNSPEC;
+  auto dev = CreateDevice(device_attr);
+
+  global_ctx = global_context.ctx;
+"""
+
 _RUN_COMMANDLINE = """def run_commandline():
     if sys.prefix != sys.base_prefix:
         own = os.path.join(sys.prefix, 'bin')
@@ -127,6 +135,13 @@ EDITS = (
         "global_ranks_.reserve(size_);",
         "global_ranks_.resize(size_);",
         "reserve leaves the size 0, so the stall check finds no rank missing: under Gloo a stalled job never ended",
+    ),
+    Edit(
+        "horovod/common/gloo/gloo_context.cc",
+        _SECOND_GLOO_DEVICE,
+        _SECOND_GLOO_DEVICE.replace("= gloo_iface_", "= global_context.gloo_iface_"),
+        "the device of the collectives forgot the interface that was asked for, took the address of the host's name "
+        "instead, and aborted where /etc/hosts has that at 127.0.1.1, as Debian's does",
     ),
     Edit(
         "horovod/runner/launch.py",

@@ -1,0 +1,71 @@
+"""Choose the launcher: `hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`.
+
+Each launcher is a module of this package with
+
+    add_flags(parser: CommandParser) -> None                        its own flags
+    start(options: Namespace, command: tuple[str, ...]) -> int      start the job, or print it for --dry-run
+
+and is imported only when it is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.errors import UsageError, did_you_mean
+from launch.launchers import LAUNCHERS, require_launcher
+
+
+def run(argv: Sequence[str]) -> int:
+    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
+
+    Raises:
+        UsageError: a launcher, flag, host or job that cannot be, or a launcher's program that is not there.
+    """
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return _print_help()
+    launcher = argv[0]
+    require_launcher(launcher)
+    words = list(argv[1:])
+    at = words.index("--") if "--" in words else len(words)
+    command = tuple(words[at + 1 :]) or ("train",)
+    module = importlib.import_module(f"hvdtrain.cli.launch.{launcher}")
+    parser = _parser(launcher)
+    module.add_flags(parser)
+    options = parser.parse(words[:at])
+    _require_command(command)
+    code: int = module.start(options, command)
+    return code
+
+
+def _print_help() -> int:
+    print("usage: hvdtrain launch LAUNCHER [FLAGS] [-- train ...]\n")
+    for name, line in LAUNCHERS.items():
+        print(f"  {name:11} {line}")
+    print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
+    return 0
+
+
+def _parser(launcher: str) -> CommandParser:
+    return CommandParser(
+        f"hvdtrain launch {launcher}",
+        "Nothing was started.",
+        "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
+        usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
+        description=LAUNCHERS[launcher],
+        epilog="What follows -- is hvdtrain's own command; left out: train.",
+    )
+
+
+def _require_command(command: tuple[str, ...]) -> None:
+    from hvdtrain.cli.main import COMMANDS
+
+    valid = [name for name in COMMANDS if name != "launch"]
+    if not command[0].startswith("-") and command[0] not in valid:
+        raise UsageError(
+            f"What is to be launched is {command[0]!r}.",
+            "That is no command of hvdtrain that runs in workers.",
+            did_you_mean(command[0], valid),
+        )

@@ -1,0 +1,77 @@
+"""The job that parsed flags describe."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from hvdtrain.errors import UsageError
+from launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, read_rank_table, total_slots
+from launch.job import JobSpec
+
+
+def job_from(
+    options: argparse.Namespace,
+    command: tuple[str, ...],
+    hosts: tuple[Host, ...] = (),
+    env: tuple[str, ...] = (),
+    python: str = sys.executable,
+) -> JobSpec:
+    """The job.
+
+    Args:
+        options: parsed flags; each whose name is a field of JobSpec becomes that field.
+        command: what workers run.
+        hosts: where, in rank order; empty where the launcher finds machines itself.
+        env: names of variables that this launcher has to pass on, besides those of --pass-env.
+        python: the interpreter where --python does not say.
+
+    Raises:
+        UsageError: a job that cannot be started.
+    """
+    given = vars(options)
+    fields = JobSpec.__dataclass_fields__.keys() & given.keys() - {"np", "hosts", "python"}
+    return JobSpec(
+        command=command,
+        np=_workers(options.np, hosts),
+        hosts=hosts,
+        python=given.get("python") or python,
+        env=tuple(dict.fromkeys((*env, *given.get("pass_env", [])))),
+        nics=tuple(nic for nic in given.get("nic", "").split(",") if nic),
+        **{name: given[name] for name in fields},
+    )
+
+
+def _workers(asked: int | None, hosts: tuple[Host, ...]) -> int:
+    if asked is not None:
+        return asked
+    if not hosts:
+        raise UsageError(
+            "The number of workers is not known.", "Nothing says how many slots there are.", "give it with -np."
+        )
+    return total_slots(hosts)
+
+
+def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
+    """The hosts of -H, --hostfile or --rank-table, those that the surroundings name, or this one.
+
+    Raises:
+        UsageError: hosts that cannot be understood.
+    """
+    if options.hosts is not None:
+        return parse_host_list(options.hosts)
+    if options.hostfile is not None:
+        return read_hostfile(options.hostfile)
+    if options.rank_table is not None:
+        return read_rank_table(options.rank_table)
+    found = hosts_around(os.environ)
+    if found is not None:
+        sys.stderr.write(f"hvdtrain launch: hosts from {found.source}\n")
+        return found.hosts
+    return this_host(options.np)
+
+
+def this_host(np: int | None) -> tuple[Host, ...]:
+    """This machine with `np` slots; no host where that is no number of workers, for the job to refuse."""
+    return (Host("localhost", np),) if np is not None and np >= 1 else ()

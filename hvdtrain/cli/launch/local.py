@@ -1,0 +1,42 @@
+"""`hvdtrain launch local`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.launch import flags
+from hvdtrain.cli.launch.jobs import job_from, this_host
+from hvdtrain.cli.launch.rendered import require_outside_job
+from launch import local
+from launch.job import JobSpec
+from launch.plan import comment
+from launch.share import share_notes
+
+
+def add_flags(parser: CommandParser) -> None:
+    """Workers on this machine need few."""
+    flags.add_job_flags(parser)
+    flags.add_restart_flags(parser)
+    flags.add_backoff(parser)
+    flags.add_start_timeout(parser)
+
+
+def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
+    """Run the workers until they have ended. Errors as `launch.local.run`."""
+    job = job_from(options, command, this_host(options.np))
+    if options.dry_run:
+        return _print(job)
+    require_outside_job()
+    return local.run(job)
+
+
+def _print(job: JobSpec) -> int:
+    notes = (
+        *share_notes(job),
+        ("start", "each is told its rank and where the others are by variables; no ssh, no MPI"),
+    )
+    print(comment(f"hvdtrain launch local: {job.np} processes, each of them:", notes))
+    print(shlex.join(job.argv))
+    return 0
