@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.loader import machine, measure, report
+from benchmarks import machine
+from benchmarks.loader import measure, report
 from benchmarks.loader.arms import OURS, PEERS
 from benchmarks.loader.datasets import DataSet, data_sets
 from benchmarks.loader.driver import ArmProcess

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from benchmarks.loader.measure import FRACTIONS, ORDERS, rate
-from benchmarks.loader.statistics import Ratio, ratio_of
+from benchmarks.statistics import Ratio, ratio_of
 
 Result = dict[str, Any]
 

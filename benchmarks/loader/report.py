@@ -20,7 +20,7 @@ from benchmarks.loader.comparisons import (
     rates_of,
 )
 from benchmarks.loader.measure import FRACTIONS, ORDERS
-from benchmarks.loader.statistics import Ratio
+from benchmarks.statistics import Ratio
 
 _SHUFFLES: Final = {
     "tf_data": "buffer",

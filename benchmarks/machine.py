@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[1]
+_MEASURED = ("data_sharding", "hvdtrain", "launch", "benchmarks")
 
 
 def describe() -> dict[str, Any]:
@@ -25,7 +26,7 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": os.getloadavg(),
         "commit": _git("rev-parse", "--short", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--", "data_sharding", "benchmarks/loader")),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--", *_MEASURED)),
     }
 
 

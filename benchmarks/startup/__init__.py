@@ -1,0 +1,1 @@
+"""From a command to the end of its first training step."""

@@ -1,0 +1,69 @@
+"""From command to first step, ours beside others: `python -m benchmarks.startup --help`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.startup import report
+from benchmarks.startup.arms import AGAIN, ARMS, OURS
+from benchmarks.startup.measure import REPOSITORY, seconds_to_first_step
+
+_RESULTS = REPOSITORY / "benchmarks" / "results"
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
+    parser.add_argument("-np", type=int, default=2, help="workers (2)")
+    parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks with a warm page cache (7)")
+    parser.add_argument("--cold-blocks", type=int, default=3, help="blocks with an emptied one, root only (3)")
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--out", type=Path, default=_RESULTS)
+    return parser.parse_args()
+
+
+def _block(names: list[str], np: int, cold: bool) -> dict[str, float]:
+    """Mean of two runs of each arm, in the order A B C … C B A."""
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for name in [*names, *reversed(names)]:
+        times[name].append(seconds_to_first_step(ARMS[OURS if name == AGAIN else name], np, cold))
+    print({name: [round(value, 2) for value in values] for name, values in times.items()}, flush=True)
+    return {name: sum(values) / len(values) for name, values in times.items()}
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    names = [OURS, *(name for name in options.arms if name != OURS), AGAIN]
+    for name in names[:-1]:
+        seconds_to_first_step(ARMS[name], options.np)  # a first run, so that everything is in the page cache
+
+    def blocks(count: int, cold: bool) -> list[dict[str, float]]:
+        turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(count)]
+        return [_block(order, options.np, cold) for order in turned]
+
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "versions": report.versions(),
+        "np": options.np,
+        "warm": blocks(options.blocks, cold=False),
+        "cold": blocks(options.cold_blocks, cold=True),
+    }
+
+
+def main() -> None:
+    """Measure, then write startup-<date>.json and .md."""
+    options = _parse()
+    result = _measure(options)
+    result["machine"]["load_at_end"] = machine.describe()["load"]
+    path = options.out / f"startup-{result['date'][:10]}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.with_suffix(".md").write_text(report.markdown(result))
+    print(f"wrote {path} and .md")
+
+
+if __name__ == "__main__":
+    main()
