@@ -20,7 +20,7 @@ def add_flags(parser: CommandParser) -> None:
     flags.add_job_flags(parser)
     flags.add_restart_flags(parser)
     flags.add_backoff(parser)
-    flags.add_start_timeout(parser)
+    flags.add_start_timeout(parser, 300.0)
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
