@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
+import socket
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import HvdtrainError, UsageError
+from launch.hosts import Host
 from launch.local_environment import worker_environment
 from launch.local_restart import command_for_restart, trains, with_run_folder
-from launch.process import Worker
+from launch.process import Order
+from launch.process_crew import LocalCrew
 from launch.process_guard import Guard, kill_all
+from launch.process_place import deal_out
 from launch.rendezvous import RendezvousServer
 from launch.supervisor import Limits, Supervisor
 from launch.supervisor_console import Console
+from launch.supervisor_member import Member
+from launch.supervisor_restarts import RestartPolicy, run_with_restarts
 from launch.supervisor_signals import SignalInbox
 from launch.supervisor_verdict import Outcome
 
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from launch.job import JobSpec
 
 LOOPBACK = "127.0.0.1"
-_MAX_BACKOFF_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +103,37 @@ def run_local(job: LocalJob) -> int:
         HvdtrainError: processes cannot be killed, or nobody reads the output.
     """
     if job.max_restarts:
-        job = with_run_folder(job)
+        job = replace(job, command=with_run_folder(job.command, job.max_restarts))
     mark = secrets.token_hex(16)
     console = Console()
     with SignalInbox() as inbox, Guard(mark):
-        restarts = 0
-        while True:
-            outcome = _run_once(job, mark, console, inbox, restarts)
-            if not outcome.may_restart or restarts >= job.max_restarts:
-                return _last_word(outcome, job, restarts, console)
-            stopped_by = _back_off(job, restarts, console, inbox)
-            if stopped_by is not None:
-                console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
-                return 128 + stopped_by
-            restarts += 1
+        policy = RestartPolicy(job.max_restarts, job.backoff)
+        return run_with_restarts(partial(_run_once, job, mark, console, inbox), policy, console, inbox)
 
 
 def _run_once(job: LocalJob, mark: str, console: Console, inbox: SignalInbox, restarts: int) -> Outcome:
-    command = command_for_restart(job) if restarts else job.command
     console.holding = True
     with ExitStack() as stack:
         stack.callback(_require_none_left, mark)
         server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
-        workers = []
-        for rank in range(job.np):
-            environment = worker_environment(job, rank, server.environment, mark, restarts)
-            worker = Worker(rank, command, environment, job.working_dir)
-            stack.callback(worker.close)
-            workers.append(worker)
+        crew = LocalCrew(_orders(job, server.environment, mark, restarts), job.working_dir)
+        stack.callback(crew.close)
+        members = [Member(rank) for rank in range(job.np)]
         limits = Limits(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
-        return Supervisor(workers, console, inbox, limits, lambda: server.connected, lambda: server.arrived).run()
+        return Supervisor(
+            [crew], members, console, inbox, limits, lambda: server.connected, lambda: server.arrived
+        ).run()
+
+
+def _orders(job: LocalJob, rendezvous: Mapping[str, str], mark: str, restarts: int) -> Iterator[Order]:
+    command = job.command
+    if restarts:
+        command = command_for_restart(command, lambda path: (Path(job.working_dir or ".") / path).exists())
+    own_name = socket.gethostname()
+    for place in deal_out([Host("localhost", job.np)], job.np):
+        named = replace(place, host=own_name)
+        environment = worker_environment(job.environment, named, rendezvous, "lo", mark, restarts)
+        yield Order(place.rank, command, environment)
 
 
 def _require_none_left(mark: str) -> None:
@@ -138,20 +144,3 @@ def _require_none_left(mark: str) -> None:
             "They wait inside the kernel, and may hold the run folder and the GPU.",
             "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
         )
-
-
-def _back_off(job: LocalJob, restarts: int, console: Console, inbox: SignalInbox) -> signal.Signals | None:
-    seconds = min(job.backoff * 2**restarts, _MAX_BACKOFF_SECONDS)
-    console.say(f"hvdtrain launch: restart {restarts + 1} of {job.max_restarts} in {seconds:g} s.")
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        number = inbox.wait(left)
-        if number is not None:
-            return number
-    return None
-
-
-def _last_word(outcome: Outcome, job: LocalJob, restarts: int, console: Console) -> int:
-    if outcome.may_restart and job.max_restarts:
-        console.say(f"hvdtrain launch: given up after {restarts} of {job.max_restarts} restarts.")
-    return outcome.code

@@ -1,48 +1,60 @@
-"""The variables that make a process worker N of a job on this machine."""
+"""The variables that make a process worker N of a job."""
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 from launch.process_guard import MARK_VARIABLE, marked
-
-if TYPE_CHECKING:
-    from launch.local import LocalJob
+from launch.process_place import Place
 
 RESTART_VARIABLE = "HVDTRAIN_RESTART"
 """How often the job was started again; 0 at first."""
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LAUNCHER = "hvdtrain launch"
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables that say how many threads compute for one worker."""
+
 _OUTER_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "MV2_", "TORCHELASTIC_")
 _OUTER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-_PLACE = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 
 def worker_environment(
-    job: LocalJob, rank: int, rendezvous: Mapping[str, str], mark: str, restarts: int
+    inherited: Mapping[str, str],
+    place: Place,
+    rendezvous: Mapping[str, str],
+    interface: str,
+    mark: str,
+    restarts: int,
 ) -> dict[str, str]:
-    """All variables of worker `rank`.
+    """All variables of one worker, made on the host where it will run.
 
     What the user set stays, but for another launcher's ranks: an inherited MPI rank would contradict ours.
+
+    Args:
+        inherited: the variables of whoever starts it.
+        place: its rank and so on.
+        rendezvous: what leads Horovod to the server.
+        interface: the network interface on which workers talk to each other.
+        mark: of the job's processes on this host; several are separated by commas.
+        restarts: how often the job was started again.
     """
-    inherited = {name: value for name, value in job.environment.items() if not _tells_a_place(name)}
-    threads = str(max(1, len(os.sched_getaffinity(0)) // job.np))
-    place = dict(zip(_PLACE, (rank, job.np, rank, job.np, 0, 1), strict=True))
+    kept = {name: value for name, value in inherited.items() if not _tells_a_place(name)}
+    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
     return {
-        **dict.fromkeys(_THREADS, threads),
+        **dict.fromkeys(THREADS, threads),
         "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
         "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
-        **inherited,
-        **{f"HOROVOD_{name}": str(value) for name, value in place.items()},
-        "HOROVOD_HOSTNAME": socket.gethostname(),
+        **kept,
+        **place.variables,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_IFACE": "lo",
+        "HOROVOD_GLOO_IFACE": interface,
         **rendezvous,
-        MARK_VARIABLE: marked(job.environment, mark),
+        LAUNCHER_VARIABLE: LAUNCHER,
+        MARK_VARIABLE: marked(inherited, mark),
         RESTART_VARIABLE: str(restarts),
     }
 

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError
 
-if TYPE_CHECKING:
-    from launch.local import LocalJob
 
-
-def with_run_folder(job: LocalJob) -> LocalJob:
-    """`job` with a run folder named in its command, where that command is hvdtrain's training.
+def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+    """`command` with a run folder named in it, where it is hvdtrain's training.
 
     Raises:
         UsageError: the run folder may stand in a config file, which only hvdtrain itself reads.
     """
-    if not trains(job.command) or flag(job.command, "output-dir") is not None:
-        return job
-    if flag(job.command, "config") is not None:
+    if not trains(command) or flag(command, "output-dir") is not None:
+        return command
+    if flag(command, "config") is not None:
         raise UsageError(
-            f"--max-restarts is {job.max_restarts}, and the command has --config but no --output-dir.",
+            f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
             "A restart must know the run folder to continue in it.",
             "add --output-dir FOLDER to the command, even if the config file has it.",
         )
     folder = Path("runs") / f"launched-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
-    return replace(job, command=(*job.command, "--output-dir", str(folder)))
+    return (*command, "--output-dir", str(folder))
 
 
-def command_for_restart(job: LocalJob) -> tuple[str, ...]:
-    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it."""
-    folder = flag(job.command, "output-dir") if trains(job.command) else None
+def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
+
+    Args:
+        command: as it was started first.
+        exists: whether there is a file of that path, relative to where workers start.
+    """
+    folder = flag(command, "output-dir") if trains(command) else None
     if folder is None:
-        return job.command
-    has_checkpoint = (Path(job.working_dir or ".") / folder / "checkpoints" / "latest").exists()
-    began_elsewhere = flag(job.command, "resume") not in (None, "auto", "never")
-    return job.command if began_elsewhere and not has_checkpoint else (*job.command, "--resume", "auto")
+        return command
+    began_elsewhere = flag(command, "resume") not in (None, "auto", "never")
+    has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
+    return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
 
 
 def trains(command: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ A process of the job is one whose environment carries the job's mark: children a
 sessions and process groups of their own too. Run as a program, this file is the guard; it imports nothing of ours, so
 that it starts fast and from any folder:
 
-    python -I -S process_guard.py MARK      kills the processes of MARK when its standard input ends
+    python -I -S process_guard.py      reads a mark, and kills that job's processes when its standard input ends
 """
 
 from __future__ import annotations
@@ -70,12 +70,15 @@ class Guard:
 
     def __enter__(self) -> Guard:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, self._mark],
+            [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # out of reach of signals to the launcher's process group
+            bufsize=0,
         )
+        if self._process.stdin is not None:
+            self._process.stdin.write(self._mark.encode())  # it has no reader but the guard, unlike a command line
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -93,9 +96,11 @@ def main() -> None:
     """The guard's work."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the launcher, and after it
-    while os.read(0, 4096):
-        pass
-    kill_all(sys.argv[1])
+    mark = b""
+    while data := os.read(0, 4096):
+        mark += data
+    if mark:
+        kill_all(mark.decode())
 
 
 if __name__ == "__main__":

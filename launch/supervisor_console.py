@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
+from launch.process_crew import ERR, OUT
 
-OUT, ERR = 1, 2
 _HELD_BYTES = 2**16
 _LINE_BYTES = 2**16  # a line longer than this is passed on in pieces
 
@@ -17,7 +17,8 @@ _LINE_BYTES = 2**16  # a line longer than this is passed on in pieces
 class Console:
     """Standard output and standard error of the launcher.
 
-    Rank 0's bytes pass unchanged, so that its progress bar redraws itself. Other ranks' lines pass whole, as `[1] …`.
+    Rank 0's bytes pass unchanged, so that its progress bar redraws itself; of a line without one, when it is complete.
+    Other ranks' lines pass whole, as `[1] …`.
     While `holding`, they are kept instead: until all ranks have met, ranks tend to fail alike, and one voice suffices.
     """
 
@@ -30,8 +31,7 @@ class Console:
     def take(self, rank: int, stream: int, data: bytes) -> None:
         """Pass on what `rank` wrote to `stream` (OUT or ERR)."""
         if rank == 0:
-            self._write(stream, data)
-            self._unfinished = not data.endswith(b"\n")
+            self._pass_unchanged(stream, data)
             return
         *lines, rest = (self._rest[rank, stream] + data).split(b"\n")
         if len(rest) > _LINE_BYTES:
@@ -43,7 +43,9 @@ class Console:
         """The rank has ended: its last line may lack an end."""
         for stream in (OUT, ERR):
             rest = self._rest.pop((rank, stream), b"")
-            if rest:
+            if rest and rank == 0:
+                self._write_some(stream, rest)
+            elif rest:
                 self._lines(rank, stream, [rest])
 
     def release(self, rank: int) -> None:
@@ -64,6 +66,18 @@ class Console:
     def say(self, text: str) -> None:
         """The launcher's own words, on standard error."""
         self._whole_lines(ERR, text.encode(errors="replace") + b"\n")
+
+    def _pass_unchanged(self, stream: int, data: bytes) -> None:
+        data = self._rest.pop((0, stream), b"") + data
+        end = data.rfind(b"\n") + 1
+        if b"\r" not in data[end:] and len(data) - end < _LINE_BYTES:
+            data, self._rest[0, stream] = data[:end], data[end:]
+        self._write_some(stream, data)
+
+    def _write_some(self, stream: int, data: bytes) -> None:
+        if data:
+            self._write(stream, data)
+            self._unfinished = not data.endswith(b"\n")
 
     def _lines(self, rank: int, stream: int, lines: list[bytes]) -> None:
         text = b"".join(b"[%d] %s\n" % (rank, line.rstrip(b"\r").rpartition(b"\r")[2]) for line in lines)
