@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
 from launch.job import JobSpec
-from launch.local_restart import flag, trains
+from launch.local.restart import flag, trains
 from launch.mpi_flavors import Spelling, require_flavor, spell
 from launch.plan import LaunchPlan, comment, wrap_command
 from launch.refusals import refuse_wishes

@@ -28,7 +28,7 @@ from hvdtrain.comm.rendezvous_place import place_variables
 from hvdtrain.comm.start_deadline import start_timeout
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import Topology
-from launch.rendezvous import RendezvousServer
+from launch.rendezvous.server import RendezvousServer
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
 

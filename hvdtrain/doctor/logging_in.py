@@ -11,8 +11,8 @@ from hvdtrain.doctor.agent_client import Agent, AgentError, local_command, ssh_c
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.question import Examined, Question
 from launch.hosts import Host
-from launch.ssh_check import check_hosts
-from launch.ssh_interface import is_own_address
+from launch.ssh.check import check_hosts
+from launch.ssh.interface import is_own_address
 
 _START_SECONDS = 30.0
 

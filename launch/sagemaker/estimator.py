@@ -162,7 +162,7 @@ class Estimator:
         return job
 
     def _run_here(self, channels: tuple[Channel, ...], name: str, wait: bool) -> None:
-        from launch.sagemaker.local_mode import run_local
+        from launch.sagemaker.local.mode import run_local
 
         if not wait:
             raise UsageError(

@@ -19,12 +19,12 @@ import traceback
 from collections.abc import Mapping
 
 from hvdtrain.errors import HvdtrainError
-from launch.sagemaker.container import Container, folders_of, read_container
-from launch.sagemaker.container_command import WorkerCommand, worker_command
-from launch.sagemaker.container_model import export_model
-from launch.sagemaker.container_places import places
-from launch.sagemaker.container_source import fetch_source
-from launch.sagemaker.container_workers import Ending, run_workers
+from launch.sagemaker.container.command import WorkerCommand, worker_command
+from launch.sagemaker.container.contract import Container, folders_of, read_container
+from launch.sagemaker.container.model import export_model
+from launch.sagemaker.container.places import places
+from launch.sagemaker.container.source import fetch_source
+from launch.sagemaker.container.workers import Ending, run_workers
 from launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
 _OTHERS_WORDS_SECONDS = 3.0  # for the rank that failed first to write its cause

@@ -13,7 +13,7 @@ import pytest
 from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.tasks.digits.data import open_digits
-from launch.sagemaker.local_mode import run_local
+from launch.sagemaker.local.mode import run_local
 from launch.sagemaker.spec import TrainingSpec
 
 DEADLINE_S = 150

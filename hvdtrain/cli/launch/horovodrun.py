@@ -12,7 +12,7 @@ from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
 from launch import horovodrun
 from launch.programs import find_program, path_with
-from launch.ssh_check import require_usable_hosts
+from launch.ssh.check import require_usable_hosts
 
 
 def add_flags(parser: CommandParser) -> None:

@@ -12,7 +12,7 @@ from hvdtrain.cli.launch.rendered import print_or_execute
 from hvdtrain.errors import UsageError
 from launch import mpirun
 from launch.programs import find_program, mpi_flavor
-from launch.ssh_check import require_usable_hosts
+from launch.ssh.check import require_usable_hosts
 from launch.variables import needed_names
 
 

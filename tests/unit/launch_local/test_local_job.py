@@ -9,10 +9,10 @@ import pytest
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
 from launch.hosts import Host
-from launch.local import LocalJob
-from launch.local_environment import worker_environment
-from launch.local_restart import command_for_restart, flag, trains, with_run_folder
-from launch.process_place import deal_out
+from launch.local.environment import worker_environment
+from launch.local.launcher import LocalJob
+from launch.local.restart import command_for_restart, flag, trains, with_run_folder
+from launch.processes.place import deal_out
 
 PYTHON = ("python", "-m", "hvdtrain")
 

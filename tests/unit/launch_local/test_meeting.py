@@ -22,7 +22,7 @@ from hvdtrain.comm.rendezvous_meeting import Meeting
 from hvdtrain.comm.rendezvous_place import place_variables
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology, detect_topology
-from launch.rendezvous import RendezvousServer
+from launch.rendezvous.server import RendezvousServer
 
 HOSTS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "10.0.0.2"])), min_size=1, max_size=8)
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.process import Order, Worker
-from launch.process_guard import MARK_VARIABLE, kill_all, marked, processes_of
-from launch.process_memory import out_of_memory_kills
-from launch.supervisor_member import Tail
+from launch.processes.guard import MARK_VARIABLE, kill_all, marked, processes_of
+from launch.processes.memory import out_of_memory_kills
+from launch.processes.worker import Order, Worker
+from launch.supervisor.member import Tail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
 GUARDED = """
 import os, subprocess, sys
-from launch.process_guard import Guard, marked
+from launch.processes.guard import Guard, marked
 mark, *command = sys.argv[1:]
 with Guard(mark):
     marks = {**os.environ, "HVDTRAIN_JOB": marked(os.environ, mark)}

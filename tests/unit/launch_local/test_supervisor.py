@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-from launch.process import End
-from launch.process_crew import ERR, OUT
-from launch.supervisor_console import Console
-from launch.supervisor_member import Member
-from launch.supervisor_verdict import judge, last_words
+from launch.processes.crew import ERR, OUT
+from launch.processes.worker import End
+from launch.supervisor.console import Console
+from launch.supervisor.member import Member
+from launch.supervisor.verdict import judge, last_words
 
 VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
 
