@@ -45,13 +45,23 @@ def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> str:
 
 def find_mpi() -> Mpi | None:
     """The MPI of this environment or, without one, of the system; None where the wheel has to be installed first."""
-    wheel_version, system_mpicxx = _wheel_version(), shutil.which("mpicxx", path=_path_outside_environment())
+    wheel_version, system_mpicxx = _wheel_version(), usable_mpicxx(_path_outside_environment())
     choice = choose_mpi(wheel_version, system_mpicxx)
     if choice == "wheel":
         return Mpi("wheel", f"Open MPI {wheel_version}", "")
     if choice == "system":
         return _describe_system(str(system_mpicxx))
     return None
+
+
+def usable_mpicxx(path: str) -> str | None:
+    """The first `mpicxx` on `path` if it compiles; else None: Debian's openmpi-bin has it without mpi.h."""
+    mpicxx = shutil.which("mpicxx", path=path)
+    if mpicxx is None:
+        return None
+    command = [mpicxx, "-fsyntax-only", "-x", "c++", "-"]
+    tried = subprocess.run(command, input="#include <mpi.h>", capture_output=True, text=True, check=False, timeout=60)
+    return mpicxx if tried.returncode == 0 else None
 
 
 def _wheel_version() -> str | None:

