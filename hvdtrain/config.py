@@ -54,6 +54,7 @@ class TrainConfig:
 
     Args:
         task: a task that comes with hvdtrain, or your own as module:Class.
+        model: which of the task's models, e.g. resnet50; left out: the task's own choice.
         task_args: arguments of the task, e.g. --task-args.width 16.
         framework: torch, tensorflow, or auto: what the task says, else what is installed.
         data: where the records are and how they are read.
@@ -79,6 +80,7 @@ class TrainConfig:
     """
 
     task: str = "digits"
+    model: str | None = None
     task_args: dict[str, Any] = field(default_factory=dict)
     framework: str = "auto"
     data: DataConfig = field(default_factory=DataConfig)

@@ -17,7 +17,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
-from hvdtrain.task import Task, TaskDefaults, build_task
+from hvdtrain.task import Task, TaskDefaults, build_task, task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
 
@@ -84,7 +84,7 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
 
 
 def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
-    task = build_task(kind, config.task_args)
+    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
     by_pipe = config.data.mode == "pipe"
     if kind.needs_data_dir and config.data.dir is None:
         raise UsageError(
@@ -159,6 +159,14 @@ def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Pr
             "Some workers would have nothing to do in any step.",
             f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
         )
+    if batch // comm.topology.size < task.smallest_slice:
+        raise UsageError(
+            f"The global batch of {batch} records leaves {batch // comm.topology.size} to some of the "
+            f"{comm.topology.size} workers.",
+            f"BatchNorm takes its statistics from the records of one worker, of which there must be "
+            f"{task.smallest_slice} or more.",
+            f"give --global-batch-size {comm.topology.size * task.smallest_slice} or more, or start fewer workers.",
+        )
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
@@ -196,7 +204,7 @@ def _about(
         "mode": config.data.mode,
         "data": fingerprint,
         "validation": validation.fingerprint if validation is not None else None,
-        "task_args": config.task_args,
+        "task_args": task_arguments(type(task), config.model, config.task_args),
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "shuffle": config.data.shuffle,

@@ -42,7 +42,10 @@ class Splits:
 
 
 class Task(ABC):
-    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`."""
+    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`.
+
+    An argument called `model` is also `--model NAME`: a task that has it offers several models by name.
+    """
 
     framework: ClassVar[str]
     """"torch" or "tensorflow"."""
@@ -51,6 +54,9 @@ class Task(ABC):
 
     needs_data_dir: ClassVar[bool] = False
     """Whether `--data.dir` must be given."""
+
+    smallest_slice: int = 1
+    """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
 
     @abstractmethod
     def open_data(self, data: DataAccess) -> Splits:
@@ -103,6 +109,29 @@ class Task(ABC):
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
         """
+
+
+def task_arguments(kind: type[Task], model: str | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`--task-args` with `--model` among them.
+
+    Raises:
+        UsageError: the task offers no choice of models, or two are named.
+    """
+    if model is None:
+        return dict(arguments)
+    if "model" not in inspect.signature(kind).parameters:
+        raise UsageError(
+            f"The task {kind.__name__} has one model of its own.",
+            f"--model {model} would do nothing.",
+            "leave --model out, or choose a task that offers several.",
+        )
+    if arguments.get("model", model) != model:
+        raise UsageError(
+            f"--model {model} and --task-args.model {arguments['model']} are both given.",
+            "They name the same thing, and differ.",
+            "give one of them.",
+        )
+    return {**arguments, "model": model}
 
 
 def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:

@@ -18,6 +18,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "hvdtrain.tasks.digits.torch:TorchDigits",
         "tensorflow": "hvdtrain.tasks.digits.keras:KerasDigits",
     },
+    "cifar10": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchCifar10",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasCifar10",
+    },
+    "mnist": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchMnist",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasMnist",
+    },
 }
 """Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
 

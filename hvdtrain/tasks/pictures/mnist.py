@@ -1,0 +1,58 @@
+"""MNIST (LeCun et al. 1998): 70,000 handwritten digits, and its look-alikes (Fashion-MNIST), from their own files."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, RecordBatch
+from data_sharding.augment import random_crop
+from data_sharding.formats import decode_mnist
+from data_sharding.formats.mnist import MnistFormat
+from hvdtrain.data_access import DataAccess
+from hvdtrain.models.names import SMALL_CNN
+from hvdtrain.task import TaskDefaults
+from hvdtrain.tasks.pictures.files import Origin, folder_with
+from hvdtrain.tasks.pictures.task import Images, Pictures, Split, labels_beside
+
+ORIGIN = Origin(
+    name="MNIST",
+    folders=("", "MNIST/raw"),
+    files=("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
+    archives="the four files of MNIST (train-images-idx3-ubyte.gz, …), each by gunzip,",
+    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+_FRAME = 2  # of black pixels, on each side: 28 become 32, which every model takes
+
+
+class Mnist(Pictures):
+    """Random crops of a padding of 2 in training. Grey is shown to models as three equal channels.
+
+    lr 0.05 with momentum 0.9 for batches of 128: hvdtrain's own choice; the small network reaches 99 % within 5 epochs.
+    """
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=5, global_batch_size=128, lr=0.05, warmup_epochs=0.5)
+    needs_data_dir: ClassVar[bool] = True
+    mean = (0.1307, 0.1307, 0.1307)  # of the 60,000 training pictures without their frame
+    std = (0.3081, 0.3081, 0.3081)
+
+    def __init__(
+        self, model: str = SMALL_CNN, label_smoothing: float = 0.0, mixup: float = 0.0, weight_decay: float = 1e-4
+    ) -> None:
+        super().__init__(model, 10, 28 + 2 * _FRAME, label_smoothing, mixup, weight_decay)
+
+    def open_split(self, data: DataAccess, split: Split) -> Catalog:
+        folder = folder_with(data, ORIGIN)
+        return data.catalog(folder, format=MnistFormat(split="train" if split == "train" else "test"))
+
+    def read_images(self, records: RecordBatch) -> Images:
+        grey = decode_mnist(records)["image"][..., None]
+        framed = np.pad(grey, ((0, 0), (_FRAME, _FRAME), (_FRAME, _FRAME), (0, 0)))
+        if records.random is not None:
+            framed = random_crop(framed, records.random, padding=_FRAME)
+        return np.repeat(framed, 3, axis=3)
+
+    def read_labels(self, records: RecordBatch) -> NDArray[np.int64]:
+        return labels_beside(records)
