@@ -26,6 +26,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "hvdtrain.tasks.pictures.torch:TorchMnist",
         "tensorflow": "hvdtrain.tasks.pictures.keras:KerasMnist",
     },
+    "imagenet": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchImageNet",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasImageNet",
+    },
+    "synthetic": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchSynthetic",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasSynthetic",
+    },
 }
 """Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import horizontal_flip, random_crop
 from data_sharding.formats import decode_cifar10
@@ -14,7 +11,7 @@ from data_sharding.formats.cifar10 import Cifar10Format
 from hvdtrain.data_access import DataAccess
 from hvdtrain.task import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
-from hvdtrain.tasks.pictures.task import Images, Pictures, Split, labels_beside
+from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 
 ORIGIN = Origin(
     name="CIFAR-10",
@@ -42,15 +39,14 @@ class Cifar10(Pictures):
     ) -> None:
         super().__init__(model, 10, 32, label_smoothing, mixup, weight_decay)
 
-    def open_split(self, data: DataAccess, split: Split) -> Catalog:
-        folder = folder_with(data, ORIGIN)
-        return data.catalog(folder, format=Cifar10Format(split="train" if split == "train" else "test"))
+    def open_train(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, ORIGIN), format=Cifar10Format(split="train"))
 
-    def read_images(self, records: RecordBatch) -> Images:
-        images: Images = decode_cifar10(records)["image"]
-        if records.random is None:
-            return images
-        return horizontal_flip(random_crop(images, records.random, padding=4), records.random)
+    def open_test(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, ORIGIN), format=Cifar10Format(split="test"))
 
-    def read_labels(self, records: RecordBatch) -> NDArray[np.int64]:
-        return labels_beside(records)
+    def read(self, records: RecordBatch) -> Labelled:
+        images = decode_cifar10(records)["image"]
+        if records.random is not None:
+            images = horizontal_flip(random_crop(images, records.random, padding=4), records.random)
+        return Labelled(images, labels_beside(records))

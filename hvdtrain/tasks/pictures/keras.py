@@ -11,7 +11,9 @@ import tensorflow as tf
 from hvdtrain.models.keras import zoo
 from hvdtrain.models.keras.sgd import TorchSGD
 from hvdtrain.tasks.pictures.cifar10 import Cifar10
+from hvdtrain.tasks.pictures.imagenet import ImageNet
 from hvdtrain.tasks.pictures.mnist import Mnist
+from hvdtrain.tasks.pictures.synthetic import Synthetic
 from hvdtrain.tasks.pictures.task import Pictures
 
 
@@ -57,3 +59,11 @@ class KerasCifar10(KerasPictures, Cifar10):
 
 class KerasMnist(KerasPictures, Mnist):
     """MNIST in Keras."""
+
+
+class KerasImageNet(KerasPictures, ImageNet):
+    """Photos in Keras."""
+
+
+class KerasSynthetic(KerasPictures, Synthetic):
+    """Random pixels in Keras."""

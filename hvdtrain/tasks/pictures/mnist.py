@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import random_crop
@@ -15,7 +14,7 @@ from hvdtrain.data_access import DataAccess
 from hvdtrain.models.names import SMALL_CNN
 from hvdtrain.task import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
-from hvdtrain.tasks.pictures.task import Images, Pictures, Split, labels_beside
+from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 
 ORIGIN = Origin(
     name="MNIST",
@@ -43,16 +42,15 @@ class Mnist(Pictures):
     ) -> None:
         super().__init__(model, 10, 28 + 2 * _FRAME, label_smoothing, mixup, weight_decay)
 
-    def open_split(self, data: DataAccess, split: Split) -> Catalog:
-        folder = folder_with(data, ORIGIN)
-        return data.catalog(folder, format=MnistFormat(split="train" if split == "train" else "test"))
+    def open_train(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="train"))
 
-    def read_images(self, records: RecordBatch) -> Images:
+    def open_test(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="test"))
+
+    def read(self, records: RecordBatch) -> Labelled:
         grey = decode_mnist(records)["image"][..., None]
         framed = np.pad(grey, ((0, 0), (_FRAME, _FRAME), (_FRAME, _FRAME), (0, 0)))
         if records.random is not None:
             framed = random_crop(framed, records.random, padding=_FRAME)
-        return np.repeat(framed, 3, axis=3)
-
-    def read_labels(self, records: RecordBatch) -> NDArray[np.int64]:
-        return labels_beside(records)
+        return Labelled(np.repeat(framed, 3, axis=3), labels_beside(records))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,12 @@ from hvdtrain.task import Features, Splits, Task
 from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures
 from hvdtrain.tasks.pictures.targets import mix_targets, smoothed_targets
 
-Split = Literal["train", "validation"]
-Images = NDArray[np.uint8]
+
+class Labelled(NamedTuple):
+    """Pictures uint8 [n, side, side, 3] in the range 0…255, and labels int64 [n]."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
 
 
 class Pictures(Task):
@@ -69,49 +73,54 @@ class Pictures(Task):
         """Every model that `--model` may name in this framework."""
 
     @abstractmethod
-    def open_split(self, data: DataAccess, split: Split) -> Catalog:
-        """The records of one of the two; "train" is asked for first, but for pipe mode, where it never is.
+    def open_train(self, data: DataAccess) -> Catalog:
+        """The records to train on.
 
         Raises:
             UsageError or data_sharding.ShardingError: they are missing or damaged.
         """
 
     @abstractmethod
-    def read_images(self, records: RecordBatch) -> Images:
-        """uint8 [n, side, side, 3] in the range 0…255, augmented if `records.random` is there."""
+    def open_test(self, data: DataAccess) -> Catalog | None:
+        """The records to validate on, after `open_train`, but for pipe mode, which has no catalog to train on.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: as `open_train`.
+        """
 
     @abstractmethod
-    def read_labels(self, records: RecordBatch) -> NDArray[np.int64]:
-        """int64 [n], not yet checked."""
+    def read(self, records: RecordBatch) -> Labelled:
+        """Pictures, augmented if `records.random` is there, and labels, which need not be checked."""
 
     def open_data(self, data: DataAccess) -> Splits:
-        self._train = self.open_split(data, "train")
-        self._validation = self.open_split(data, "validation")
+        self._train = self.open_train(data)
+        self._validation = self.open_test(data)
         self._mixup = Mixup(self._alpha, self._train, data.on_corrupt) if self._alpha else None
         return Splits(self._train, self._validation)
 
-    def open_validation(self, data: DataAccess) -> Catalog:
+    def open_validation(self, data: DataAccess) -> Catalog | None:
         if self._alpha:
             raise UsageError(
                 f"The task's argument mixup is {self._alpha:g} in pipe mode.",
                 "The other picture of a pair is any record of the training data, and a pipe cannot be sought.",
                 "leave mixup out, or read files.",
             )
-        self._validation = self.open_split(data, "validation")
+        self._validation = self.open_test(data)
         return self._validation
 
     def decode(self, records: RecordBatch) -> Features:
         """ "image": uint8 [n, side, side, 3]; "label": int64 [n]; and in training, where labels alone do not say what
         is to be learnt, "target": float32 [n, classes], which sum to 1.
         """
-        labels = self._checked_labels(records)
+        images, labels = self._read_checked(records)
         if records.random is None or not (self._smoothing or self._mixup):
-            return {"image": self.read_images(records), "label": labels}
-        images, targets = self.read_images(records), smoothed_targets(labels, self.classes, self._smoothing)
+            return {"image": images, "label": labels}
+        targets = smoothed_targets(labels, self.classes, self._smoothing)
         if self._mixup is not None:
             others, share = self._mixup.partners(records)
-            images = mix_pictures(images, self.read_images(others), share)
-            other_targets = smoothed_targets(self._checked_labels(others), self.classes, self._smoothing)
+            other_images, other_labels = self._read_checked(others)
+            images = mix_pictures(images, other_images, share)
+            other_targets = smoothed_targets(other_labels, self.classes, self._smoothing)
             targets = mix_targets(targets, other_targets, share)
         return {"image": images, "label": labels, "target": targets}
 
@@ -121,8 +130,8 @@ class Pictures(Task):
         number = int(records.ids[row])
         return f"record {number}" if catalog is None else f"record {number} ({catalog.describe(number)})"
 
-    def _checked_labels(self, records: RecordBatch) -> NDArray[np.int64]:
-        labels = self.read_labels(records)
+    def _read_checked(self, records: RecordBatch) -> Labelled:
+        images, labels = self.read(records)
         bad = np.flatnonzero((labels < 0) | (labels >= self.classes))
         if bad.size:
             row = int(bad[0])
@@ -131,7 +140,7 @@ class Pictures(Task):
                 f"There are {self.classes} classes, so labels are 0 to {self.classes - 1}.",
                 "correct the data, or what the task is told of its classes.",
             )
-        return labels
+        return Labelled(images, labels)
 
 
 def labels_beside(records: RecordBatch) -> NDArray[np.int64]:

@@ -11,7 +11,9 @@ from torch.nn import functional
 
 from hvdtrain.models.torch import zoo
 from hvdtrain.tasks.pictures.cifar10 import Cifar10
+from hvdtrain.tasks.pictures.imagenet import ImageNet
 from hvdtrain.tasks.pictures.mnist import Mnist
+from hvdtrain.tasks.pictures.synthetic import Synthetic
 from hvdtrain.tasks.pictures.task import Pictures
 
 
@@ -50,3 +52,11 @@ class TorchCifar10(TorchPictures, Cifar10):
 
 class TorchMnist(TorchPictures, Mnist):
     """MNIST in PyTorch."""
+
+
+class TorchImageNet(TorchPictures, ImageNet):
+    """Photos in PyTorch."""
+
+
+class TorchSynthetic(TorchPictures, Synthetic):
+    """Random pixels in PyTorch."""
