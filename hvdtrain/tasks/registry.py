@@ -34,6 +34,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "hvdtrain.tasks.pictures.torch:TorchSynthetic",
         "tensorflow": "hvdtrain.tasks.pictures.keras:KerasSynthetic",
     },
+    "text": {
+        "torch": "hvdtrain.tasks.text.torch:TorchText",
+        "tensorflow": "hvdtrain.tasks.text.keras:KerasText",
+    },
 }
 """Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
 

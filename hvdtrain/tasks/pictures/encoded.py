@@ -55,10 +55,10 @@ def _encoded(payload: bytes, records: RecordBatch, row: int, format_name: str) -
         return Encoded(payload, int(records.labels[row]))
     if format_name == "tar":
         members = tar_members(payload)
-        name = next((name for name in _IMAGE_MEMBERS if name in members), None)
-        if name is None or "cls" not in members:
+        member = next((name for name in _IMAGE_MEMBERS if name in members), None)
+        if member is None or "cls" not in members:
             raise NotAPictureError(f"has the members {', '.join(members)}, not one of {_IMAGE_MEMBERS} and cls")
-        return Encoded(members[name], _number(members["cls"]), "cls")
+        return Encoded(members[member], _number(members["cls"]), "cls")
     features = decode(payload)
     name = next((name for name in _IMAGE_FEATURES if name in features), None)
     label = next((name for name in _LABEL_FEATURES if name in features), None)

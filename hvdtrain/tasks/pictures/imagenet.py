@@ -104,13 +104,13 @@ class ImageNet(Pictures):
         random = records.random
         if random is None:
             return Labelled(
-                self._pixels(records, pictures, lambda content, _: validation_pixels(content, self.side)), labels
+                self._decoded(records, pictures, lambda content, _: validation_pixels(content, self.side)), labels
             )
         draws = CropDraws.of(random)
-        images = self._pixels(records, pictures, lambda content, row: training_pixels(content, self.side, draws, row))
+        images = self._decoded(records, pictures, lambda content, row: training_pixels(content, self.side, draws, row))
         return Labelled(horizontal_flip(images, random), labels)
 
-    def _pixels(
+    def _decoded(
         self, records: RecordBatch, pictures: list[Encoded], pixels: Callable[[bytes, int], NDArray[np.uint8]]
     ) -> NDArray[np.uint8]:
         images = np.empty((len(pictures), self.side, self.side, 3), np.uint8)

@@ -34,7 +34,7 @@ class KerasPictures(Pictures):
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         labels = batch["label"]
-        logits = model(self._pixels(model, batch["image"]))
+        logits = model(self._normalized(model, batch["image"]))
         if "target" in batch:
             loss = tf.nn.softmax_cross_entropy_with_logits(labels=batch["target"], logits=logits)
         else:
@@ -44,7 +44,7 @@ class KerasPictures(Pictures):
         before = tf.math.count_nonzero(logits > right[:, None], axis=1)
         return {"loss": loss, "accuracy": tf.cast(before < 1, tf.float32), "top5": tf.cast(before < 5, tf.float32)}
 
-    def _pixels(self, model: keras.Model, images: Any) -> Any:
+    def _normalized(self, model: keras.Model, images: Any) -> Any:
         """uint8 [n, H, W, 3] to float32: normalized, or 0…255 for models that normalize themselves."""
         pixels = tf.cast(images, tf.float32)
         if zoo.takes_raw_pixels(model):

@@ -35,7 +35,7 @@ def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> ND
         BadPhotoError: it cannot be decoded.
     """
     photo = _opened(content)
-    window = random_window(*photo.size, draws, row)
+    window = random_window(photo.width, photo.height, draws, row)
     return _square(photo.crop(window.box()), (side, side))
 
 
@@ -46,7 +46,7 @@ def validation_pixels(content: bytes, side: int) -> NDArray[np.uint8]:
         BadPhotoError: it cannot be decoded.
     """
     photo = _opened(content)
-    resized, window = validation_sizes(*photo.size, side)
+    resized, window = validation_sizes(photo.width, photo.height, side)
     return _square(photo, resized)[window.top : window.top + side, window.left : window.left + side]
 
 

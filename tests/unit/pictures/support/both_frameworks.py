@@ -8,11 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import torch
 from numpy.typing import NDArray
-from picture_files import write_mnist
+from picture_files import write_mnist, write_photo_tars
 
 from data_sharding import LoadedBatch, RecordReader, ShardLoader, ShardPlan
+from data_sharding.sample_random import SampleRandom
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.adapters.torch.adapter import TorchAdapter
@@ -24,8 +26,11 @@ from hvdtrain.models.keras.resnet import RESNETS
 from hvdtrain.models.torch import zoo as torch_zoo
 from hvdtrain.tasks.digits.keras import KerasDigits
 from hvdtrain.tasks.digits.torch import TorchDigits
-from hvdtrain.tasks.pictures.keras import KerasMnist
-from hvdtrain.tasks.pictures.torch import TorchMnist
+from hvdtrain.tasks.pictures.keras import KerasImageNet, KerasMnist
+from hvdtrain.tasks.pictures.torch import TorchImageNet, TorchMnist
+from hvdtrain.tasks.text.data import NOTHING
+from hvdtrain.tasks.text.keras import KerasText
+from hvdtrain.tasks.text.torch import TorchText
 from hvdtrain.topology import Topology
 
 Arrays = dict[str, NDArray[Any]]
@@ -115,6 +120,36 @@ def test_the_digits_network_answers_alike() -> None:
     )
     first, second = outputs(torch_model, keras_model, (5, 8, 8, 1))
     np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_the_transformer_answers_alike() -> None:
+    options = {"context": 12, "width": 16, "heads": 2, "blocks": 2}
+    tasks = TorchText(**options), KerasText(**options)
+    torch_model, keras_model = tasks[0].build_model(), tasks[1].build_model()
+    stir(torch_model)
+    give_to_keras(keras_model, torch_weights(torch_model))
+    text = np.random.default_rng(0).integers(0, 256, (5, 13))
+    batch = {"seen": text[:, :-1].astype(np.int32), "next": text[:, 1:].copy()}
+    batch["next"][2, 4:] = NOTHING
+    with torch.no_grad():
+        first = tasks[0].measure(torch_model, {name: torch.from_numpy(array) for name, array in batch.items()})
+    second = tasks[1].measure(keras_model, {name: tf.constant(array) for name, array in batch.items()})
+    for name, values in first.items():
+        np.testing.assert_allclose(second[name].numpy(), values.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_photos_decode_alike(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_photo_tars(tmp_path / "data")
+    decoded = []
+    for kind in (TorchImageNet, KerasImageNet):
+        task = kind(model="cnn", side=16, classes=3, mixup=0.2)
+        train = task.open_data(DataAccess(str(tmp_path / "data"), tmp_path / "cache")).train
+        ids = np.arange(len(train))
+        with RecordReader(train) as reader:
+            decoded.append(task.decode(reader.load(ids, SampleRandom(1, 2, ids))))
+    for name in ("image", "label", "target"):
+        np.testing.assert_array_equal(decoded[0][name], decoded[1][name])
 
 
 def mnist_batches(task: TorchMnist | KerasMnist, folder: Path) -> list[LoadedBatch]:
