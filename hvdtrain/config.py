@@ -14,6 +14,7 @@ class DataConfig:
 
     Args:
         dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
+        download: fetch the data set into dir if it is not there, for tasks that know where from (cifar10, mnist).
         check_crc: verify each record's checksum, where the format has one.
         on_corrupt: what to do with a damaged record: raise (the run fails), mask (it is left out, counted, named), or
             quarantine (as mask, and its bytes are kept in the run folder).
@@ -32,6 +33,7 @@ class DataConfig:
     """
 
     dir: str | None = None
+    download: bool = False
     check_crc: bool = True
     on_corrupt: Literal["raise", "mask", "quarantine"] = "raise"
     max_corrupt: float = 0.01

@@ -92,6 +92,12 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
             f"There is nothing to {'validate' if by_pipe else 'train'} on.",
             "give it as --data.dir DIR.",
         )
+    if config.data.download and not kind.can_download:
+        raise UsageError(
+            f"The task {config.task} cannot download its data.",
+            "--data.download would do nothing.",
+            "leave it out, and give the data as --data.dir DIR.",
+        )
     access = _data_access(config.data)
     if by_pipe:
         return task, _Data(None, _open_validation(task, access))
@@ -117,10 +123,23 @@ def _data_access(config: DataConfig) -> DataAccess:
     folder = config.dir
     if folder is not None and "://" not in folder:
         path = Path(folder).expanduser().absolute()
+        if config.download:
+            _make_folder(path)
         if not path.exists():
             raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
         folder = str(path)
-    return DataAccess(folder, user_cache() / "data", config.on_corrupt)
+    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {path} cannot be made: {error.strerror}.",
+            "--data.download is to put data there.",
+            "give a folder that you can write as --data.dir.",
+        ) from error
 
 
 def _verify(config: DataConfig, data: _Data, topology: Topology) -> None:

@@ -55,6 +55,9 @@ class Task(ABC):
     needs_data_dir: ClassVar[bool] = False
     """Whether `--data.dir` must be given."""
 
+    can_download: ClassVar[bool] = False
+    """Whether `open_data` heeds `data.download`."""
+
     smallest_slice: int = 1
     """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
 

@@ -19,6 +19,7 @@ ORIGIN = Origin(
     files=("data_batch_1", "data_batch_1.bin"),
     archives="cifar-10-python.tar.gz or cifar-10-binary.tar.gz",
     url="https://www.cs.toronto.edu/~kriz/cifar.html",
+    dataset="CIFAR10",
 )
 
 
@@ -31,6 +32,7 @@ class Cifar10(Pictures):
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=30, global_batch_size=128, lr=0.1, warmup_epochs=1.0)
     needs_data_dir: ClassVar[bool] = True
+    can_download: ClassVar[bool] = True
     mean = (0.4914, 0.4822, 0.4465)  # of the 50,000 training pictures
     std = (0.2470, 0.2435, 0.2616)
 

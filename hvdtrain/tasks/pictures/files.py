@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
+from hvdtrain.tasks.pictures.download import download
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Origin:
         files: one of these is there wherever the data set is.
         archives: what to download.
         url: the page that has it.
+        dataset: its class in torchvision.datasets.
     """
 
     name: str
@@ -26,23 +28,32 @@ class Origin:
     files: tuple[str, ...]
     archives: str
     url: str
+    dataset: str
 
 
 def folder_with(data: DataAccess, origin: Origin) -> str:
     """The path or URL of the folder that holds the data set's files. Behind a URL nothing is looked for.
 
     Raises:
-        UsageError: it is in none of the folders where it may be; says which file to put where.
+        UsageError: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
     """
     root = data.path("")
     if "://" in root:
         return root
-    for folder in origin.folders:
-        if any((Path(root) / folder / name).is_file() for name in origin.files):
-            return str(Path(root) / folder)
+    by_hand = f"unpack {origin.archives} from {origin.url} in it"
+    if data.download and _present(root, origin) is None:
+        download(origin.dataset, root, by_hand)
+    found = _present(root, origin)
+    if found is not None:
+        return found
     below = ", ".join(f"{folder}/" for folder in origin.folders if folder)
     raise UsageError(
         f"{root} does not hold {origin.name}: no {' or '.join(origin.files)} in it or in {below}.",
         "There is nothing to train on.",
-        f"unpack {origin.archives} from {origin.url} in it.",
+        f"{by_hand}, or give --data.download where there is a network.",
     )
+
+
+def _present(root: str, origin: Origin) -> str | None:
+    candidates = [Path(root) / folder for folder in origin.folders]
+    return next((str(path) for path in candidates if any((path / name).is_file() for name in origin.files)), None)

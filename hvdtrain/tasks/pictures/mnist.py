@@ -22,6 +22,7 @@ ORIGIN = Origin(
     files=("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
     archives="the four files of MNIST (train-images-idx3-ubyte.gz, …), each by gunzip,",
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    dataset="MNIST",
 )
 _FRAME = 2  # of black pixels, on each side: 28 become 32, which every model takes
 
@@ -34,6 +35,7 @@ class Mnist(Pictures):
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=5, global_batch_size=128, lr=0.05, warmup_epochs=0.5)
     needs_data_dir: ClassVar[bool] = True
+    can_download: ClassVar[bool] = True
     mean = (0.1307, 0.1307, 0.1307)  # of the 60,000 training pictures without their frame
     std = (0.3081, 0.3081, 0.3081)
 

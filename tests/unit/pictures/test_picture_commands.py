@@ -59,10 +59,32 @@ def test_a_near_name_is_suggested(forker: Forker, cifar10: Path, tmp_path: Path)
 def test_files_that_are_missing_are_named(forker: Forker, tmp_path: Path, task: str, names: str) -> None:
     (tmp_path / "empty").mkdir()
     ended = forker.run(["--task", task, "--model", "cnn", "--data.dir", "empty"], tmp_path, {})
-    ended.require_refusal("does not hold ", names, "unpack ")
+    ended.require_refusal("does not hold ", names, "unpack ", "--data.download")
 
 
 def test_a_checkpoint_of_another_model_is_refused(forker: Forker, mnist: Path, tmp_path: Path) -> None:
     argv = ["--task", "mnist", "--data.dir", str(mnist), *SHORT]
     assert forker.run(argv, tmp_path, {}).code == 0
     forker.run([*argv, "--model", "resnet18"], tmp_path, {}).require_refusal("is from a task built with")
+
+
+NOWHERE = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")  # closed
+
+
+@pytest.mark.parametrize("task", ["cifar10", "mnist"])
+def test_a_download_without_a_network_says_what_to_put_where(forker: Forker, tmp_path: Path, task: str) -> None:
+    argv = ["--task", task, "--model", "cnn", "--data.dir", "data/new", "--data.download", "--output-dir", "out"]
+    ended = forker.run(argv, tmp_path, {**NOWHERE, "no_proxy": "", "NO_PROXY": ""})
+    ended.require_refusal("cannot be downloaded: ", "unpack ", "leave --data.download out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_is_not_downloaded(forker: Forker, mnist: Path, tmp_path: Path) -> None:
+    argv = ["--task", "mnist", "--data.dir", str(mnist), "--data.download", *SHORT]
+    assert forker.run(argv, tmp_path, NOWHERE).code == 0
+
+
+def test_tasks_that_cannot_download_say_so(forker: Forker, tmp_path: Path) -> None:
+    ended = forker.run(["--task", "text", "--data.dir", "data", "--data.download"], tmp_path, {})
+    ended.require_refusal("The task text cannot download its data.")
+    assert not (tmp_path / "data").exists()
