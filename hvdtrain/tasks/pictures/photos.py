@@ -24,7 +24,7 @@ def require_pillow() -> None:
         import PIL.Image  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(
-            "Pillow is not installed.", "It decodes JPEGs.", "pip install Pillow, or 'hvdtrain[torchvision]'."
+            "Pillow is not installed.", "It decodes JPEGs.", "pip install 'hvdtrain[pictures]'."
         ) from error
 
 

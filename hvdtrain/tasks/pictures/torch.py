@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -42,8 +43,17 @@ class TorchPictures(Pictures):
 
     def _normalized(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 [n, H, W, 3] to float32 [n, 3, H, W], in channels-last order, which convolutions on GPUs prefer."""
-        mean, std = (torch.tensor(values, device=images.device) * 255 for values in (self.mean, self.std))
+        device = images.device
+        if device not in self._constants:  # copying them in each step would make each step wait for the one before
+            mean, std = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device)
+            self._constants[device] = mean * 255, std * 255
+        mean, std = self._constants[device]
         return ((images.float() - mean) / std).permute(0, 3, 1, 2)
+
+    @functools.cached_property
+    def _constants(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
+        """Mean and deviation of bytes, on each device."""
+        return {}
 
 
 class TorchCifar10(TorchPictures, Cifar10):
