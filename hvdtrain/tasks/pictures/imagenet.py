@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar, Final, NoReturn
 
 import numpy as np
@@ -141,6 +142,18 @@ class ImageNet(Pictures):
         )
 
 
+def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:
+    """What is in a folder of that name, if there is one; behind a URL, if there are photos."""
+    root = data.path(name)
+    photos = ImageFolderFormat(root=root, classes=classes)
+    if "://" not in root:
+        return data.catalog(name, format=photos) if Path(root).is_dir() else None
+    try:
+        return data.catalog(name, format=photos)
+    except MissingDataError:
+        return None
+
+
 def _found(data: DataAccess, names: tuple[str, ...], classes: tuple[str, ...]) -> Catalog:
     """The records of a split, in the first layout that is there."""
     for name in names:
@@ -149,11 +162,9 @@ def _found(data: DataAccess, names: tuple[str, ...], classes: tuple[str, ...]) -
                 return data.catalog(pattern.format(name), format=record_format)
             except MissingDataError:
                 continue
-        try:
-            return data.catalog(name, format=ImageFolderFormat(root=data.path(name), classes=classes))
-        except MissingDataError as error:
-            if "lies in" in error.fact:  # photos are there, but their labels cannot be told
-                raise
+        folders = _class_folders(data, name, classes)
+        if folders is not None:
+            return folders
     looked_for = ", ".join(f"{n}/CLASS/*.JPEG, {n}-*.tar, {n}-*.tfrecord, {n}-00000-of-01024" for n in names)
     raise UsageError(
         f"{data.path('')} holds no photos to {'train' if 'train' in names else 'validate'} on.",

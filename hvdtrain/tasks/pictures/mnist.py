@@ -11,6 +11,7 @@ from data_sharding.augment import random_crop
 from data_sharding.formats import decode_mnist
 from data_sharding.formats.mnist import MnistFormat
 from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
 from hvdtrain.models.names import SMALL_CNN
 from hvdtrain.task import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
@@ -24,6 +25,7 @@ ORIGIN = Origin(
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",
     dataset="MNIST",
 )
+_SIDE = 28
 _FRAME = 2  # of black pixels, on each side: 28 become 32, which every model takes
 
 
@@ -42,13 +44,13 @@ class Mnist(Pictures):
     def __init__(
         self, model: str = SMALL_CNN, label_smoothing: float = 0.0, mixup: float = 0.0, weight_decay: float = 1e-4
     ) -> None:
-        super().__init__(model, 10, 28 + 2 * _FRAME, label_smoothing, mixup, weight_decay)
+        super().__init__(model, 10, _SIDE + 2 * _FRAME, label_smoothing, mixup, weight_decay)
 
     def open_train(self, data: DataAccess) -> Catalog:
-        return data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="train"))
+        return _of_right_size(data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="train")))
 
     def open_test(self, data: DataAccess) -> Catalog:
-        return data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="test"))
+        return _of_right_size(data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="test")))
 
     def read(self, records: RecordBatch) -> Labelled:
         grey = decode_mnist(records)["image"][..., None]
@@ -56,3 +58,14 @@ class Mnist(Pictures):
         if records.random is not None:
             framed = random_crop(framed, records.random, padding=_FRAME)
         return Labelled(np.repeat(framed, 3, axis=3), labels_beside(records))
+
+
+def _of_right_size(catalog: Catalog) -> Catalog:
+    wrong = np.flatnonzero(catalog.lengths != _SIDE * _SIDE)
+    if wrong.size:
+        raise UsageError(
+            f"The picture at {catalog.describe(int(wrong[0]))} has {catalog.lengths[wrong[0]]} pixels.",
+            f"Those of MNIST and its look-alikes have {_SIDE}×{_SIDE}.",
+            "convert them, or read them by a task of your own (data_sharding.formats.decode_mnist takes any shape).",
+        )
+    return catalog

@@ -22,6 +22,7 @@ from hvdtrain.adapters.torchvision_import import import_torchvision
 from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.tasks.pictures.crops import CropDraws, random_window
+from hvdtrain.tasks.pictures.mixup import Mixup
 from hvdtrain.tasks.pictures.photos import validation_pixels
 from hvdtrain.tasks.pictures.torch import TorchImageNet
 
@@ -147,6 +148,28 @@ def test_a_bad_photo_is_named(tmp_path: Path, data: Path, case: str, training: b
     task, train, validation = opened(tmp_path)
     with pytest.raises(HvdtrainError, match=f"{bad} @ byte 0\\) {how}"):
         task.decode(load(train if training else validation, training))
+
+
+def test_a_damaged_partner_leaves_its_picture_unmixed(tmp_path: Path, data: Path) -> None:
+    write_photo_tfrecords(data)
+    path = data / "train-00000-of-00002"
+    content = bytearray(path.read_bytes())
+    content[200] ^= 0x40  # in the first record's payload
+    path.write_bytes(content)
+    task = TorchImageNet(**SMALL, classes=3, mixup=1.0)
+    train = task.open_data(DataAccess(str(data), tmp_path / "cache", on_corrupt="mask")).train
+    ids = np.tile(np.arange(1, len(train)), 3)
+    with RecordReader(train, on_corrupt="mask") as reader:
+        batches = [reader.load(ids, SampleRandom(1, epoch, ids)) for epoch in range(3)]
+    met = 0
+    for batch in batches:
+        assert batch.random is not None
+        others, share = Mixup(1.0, train, "mask").partners(batch)
+        assert (share[others.ids == 0] == 256).all()
+        assert (share[others.ids != 0] < 256).any()
+        met += int((others.ids == 0).sum())
+        np.testing.assert_array_equal(task.decode(batch)["target"][others.ids == 0].max(axis=1), 1.0)
+    assert met > 0
 
 
 def test_records_of_other_content_are_told(tmp_path: Path, data: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Forker
+from picture_files import write_mnist
 
 SHORT = ["--max-steps", "2", "--progress", "none", "--global-batch-size", "8", "--output-dir", "out"]
 
@@ -17,6 +18,23 @@ def test_mnist_trains(forker: Forker, mnist: Path, tmp_path: Path, extra: list[s
     assert ended.code == 0, ended
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert set(result["metrics"]) == {"loss", "accuracy", "top5"}
+
+
+def test_pictures_are_learnt(forker: Forker, mnist: Path, tmp_path: Path) -> None:
+    """Brightness tells their classes; chance is a tenth."""
+    argv = ["--task", "mnist", "--data.dir", str(mnist), "--epochs", "25", "--global-batch-size", "12"]
+    ended = forker.run([*argv, "--progress", "none", "--output-dir", "out"], tmp_path, {})
+    assert ended.code == 0, ended
+    metrics = json.loads((tmp_path / "out" / "result.json").read_text())["metrics"]
+    assert metrics["accuracy"] >= 0.5
+    assert metrics["top5"] >= 0.9
+
+
+def test_pictures_of_another_size_are_refused(forker: Forker, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_mnist(tmp_path / "data", side=20)
+    ended = forker.run(["--task", "mnist", "--data.dir", "data"], tmp_path, {})
+    ended.require_refusal("train-images-idx3-ubyte @ byte 16 has 400 pixels.", "28×28")
 
 
 def test_decoding_in_processes(forker: Forker, cifar10: Path, tmp_path: Path) -> None:

@@ -36,13 +36,13 @@ def write_cifar10_python(folder: Path) -> Path:
     return folder
 
 
-def write_mnist(folder: Path) -> Path:
+def write_mnist(folder: Path, side: int = 28) -> Path:
     """Pairs of idx files in MNIST/raw."""
     inside = folder / "MNIST" / "raw"
     inside.mkdir(parents=True)
     for stem, count in (("train", 60), ("t10k", 20)):
-        labels, pixels = _rows(stem, count, 28 * 28)
-        head = bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 28, 28)
+        labels, pixels = _rows(stem, count, side * side)
+        head = bytes((0, 0, 8, 3)) + struct.pack(">3I", count, side, side)
         (inside / f"{stem}-images-idx3-ubyte").write_bytes(head + pixels.astype(np.uint8).tobytes())
         head = bytes((0, 0, 8, 1)) + struct.pack(">I", count)
         (inside / f"{stem}-labels-idx1-ubyte").write_bytes(head + labels.astype(np.uint8).tobytes())
