@@ -17,7 +17,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
-from hvdtrain.task import Task, TaskDefaults, build_task, task_arguments
+from hvdtrain.task import Task, TaskDefaults
+from hvdtrain.task_arguments import build_task, task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
 

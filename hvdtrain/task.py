@@ -7,7 +7,6 @@ resume) is hvdtrain's. The same class shape serves both frameworks; `framework` 
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from hvdtrain.data_access import DataAccess
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 
 Features = dict[str, NDArray[Any]]
 
@@ -112,50 +111,6 @@ class Task(ABC):
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
         """
-
-
-def task_arguments(kind: type[Task], model: str | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`--task-args` with `--model` among them.
-
-    Raises:
-        UsageError: the task offers no choice of models, or two are named.
-    """
-    if model is None:
-        return dict(arguments)
-    if "model" not in inspect.signature(kind).parameters:
-        raise UsageError(
-            f"The task {kind.__name__} has one model of its own.",
-            f"--model {model} would do nothing.",
-            "leave --model out, or choose a task that offers several.",
-        )
-    if arguments.get("model", model) != model:
-        raise UsageError(
-            f"--model {model} and --task-args.model {arguments['model']} are both given.",
-            "They name the same thing, and differ.",
-            "give one of them.",
-        )
-    return {**arguments, "model": model}
-
-
-def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:
-    """Construct a task from `--task-args`; unknown names are a `UsageError` with the nearest match."""
-    parameters = inspect.signature(kind).parameters
-    for name in arguments:
-        if name not in parameters:
-            raise UsageError(
-                f"The task {kind.__name__} takes no argument {name!r}.",
-                "It was given as --task-args.",
-                did_you_mean(name, parameters) if parameters else "this task takes no arguments.",
-            )
-    try:
-        inspect.signature(kind).bind(**arguments)
-    except TypeError as error:
-        raise UsageError(
-            f"The task {kind.__name__} cannot be built: {error}.",
-            "Every argument without a default must be given.",
-            "pass it as --task-args.NAME VALUE.",
-        ) from error
-    return kind(**arguments)
 
 
 def check_measures(measures: Any, samples: int) -> None:

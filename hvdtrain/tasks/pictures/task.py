@@ -48,14 +48,7 @@ class Pictures(Task):
     def __init__(
         self, model: str, classes: int, side: int, label_smoothing: float, mixup: float, weight_decay: float
     ) -> None:
-        if model != SMALL_CNN and model not in (
-            names := self.model_names()
-        ):  # not asked in vain: it imports torchvision
-            raise UsageError(
-                f"There is no model {model!r} in {self.framework}.",
-                "Nothing says what to train.",
-                did_you_mean(model, names),
-            )
+        self._require_known(model)
         _require("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "a share from 0 to below 1", "0.1")
         _require("mixup", mixup, 0 <= mixup < float("inf"), "0 (none) or a positive number", "0.2")
         _require("weight_decay", weight_decay, 0 <= weight_decay < float("inf"), "0 or a positive number", "1e-4")
@@ -129,6 +122,17 @@ class Pictures(Task):
         catalog = self._validation if records.random is None else self._train
         number = int(records.ids[row])
         return f"record {number}" if catalog is None else f"record {number} ({catalog.describe(number)})"
+
+    def _require_known(self, model: str) -> None:
+        if model == SMALL_CNN:  # without asking for the others, which imports torchvision
+            return
+        names = self.model_names()
+        if model not in names:
+            raise UsageError(
+                f"There is no model {model!r} in {self.framework}.",
+                "Nothing says what to train.",
+                did_you_mean(model, names),
+            )
 
     def _read_checked(self, records: RecordBatch) -> Labelled:
         images, labels = self.read(records)

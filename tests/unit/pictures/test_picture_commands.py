@@ -22,7 +22,7 @@ def test_mnist_trains(forker: Forker, mnist: Path, tmp_path: Path, extra: list[s
 
 def test_pictures_are_learnt(forker: Forker, mnist: Path, tmp_path: Path) -> None:
     """Brightness tells their classes; chance is a tenth."""
-    argv = ["--task", "mnist", "--data.dir", str(mnist), "--epochs", "25", "--global-batch-size", "12"]
+    argv = ["--task", "mnist", "--data.dir", str(mnist), "--epochs", "15", "--global-batch-size", "12"]
     ended = forker.run([*argv, "--progress", "none", "--output-dir", "out"], tmp_path, {})
     assert ended.code == 0, ended
     metrics = json.loads((tmp_path / "out" / "result.json").read_text())["metrics"]
@@ -52,6 +52,12 @@ REFUSED = {
     "no choice": (["--task", "digits", "--model", "cnn"], "has one model of its own. --model cnn would do nothing."),
     "two models": (["--task", "mnist", "--model", "cnn", "--task-args.model", "resnet18"], "are both given."),
     "smoothing": (["--task", "mnist", "--task-args.label-smoothing", "1"], "label_smoothing is 1"),
+    "type": (
+        ["--task", "mnist", "--task-args.mixup", "much"],
+        "The task's argument mixup is 'much'. It must be a number.",
+    ),
+    "whole": (["--task", "imagenet", "--task-args.side", "3.5"], "side is 3.5. It must be a whole number."),
+    "truth": (["--task", "imagenet", "--task-args.classes", "true"], "It must be a whole number or null."),
     "mixup": (["--task", "mnist", "--task-args.mixup", "-1"], "mixup is -1"),
     "no folder": (["--task", "cifar10"], "reads its records from a folder, and none was given."),
     "batch": (["--task", "cifar10", "--global-batch-size", "1"], "The global batch of 1 records leaves 1 to some"),
