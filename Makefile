@@ -6,15 +6,15 @@ ARGS    ?=
 PEERS   ?= benchmarks/.peers
 VENV    := .venv
 BIN     := $(VENV)/bin
-SOURCES := $(wildcard hvdtrain data_sharding launch tests benchmarks examples setup.py)
+SOURCES := $(wildcard hvdtrain data_sharding launch docker tests benchmarks examples setup.py)
 # The longest any one test may take is set in pyproject.toml; this is for the whole run.
 PYTEST  := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types unit parallel constraints bench-loader clean
+.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## .venv with the pinned packages and Horovod (EXTRAS=torch,dev for fewer; quick if nothing changed)
 	@command -v $(PYTHON) >/dev/null || { printf 'ERROR: There is no %s on the path. hvdtrain needs Python 3.11.\nHINT: install it (Debian: apt-get install python3.11 python3.11-venv) or say where it is: make setup PYTHON=/path/to/python3.11\n' '$(PYTHON)' >&2; exit 2; }
@@ -25,6 +25,7 @@ train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 
 test: lint types ## all checks and tests, as CI runs them
 	$(PYTEST) tests/unit tests/parallel
+	$(BIN)/python tests/cluster/run.py --where-possible
 
 lint: setup ## style, formatting and who may import whom
 	$(BIN)/ruff check $(SOURCES)
@@ -39,6 +40,12 @@ unit: setup ## tests in one process
 
 parallel: setup ## tests that start two or more ranks
 	$(PYTEST) tests/parallel
+
+test-cluster: setup ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
+	$(BIN)/python tests/cluster/run.py
+
+docker-check: setup ## build the image and test it with Docker or Podman (see tests/docker/README.md)
+	HVDTRAIN_DOCKER_CHECK=1 $(PYTEST) tests/docker --timeout 5400
 
 constraints: ## resolve pyproject.toml's ranges anew and pin what comes out
 	$(PYTHON) -m hvdtrain.horovod_wheel pin --extras $(EXTRAS)

@@ -34,8 +34,9 @@ def main(arguments: Sequence[str]) -> None:
     descriptor, columns, memory, parent = map(int, arguments)
     channel, arena = socket.socket(fileno=descriptor), Arena(memory)
     channel.set_inheritable(False)
-    # Ctrl-C reaches all processes of a terminal; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches all processes of a terminal, Slurm signals all of a task's; the parent decides what it means.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(descriptor, parent), daemon=True).start()
     try:
         reading = _open(receive(channel), columns)

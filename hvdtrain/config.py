@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hvdtrain.duration import seconds_of
 from hvdtrain.errors import UsageError
 
 
@@ -62,6 +63,8 @@ class TrainConfig:
         data: where the records are and how they are read.
         epochs: passes over the training data.
         max_steps: stop after this many updates since the start of training, with a checkpoint to resume from.
+        max_time: stop with a checkpoint and exit code 75 after this time since the start: seconds, or as 3:30:00 (which
+            YAML wants in quotes).
         batch_size: records per worker and update; give this or global_batch_size.
         global_batch_size: records per update over all workers.
         lr: peak learning rate, for the reference batch size.
@@ -88,6 +91,7 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     epochs: int | None = None
     max_steps: int | None = None
+    max_time: str | None = None
     batch_size: int | None = None
     global_batch_size: int | None = None
     lr: float | None = None
@@ -124,6 +128,8 @@ class TrainConfig:
             )
         for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
             _require_at_least(name, value, 1)
+        if self.max_time is not None:
+            seconds_of(self.max_time, "--max-time")
         if self.lr is not None and not 0 < self.lr < float("inf"):
             raise UsageError(f"--lr is {self.lr}.", "A learning rate is a positive number.", "try 0.001.")
         if self.batch_size is not None and self.global_batch_size is not None:

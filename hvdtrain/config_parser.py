@@ -25,7 +25,9 @@ Train a task on as many workers as the launcher started. Examples:
   hvdtrain --task my_module:MyTask --task-args.width 64 --output-dir OUT
 
 """
-_EPILOG = "Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted. Other commands: hvdtrain help lists them."
+_EPILOG = """\
+Exit codes: 0 done, 1 failure, 2 bad usage, 75 stopped early with a checkpoint, so that the same command goes on (after
+SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one. Other commands: hvdtrain help lists them."""
 _BOOLEANS = {"true", "false", "yes", "no"}
 _KINDS = {
     "int": "a whole number",

@@ -22,6 +22,7 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.meter import Meter
 from hvdtrain.position import Position
 from hvdtrain.schedule import Schedule
+from hvdtrain.stop_vote import Asked, StopVote, never_asked
 from hvdtrain.sync import assert_equal_weights, average_drifting
 
 
@@ -83,7 +84,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves behind. `metrics` are of the last validation, or without one of the last training steps."""
+    """What a run leaves behind.
+
+    Attributes:
+        step, epochs, samples_seen: done since the start of training.
+        finished: whether all of it is done, the last validation too.
+        metrics: of the last validation, or without validation data of the last training steps.
+        weights_hash: equal on all ranks.
+        stopped_by: what asked to stop, where that left something undone; else empty.
+    """
 
     step: int
     epochs: int
@@ -91,6 +100,7 @@ class Outcome:
     finished: bool
     metrics: dict[str, float]
     weights_hash: str
+    stopped_by: str = ""
 
 
 class Engine:
@@ -105,6 +115,7 @@ class Engine:
         checkpoints: where to save.
         ledger: told of every batch, and before every save.
         callbacks: told of every event, in this order.
+        asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
     """
 
     def __init__(
@@ -118,6 +129,7 @@ class Engine:
         checkpoints: CheckpointWriter,
         ledger: Ledger,
         callbacks: Sequence[events.Callback],
+        asked: Asked = never_asked,
     ) -> None:
         self._adapter = adapter
         self._comm = comm
@@ -132,9 +144,16 @@ class Engine:
         self._meter = Meter(adapter, comm)
         self._metrics: dict[str, float] = {}
         self._masked = 0
+        self._vote = StopVote(comm, asked)
+        self._cut_short = False
 
-    def run(self, start: Position) -> Outcome:
-        """Train.
+    def run(self, start: Position, saved: bool = False, unvalidated: bool = False) -> Outcome:
+        """Train. The arguments are the same on all ranks.
+
+        Args:
+            start: where training stands.
+            saved: whether the newest checkpoint is of `start`.
+            unvalidated: whether `start` is the end of an epoch whose validation was stopped.
 
         Raises:
             HvdtrainError: the loss is not finite (the same on all ranks).
@@ -143,25 +162,43 @@ class Engine:
         total = self._limits.epochs * self._steps_per_epoch
         self._tell(events.RunStarted(start.step, total, self._steps_per_epoch, self._limits.epochs))
         self._ledger.start(start.step)
-        position = start
         last = total if self._limits.max_steps is None else min(total, self._limits.max_steps)
-        while position.step < last:
-            position = self._run_epoch(position, last)
-        if position == start:  # resumed where nothing is left to train
-            self._evaluate(position.step)
+        self._cut_short = self._vote.open()
+        position = start if self._cut_short else self._train_to(last, start, unvalidated)
+        if self._cut_short and position == start and not saved:
+            average_drifting(self._comm, self._adapter)
+            self._save(start)
+        self._vote.close()
+        stopped_by = self._vote.reason() if self._cut_short else ""
         digest = assert_equal_weights(self._comm, self._adapter.state(), "After training")
-        finished = position.step >= total
+        finished = position.step >= total and not self._cut_short
         self._tell(events.RunEnded(position.step, position.samples_seen, finished))
         epochs = position.step // self._steps_per_epoch
-        return Outcome(position.step, epochs, position.samples_seen, finished, self._metrics, digest)
+        return Outcome(position.step, epochs, position.samples_seen, finished, self._metrics, digest, stopped_by)
+
+    def _train_to(self, last: int, start: Position, unvalidated: bool) -> Position:
+        position = start
+        if unvalidated or start.step >= last:  # or resumed where nothing is left to train
+            self._evaluate(start.step)
+        if unvalidated and not self._cut_short:
+            self._tell(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
+        while position.step < last and not self._vote.decided:
+            position = self._run_epoch(position, last)
+        self._cut_short = self._cut_short or position.step < last
+        return position
 
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""
         epoch = start.step // self._steps_per_epoch
         self._tell(events.EpochStarted(epoch))
-        position = self._train_steps(epoch, start, min(last, (epoch + 1) * self._steps_per_epoch))
-        self._evaluate(position.step)
-        if position.step % self._steps_per_epoch == 0:
+        end = min(last, (epoch + 1) * self._steps_per_epoch)
+        position = self._train_steps(epoch, start, end)
+        if self._vote.decided:
+            self._cut_short = True
+            average_drifting(self._comm, self._adapter)
+        else:
+            self._evaluate(position.step)
+        if position.step % self._steps_per_epoch == 0 and not self._cut_short:
             self._tell(events.EpochEnded(epoch, position.step))
         self._save(position)
         return position
@@ -176,7 +213,10 @@ class Engine:
                 self._meter.count(batch)
                 self._ledger.add(batch)
                 position = position.after(batch.global_weight)
-                self._after_step(epoch, position, is_last=position.step == end)
+                stop = self._vote.after_step()
+                self._after_step(epoch, position, is_last=stop or position.step == end)
+                if stop:
+                    break
         return position
 
     def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
@@ -184,7 +224,7 @@ class Engine:
         save_now = bool(self._limits.checkpoint_interval) and position.step % self._limits.checkpoint_interval == 0
         if is_last or save_now or position.step == 1 or position.step % self._limits.log_interval == 0:
             self._log(epoch, position.step)
-        if save_now and not is_last:  # after the last step follow evaluation and the epoch's own save
+        if save_now and not is_last:  # after the last step follow evaluation, unless stopped, and the epoch's own save
             average_drifting(self._comm, self._adapter)  # rank 0's state, which is saved, must stand for all
             self._save(position)
 
@@ -216,12 +256,16 @@ class Engine:
         self._tell(events.EvalStarted(epoch, step))
         begin = time.perf_counter()
         self._meter.start()
+        plan = self._validation.plan(0)
         with self._validation.loader(0, 0) as loader:
-            for batch in loader:
+            for done, batch in enumerate(loader, start=1):
                 self._adapter.eval_step(batch)
                 self._meter.count(batch)
+                if self._vote.after_step() and done < plan.steps:
+                    self._cut_short = True  # a part says nothing: the run that continues validates anew
+                    return
         reading = self._meter.read("validation")
-        records = self._validation.plan(0).num_records
+        records = plan.num_records
         _require_few_masked(reading.masked, records, self._limits.max_masked, "validation")
         _require_finite(reading.values["loss"], "validation", step)
         self._metrics = reading.values

@@ -17,6 +17,9 @@
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
 Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train has
 RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
+A request to stop ends training after any step: Logged, CheckpointSaved, RunEnded; or validation after any batch: no
+Evaluated, CheckpointSaved, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
+EpochEnded. A request that came before the first step leads to RunStarted, CheckpointSaved (unless resumed), RunEnded.
 Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
 decide from them, and may call a collective as long as it does so on every rank.
 """

@@ -163,8 +163,11 @@ def open_pipe_source(
     known = plan.rank_records() is not None
     if known and config.pipe_steps is None:
         return PipeSource(plan, task, comm, config, global_batch, seed)
-    if not known and config.pipe_steps is not None:
-        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, config.pipe_steps)
+    steps = config.pipe_steps
+    if steps is None and plan.records is not None:
+        steps = -(-plan.records // global_batch)  # about one pass; what one epoch leaves begins the next
+    if not known and steps is not None:
+        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, steps)
     if known:
         raise UsageError(
             f"--data.pipe-steps is {config.pipe_steps}, and the plan knows how many records reach each worker.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -29,6 +30,8 @@ from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
 from hvdtrain.source import CatalogSource
+from hvdtrain.stop_report import RESUMABLE, asked_or_late, how_to_continue, owes_validation
+from hvdtrain.stop_vote import Asked
 from hvdtrain.summary import environment, print_table, result
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
@@ -37,13 +40,14 @@ from hvdtrain.versions import versions
 _log = logging.getLogger("hvdtrain.run")
 
 
-def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
-    """Train, and leave result.json.
+def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) -> int:
+    """Train, and leave result.json. Returns the exit code: 0, or RESUMABLE where a request stopped it early.
 
     Args:
         prepared: what to train.
         comm: the other ranks.
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
+        asked: whether this rank was asked to stop.
     """
     require_little_lost(_catalogs(prepared), prepared.config.data.max_corrupt)
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
@@ -68,9 +72,13 @@ def train(prepared: Prepared, comm: Communicator, begin: float) -> None:
             RankLog(comm.topology.rank),
             *_root_callbacks(prepared, folder, comm, stack),
         ]
-        outcome = _engine(prepared, comm, adapter, folder, callbacks).run(position)
+        asked = asked_or_late(asked, prepared.config, begin)
+        engine = _engine(prepared, comm, adapter, folder, callbacks, asked)
+        own = prepared.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
+        outcome = engine.run(position, own, own and _owes_validation(prepared, folder, position, comm))
     if comm.topology.is_root:
         _report(prepared, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
+    return RESUMABLE if outcome.stopped_by else 0
 
 
 def _report(
@@ -81,14 +89,31 @@ def _report(
     seconds: tuple[float, float],
     adapter: Adapter,
 ) -> None:
-    """result.json and the closing table; a run that found nothing left to train leaves an existing result alone."""
+    """result.json and the closing table; a run that trained nothing leaves an existing result of its kind alone."""
     summary = result(prepared.about, outcome, totals, seconds, adapter.parameter_count())
-    if totals.samples == 0 and folder.result.exists():
-        _say("nothing was left to train; result.json stays as it was")
-    else:
+    if totals.samples or not folder.result.exists() or _status(folder.result) != summary["status"]:
         write_json(folder.result, summary)
+    elif not outcome.stopped_by:
+        _say("nothing was left to train; result.json stays as it was")
     inside = folder.path.is_relative_to(Path.cwd())
     print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
+    if outcome.stopped_by:
+        _say(
+            f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
+            f"to go on, {how_to_continue(prepared.config, folder.path)}"
+        )
+
+
+def _status(result_file: Path) -> str:
+    status: str = json.loads(result_file.read_text())["status"]
+    return status
+
+
+def _owes_validation(prepared: Prepared, folder: RunFolder, position: Position, comm: Communicator) -> bool:
+    """Whether validation of the epoch that ends at `position` was stopped. Collective."""
+    at_end = prepared.validation is not None and position.step % prepared.train.plan(0).steps == 0
+    owes = at_end and comm.topology.is_root and owes_validation(folder.metrics, position.step)
+    return bool(broadcast_json(comm, owes, "hvdtrain.resume.validation"))
 
 
 def _write_down(prepared: Prepared, folder: RunFolder, comm: Communicator) -> None:
@@ -181,7 +206,12 @@ def _root_callbacks(
 
 
 def _engine(
-    prepared: Prepared, comm: Communicator, adapter: Adapter, folder: RunFolder, callbacks: list[events.Callback]
+    prepared: Prepared,
+    comm: Communicator,
+    adapter: Adapter,
+    folder: RunFolder,
+    callbacks: list[events.Callback],
+    asked: Asked,
 ) -> Engine:
     config = prepared.config
     about = {**prepared.about, "config": asdict(config), "versions": versions()}
@@ -197,6 +227,7 @@ def _engine(
         checkpoints=CheckpointWriter(comm, folder.checkpoints, about),
         ledger=_ledger(prepared, comm, folder),
         callbacks=callbacks,
+        asked=asked,
     )
 
 

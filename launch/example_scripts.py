@@ -11,6 +11,8 @@ from pathlib import Path
 from launch import horovodrun, kubernetes, mpirun, slurm
 from launch.hosts import Host
 from launch.job import JobSpec
+from launch.sagemaker import Input, TrainingInput, TrainingSpec
+from launch.sagemaker.script import script
 
 FOLDER = Path(__file__).parent / "scripts"
 COMMAND = ("train", "--output-dir", "runs/digits")
@@ -38,7 +40,31 @@ def example_scripts() -> dict[str, str]:
         "mpirun_hosts.sh": mpirun.render(_job(hosts=HOSTS, nics=("eth0",), env=("PATH",)), "openmpi5").describe(),
         "slurm.sbatch": by_slurm.files["digits.sbatch"],
         "mpijob.yaml": by_operator.files["digits.yaml"],
+        "sagemaker_estimator.py": _on_sagemaker("sagemaker_estimator.py"),
     }
+
+
+def _on_sagemaker(file: str) -> str:
+    job = TrainingSpec(
+        task="my_task:MyTask",
+        source_dir="src",
+        instance_count=2,
+        instance_type="ml.p3.8xlarge",
+        processes_per_host=4,
+        input_mode="Pipe",
+        hyperparameters={"epochs": 90, "global-batch-size": 1024},
+        image="111122223333.dkr.ecr.us-east-1.amazonaws.com/hvdtrain:latest",
+        role="arn:aws:iam::111122223333:role/sagemaker-training",
+        max_run_s=12 * 3600,
+        checkpoint_s3_uri="s3://my-bucket/checkpoints/my-task",
+        output_path="s3://my-bucket/jobs",
+        base_job_name="my-task",
+    )
+    inputs: dict[str, Input] = {
+        "train": TrainingInput("s3://my-bucket/data/train/", shuffle_seed=42),
+        "validation": "s3://my-bucket/data/validation/",
+    }
+    return script(job, inputs, "Train on SageMaker: two machines with four GPUs each, data by pipes.", file)
 
 
 def _job(

@@ -6,6 +6,7 @@ lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Op
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
@@ -62,7 +63,7 @@ def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") 
 
 def _flags(job: JobSpec, controller: str) -> list[str]:
     hosts = ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)
-    flags = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", str(int(job.start_timeout))]
+    flags = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", _seconds(job.start_timeout)]
     if job.nics:
         flags += ["--network-interfaces", ",".join(job.nics)]
     if job.ssh_port is not None:
@@ -73,8 +74,13 @@ def _flags(job: JobSpec, controller: str) -> list[str]:
     return flags
 
 
+def _seconds(time: float) -> str:
+    return str(max(1, math.ceil(time)))
+
+
 def _variables(job: JobSpec) -> dict[str, str]:
-    variables = worker_variables(job)
+    # horovodrun's own limit ends when it has looked at the hosts; workers then wait for each other.
+    variables = {**worker_variables(job), "HVDTRAIN_START_TIMEOUT": _seconds(job.start_timeout)}
     if "CUDA_VISIBLE_DEVICES" in variables and not job.is_local:
         raise UsageError(
             f"Workers are to use GPUs {variables['CUDA_VISIBLE_DEVICES']}.",
@@ -113,5 +119,5 @@ def _notes(job: JobSpec, controller: str) -> tuple[tuple[str, str], ...]:
     if controller == "mpi":
         notes.append(("binding", "two dashes, since Open MPI 5 refuses the -bind-to that horovodrun gives by itself"))
     if not job.is_local:
-        notes.append(("ssh", "horovodrun accepts any host key; fill known_hosts and use mpirun where that matters"))
+        notes.append(("ssh", "`hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any"))
     return tuple(notes)

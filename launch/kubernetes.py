@@ -14,7 +14,7 @@ import yaml
 
 from hvdtrain.errors import UsageError
 from launch.job import JobSpec
-from launch.local_restart import flag
+from launch.local.restart import flag
 from launch.mpi_flavors import FLAVORS, require_flavor, spell
 from launch.plan import LaunchPlan, comment
 from launch.refusals import refuse_wishes

@@ -45,7 +45,9 @@ def mpi_notes(job: JobSpec, flavor: str) -> tuple[tuple[str, str], ...]:
     if flavor == "openmpi4":
         notes.append(("openib", "off, as Horovod's documentation asks: it does not bear Horovod's threads"))
     if not job.is_local:
-        notes.append(("ssh", "asks for no password and waits 15 s for a host, so that nothing hangs in silence"))
+        notes.append(
+            ("ssh", "asks for no password and waits 15 s for a host; `hvdtrain launch` logs in to all of them first")
+        )
     if job.allow_root:
         notes.append(("root", "allowed because --allow-root was given"))
     return tuple(notes)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from hvdtrain.errors import UsageError
 from launch.job import JobSpec
 
+_OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers")
+
 
 def refuse_wishes(job: JobSpec, launcher: str, wishes: Iterable[str]) -> None:
     """Raise UsageError if the job has one of `wishes`.
@@ -23,8 +25,14 @@ def refuse_wishes(job: JobSpec, launcher: str, wishes: Iterable[str]) -> None:
             raise UsageError(
                 f"The job has {flag}.",
                 f"{launcher} has nothing for that.",
-                f"leave {flag} out, or use another launcher: `hvdtrain launch --help` tells what each can do.",
+                f"leave {flag} out, or use {_others(wish)}.",
             )
+
+
+def _others(wish: str) -> str:
+    if wish in _OF_OUR_SUPERVISOR:
+        return "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
+    return "another launcher: `hvdtrain launch --help` tells what each can do"
 
 
 def require_hosts(job: JobSpec, launcher: str) -> None:

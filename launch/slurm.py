@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
 from launch.job import JobSpec
-from launch.local_restart import flag, trains
+from launch.local.restart import flag, trains
 from launch.mpi_flavors import Spelling, require_flavor, spell
 from launch.plan import LaunchPlan, comment, wrap_command
 from launch.refusals import refuse_wishes
@@ -21,6 +21,9 @@ from launch.share import nic_note, share_notes, worker_variables
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
 """Slurm looks at time limits once a minute: sbatch(1), --signal."""
+
+LAST_SECONDS = 30
+"""Between the end of the first worker and that of the last."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
 _UNSUPPORTED = ("hosts", "min_workers", "max_workers", "image", "ssh_port", "start_timeout", "backoff")
@@ -176,8 +179,9 @@ def _commands(job: JobSpec, options: SlurmOptions) -> str:
 def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
     if options.inner == "mpirun":
         return (options.mpirun, *_mpirun(job, options).flags)
-    # A task that fails would else leave the others waiting for it until the time limit.
-    flags = ["--kill-on-bad-exit=1"]
+    # Ranks that stop with a checkpoint all end with 75; --kill-on-bad-exit=1 would kill the second one for the first
+    # one's code, and report that. Without any limit, a task that hangs would hold the nodes until the time limit.
+    flags = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
     if job.binds_to_cores or job.binding == "none":  # else the cluster's own settings decide
         flags.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
     if job.gpus_per_host:

@@ -96,6 +96,12 @@ class PipePlan:
             )
         return self.channels[index]
 
+    @property
+    def records(self) -> int | None:
+        """Records of an epoch over all workers; None if those of some file are not known."""
+        counts = [channel.records for channel in self.channels if channel.records is not None]
+        return sum(counts) if len(counts) == len(self.channels) else None
+
     def rank_records(self) -> tuple[int, ...] | None:
         """Records that arrive at each rank in every epoch; None where that cannot be known beforehand."""
         if self.distribution == "sharded-by-s3-key" and self.hosts > 1:

@@ -11,14 +11,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from data_sharding.errors import ShardingError
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
 from hvdtrain.topology import Topology, detect_topology
 
 COMMANDS = {
     "train": ("hvdtrain.cli.train", "train a task (what `hvdtrain` alone does)"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
-    "launch": ("hvdtrain.cli.launch", "start a job: local, horovodrun, mpirun, slurm, kubernetes"),
+    "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
+    "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
+    "bench": ("hvdtrain.cli.bench", "measure what training needs: allreduce"),
     "env": ("hvdtrain.cli.env", "versions, and which variable decided rank and size: --explain"),
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
@@ -35,14 +36,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _leave(130, "interrupted")
     except PeerError as error:
-        return _leave(error.exit_code, f"{_who()} stopped: {error.fact} {error.conflict}")
-    except (HvdtrainError, ShardingError) as error:
-        if any(argument.partition("=")[0] == "--debug" for argument in arguments):
-            traceback.print_exc()
-        code = error.exit_code if isinstance(error, HvdtrainError) else 1
-        return _leave(code, f"{_who()}: {error}")
-    except Exception:
-        return _leave(1, f"{_who()} failed:\n{traceback.format_exc()}")
+        return _leave(error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
+    except HvdtrainError as error:
+        return _refuse(error, error.exit_code, arguments)
+    except Exception as error:
+        if _is_about_data(error):
+            return _refuse(error, 1, arguments)
+        return _leave(1, f"{who()} failed:\n{traceback.format_exc()}")
+
+
+def _refuse(error: Exception, code: int, arguments: Sequence[str]) -> int:
+    if any(argument.partition("=")[0] == "--debug" for argument in arguments):
+        traceback.print_exc()
+    return _leave(code, f"{who()}: {error}")
+
+
+def _is_about_data(error: Exception) -> bool:
+    """Whether it is a ShardingError. Only who has imported data_sharding raises one: launchers need not."""
+    errors = sys.modules.get("data_sharding.errors")
+    return errors is not None and isinstance(error, errors.ShardingError)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -101,6 +113,7 @@ def _own_topology() -> Topology | None:
         return None
 
 
-def _who() -> str:
+def who() -> str:
+    """This process, in messages: "rank 1 on node7", or "hvdtrain" where it is alone."""
     topology = _own_topology()
     return f"rank {topology.rank} on {socket.gethostname()}" if topology and topology.is_distributed else "hvdtrain"

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hvdtrain.adapters.open import take_own_share
+from hvdtrain.cli.main import who
 from hvdtrain.comm import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config import TrainConfig
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.preparation import prepare
+from hvdtrain.stop_signals import StopSignals
 from hvdtrain.tasks import load_task
-from hvdtrain.topology import detect_topology
+from hvdtrain.topology import Topology, detect_topology
 from hvdtrain.training import dry_run, train
 
 
@@ -26,6 +28,11 @@ def run(argv: Sequence[str]) -> int:
     begin = time.perf_counter()
     config = parse_train_config(argv)
     topology = detect_topology(os.environ)
+    with StopSignals(who(), answers=topology.is_root) as signals:
+        return _run(config, topology, begin, signals)
+
+
+def _run(config: TrainConfig, topology: Topology, begin: float, signals: StopSignals) -> int:
     faulthandler.enable()
     _quiet_tensorflow()
     with _task_must_not_exit():
@@ -37,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         if config.dry_run:
             dry_run(prepared, comm)
         else:
-            train(prepared, comm, begin)
+            outcome.code = train(prepared, comm, begin, signals.asked)
     return outcome.code
 
 

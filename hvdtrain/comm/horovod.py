@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -17,6 +18,8 @@ class Binding(Protocol):
     hvd: Any
 
     def allreduce(self, flat: Array, name: str, op: Reduction) -> Array: ...
+
+    def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]: ...
 
     def allgather(self, flat: Array, name: str) -> Array: ...
 
@@ -34,6 +37,16 @@ class HorovodCommunicator:
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
         with peer_failures():
             return self._binding.allreduce(_flat(array), name, op).reshape(array.shape)
+
+    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
+        with peer_failures():
+            wait = self._binding.start_allreduce(_flat(array), name, op)
+
+        def result() -> Array:
+            with peer_failures():
+                return wait().reshape(array.shape)
+
+        return result
 
     def allgather(self, array: Array, name: str) -> Array:
         with peer_failures():

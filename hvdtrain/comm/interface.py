@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
@@ -24,6 +25,13 @@ class Communicator(Protocol):
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
         """The elementwise reduction over ranks; same shape and dtype."""
+        ...
+
+    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
+        """As `allreduce`, without waiting: what it returns waits for the reduction and returns it. Call that once.
+
+        Of one name, one may be under way at a time.
+        """
         ...
 
     def allgather(self, array: Array, name: str) -> Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 from hvdtrain.comm.horovod import Binding, HorovodCommunicator
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.start_deadline import bounded_start
 from hvdtrain.comm.world import bound_stalls, confirmed, starts_processes_only, yield_when_idle
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -35,12 +36,14 @@ def open_communicator(framework: str, topology: Topology, stall_timeout: float =
     yield_when_idle(os.environ)
     binding = load_binding(framework)
     if not starts_processes_only(topology, os.environ):
-        binding.hvd.init()
+        with bounded_start(topology, os.environ):
+            binding.hvd.init()
         return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
     from hvdtrain.comm.rendezvous import connected_ranks
 
     with connected_ranks(topology, os.environ):
-        binding.hvd.init()
+        with bounded_start(topology, os.environ):
+            binding.hvd.init()
         comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm

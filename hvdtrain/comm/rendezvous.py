@@ -25,15 +25,14 @@ from hvdtrain.comm.rendezvous_client import World, join
 from hvdtrain.comm.rendezvous_hello import Hello, Keys, sane_host
 from hvdtrain.comm.rendezvous_meeting import Meeting
 from hvdtrain.comm.rendezvous_place import place_variables
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.comm.start_deadline import start_timeout
+from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import Topology
-from launch.rendezvous import RendezvousServer
+from launch.rendezvous.server import RendezvousServer
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
-TIMEOUT_VARIABLE = "HVDTRAIN_START_TIMEOUT"
 
-_TIMEOUT_SECONDS = 120.0
-_NODE_NAME = "SLURMD_NODENAME"  # nodes that are emulated on one machine share its host name
+_NODE_NAMES = ("SLURMD_NODENAME", "SM_CURRENT_HOST")  # nodes that are emulated on one machine share its host name
 
 
 @contextmanager
@@ -46,10 +45,11 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
         UsageError: the launcher's variables do not tell where to meet, or ranks believe in different sizes.
         HvdtrainError: the ranks did not find each other in time.
     """
-    deadline = time.monotonic() + _timeout(environ)
+    deadline = time.monotonic() + start_timeout(environ)
     point = meeting_point(topology, environ)
     keys = Keys(point.job, environ.get(SECRET_VARIABLE, "").encode())
-    hello = Hello(topology.rank, topology.size, sane_host(environ.get(_NODE_NAME) or socket.gethostname()))
+    node = next(filter(None, map(environ.get, _NODE_NAMES)), socket.gethostname())
+    hello = Hello(topology.rank, topology.size, sane_host(node))
     with ExitStack() as stack:
         address, ports = resolve(point.host), point.ports
         if topology.is_root:
@@ -90,15 +90,6 @@ def _variables(rank: int, world: World, environ: MutableMapping[str, str]) -> di
         "HOROVOD_CPU_OPERATIONS": environ.get("HOROVOD_CPU_OPERATIONS", "gloo"),
         "HOROVOD_GLOO_IFACE": environ.get("HOROVOD_GLOO_IFACE") or interface_of(world.own_address),
     }
-
-
-def _timeout(environ: MutableMapping[str, str]) -> float:
-    text = environ.get(TIMEOUT_VARIABLE, "")
-    if not text:
-        return _TIMEOUT_SECONDS
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= 86_400):
-        raise UsageError(f"{TIMEOUT_VARIABLE} is {text!r}.", "It is a number of seconds.", "try 120.")
-    return float(text)
 
 
 def _cannot_listen(address: str, error: OSError | None) -> HvdtrainError:

@@ -145,6 +145,8 @@ def require_reachable_name(own_address: str) -> None:
     Raises:
         HvdtrainError: it does not resolve, or to loopback.
     """
+    if ipaddress.ip_address(own_address).is_loopback:  # then the other hosts are emulated on this one
+        return
     name = socket.gethostname()
     address = resolve(name)
     if ipaddress.ip_address(address).is_loopback:

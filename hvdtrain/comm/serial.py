@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from hvdtrain.comm.interface import Array, Reduction
@@ -17,6 +18,9 @@ class SerialCommunicator:
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:  # noqa: ARG002
         return array.copy()
+
+    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:  # noqa: ARG002
+        return array.copy
 
     def allgather(self, array: Array, name: str) -> Array:  # noqa: ARG002
         return array.copy()

@@ -13,6 +13,7 @@ from typing import Any, final
 import horovod.tensorflow
 import tensorflow as tf
 
+from hvdtrain.comm.background import in_background
 from hvdtrain.comm.interface import Array, Reduction
 
 
@@ -25,6 +26,10 @@ class TensorFlowBinding:
 
     def allreduce(self, flat: Array, name: str, op: Reduction) -> Array:
         return _run(_allreduce(name, flat.dtype.name, op), flat)
+
+    def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
+        function = _allreduce(name, flat.dtype.name, op)  # traced here: by one thread only
+        return in_background(lambda: _run(function, flat))
 
     def allgather(self, flat: Array, name: str) -> Array:
         return _run(_allgather(name, flat.dtype.name), flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import horovod.torch
@@ -20,6 +21,10 @@ class TorchBinding:
 
     def allreduce(self, flat: Array, name: str, op: Reduction) -> Array:
         return _array(self.hvd.allreduce(torch.from_numpy(flat), name=name, op=self._ops[op]))
+
+    def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
+        handle = self.hvd.allreduce_async_(torch.from_numpy(flat), name=name, op=self._ops[op])
+        return lambda: _array(self.hvd.synchronize(handle))
 
     def allgather(self, flat: Array, name: str) -> Array:
         return _array(self.hvd.allgather(torch.from_numpy(flat), name=name))

@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--extras", default="torch,tensorflow", help="default: torch,tensorflow")
     installing = commands.add_parser("install", help="install Horovod into this Python's environment")
     installing.add_argument("--constraints", type=Path, help="pip's constraints file")
+    installing.add_argument("--copy-to", type=Path, metavar="DIR", help="leave a copy of the wheel there")
     commands.add_parser("recipe", help="show everything that decides the binary, and its key")
     return top
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         if options.command == "setup":
             set_up(options.root.absolute(), options.venv.absolute(), options.extras)
         elif options.command == "install":
-            install(options.constraints)
+            install(options.constraints, options.copy_to)
         elif options.command == "pin":
             write_pins(options.root.absolute(), options.extras)
         else:

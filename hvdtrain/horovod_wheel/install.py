@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,24 +21,28 @@ from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 _QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built() and hvd.gloo_built(){nccl} else 3)"
 
 
-def install(constraints: Path | None) -> None:
+def install(constraints: Path | None, copy_to: Path | None = None) -> None:
     """Installs Horovod for the frameworks, MPI and CUDA that are here: from the cache, or built first.
 
     Args:
         constraints: the file that pins versions, given to pip; None to let pip choose.
+        copy_to: a folder, made if missing, that gets a copy of the wheel: for an image without a compiler.
 
     Raises:
         HvdtrainError: see its message; UsageError where something has to be installed by the user first.
     """
     recipe = find_recipe(ensure_mpi(constraints))
     print(recipe.describe(why_no_gpu()), flush=True)
-    if installed_version() == recipe.version():
+    if copy_to is None and installed_version() == recipe.version():
         print(f"  installed already: {recipe.version()}")
         return
     wheel = _cached_or_built(recipe, constraints)
     print(f"  installing {wheel}", flush=True)
     pip_install([str(wheel)], constraints)
     verify(recipe, wheel)
+    if copy_to is not None:
+        copy_to.mkdir(parents=True, exist_ok=True)
+        shutil.copy(wheel, copy_to)
 
 
 def ensure_mpi(constraints: Path | None) -> Mpi:

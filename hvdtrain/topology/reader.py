@@ -35,6 +35,7 @@ class Reader:
         fill: facts that the table gave → the same and those that an agreeing outer launcher tells.
         outside: why the variables do not describe this process although they are set, or None when they do.
         context: further variables that `explain` shows.
+        named_by: a variable with the name of another launcher that speaks through the same variables.
     """
 
     platform: str
@@ -45,6 +46,7 @@ class Reader:
     fill: Callable[[Facts, Env], Facts] = _as_stated
     outside: Callable[[Env], str | None] = _always
     context: tuple[str, ...] = ()
+    named_by: str = ""
 
     def seen(self, env: Env) -> dict[str, str]:
         """The platform's variables that are set."""
@@ -65,7 +67,8 @@ class Reader:
         require_consistent(facts)
         values = {name: facts[name].value for name in FACTS}
         source = {name: facts[name].source for name in FACTS}
-        return Topology(**values, hosts=self.hosts(facts, env), launcher=self.launcher, source=source)
+        launcher = env.get(self.named_by) or self.launcher
+        return Topology(**values, hosts=self.hosts(facts, env), launcher=launcher, source=source)
 
     def _require(self, name: str, facts: Facts, env: Env) -> None:
         if name not in facts:

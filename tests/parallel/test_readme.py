@@ -1,4 +1,4 @@
-"""The commands of README, docs/data.md and docs/tasks.md as they stand, where `<!-- tested: NAME -->` precedes them."""
+"""The commands of README and of three pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = README + "".join((ROOT / "docs" / page).read_text() for page in ("data.md", "tasks.md"))
+PAGES = "\n".join([README, *((ROOT / "docs" / page).read_text() for page in ("data.md", "launch.md", "tasks.md"))])
 BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 

@@ -60,6 +60,11 @@ def add_restart_flags(parser: CommandParser) -> None:
     add("--grace", type=float, default=30.0, metavar="S", help="seconds to save in before the end (30)")
 
 
+def add_refused_restarts(parser: CommandParser) -> None:
+    """--max-restarts of launchers that cannot: it is understood, so that the refusal can name one that can."""
+    parser.add_argument("--max-restarts", type=int, default=0, help=argparse.SUPPRESS)
+
+
 def add_backoff(parser: CommandParser) -> None:
     """--backoff."""
     parser.add_argument("--backoff", type=float, default=1.0, metavar="S", help="seconds before the first restart (1)")

@@ -12,6 +12,7 @@ from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
 from launch import horovodrun
 from launch.programs import find_program, path_with
+from launch.ssh.check import require_usable_hosts
 
 
 def add_flags(parser: CommandParser) -> None:
@@ -19,6 +20,7 @@ def add_flags(parser: CommandParser) -> None:
     flags.add_job_flags(parser)
     flags.add_cluster_flags(parser)
     flags.add_host_flags(parser)
+    flags.add_refused_restarts(parser)
     flags.add_start_timeout(parser)
     parser.add_argument("--controller", choices=("gloo", "mpi"), default="gloo")
 
@@ -30,4 +32,6 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     plan = horovodrun.render(job, options.controller, program)
     if options.controller == "mpi":  # horovodrun calls mpirun by its bare name
         plan = replace(plan, env={**plan.env, "PATH": path_with(find_program("mpirun") or program, os.environ)})
+    if not options.dry_run:
+        require_usable_hosts(job, "horovodrun", os.environ)
     return print_or_execute(plan, options.dry_run)

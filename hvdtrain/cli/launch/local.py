@@ -9,8 +9,8 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import job_from, this_host
 from hvdtrain.cli.launch.rendered import require_outside_job
-from launch import local
 from launch.job import JobSpec
+from launch.local.launcher import run as run_job
 from launch.plan import comment
 from launch.share import share_notes
 
@@ -20,16 +20,16 @@ def add_flags(parser: CommandParser) -> None:
     flags.add_job_flags(parser)
     flags.add_restart_flags(parser)
     flags.add_backoff(parser)
-    flags.add_start_timeout(parser)
+    flags.add_start_timeout(parser, 300.0)
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
-    """Run the workers until they have ended. Errors as `launch.local.run`."""
+    """Run the workers until they have ended. Errors as `launch.local.launcher.run`."""
     job = job_from(options, command, this_host(options.np))
     if options.dry_run:
         return _print(job)
     require_outside_job()
-    return local.run(job)
+    return run_job(job)
 
 
 def _print(job: JobSpec) -> int:

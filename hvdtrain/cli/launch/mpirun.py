@@ -12,6 +12,7 @@ from hvdtrain.cli.launch.rendered import print_or_execute
 from hvdtrain.errors import UsageError
 from launch import mpirun
 from launch.programs import find_program, mpi_flavor
+from launch.ssh.check import require_usable_hosts
 from launch.variables import needed_names
 
 
@@ -20,6 +21,7 @@ def add_flags(parser: CommandParser) -> None:
     flags.add_job_flags(parser)
     flags.add_cluster_flags(parser)
     flags.add_host_flags(parser)
+    flags.add_refused_restarts(parser)
     flags.add_time_limit(parser)
     flags.add_mpi(parser)
     flags.add_binding(parser)
@@ -34,6 +36,8 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     plan = mpirun.render(job, flavor, program or "mpirun")
     if not options.dry_run and flavor.startswith("openmpi"):
         _require_user(options.allow_root)
+    if not options.dry_run:
+        require_usable_hosts(job, "mpirun", os.environ)
     return print_or_execute(plan, options.dry_run)
 
 

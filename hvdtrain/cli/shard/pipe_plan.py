@@ -51,9 +51,10 @@ def run(argv: Sequence[str]) -> int:
     _print_plan(plan)
     sys.stdout.write(f"wrote {written[0]} and {len(written) - 1} manifests beside it\n")
     if plan.rank_records() is None:
-        sys.stdout.write(
-            "how many records reach each worker is not known beforehand: training will need --data.pipe-steps\n"
-        )
+        steps = "training will need --data.pipe-steps"
+        if plan.records is not None:
+            steps = "an epoch will have (records / global batch) steps, or --data.pipe-steps"
+        sys.stdout.write(f"how many records reach each worker is not known beforehand: {steps}\n")
     return 0
 
 

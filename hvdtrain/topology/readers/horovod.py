@@ -11,6 +11,9 @@ from hvdtrain.topology.assume import assume_local, assume_nodes
 from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
 from hvdtrain.topology.reader import Reader
 
+LAUNCHER_VARIABLE = "HVDTRAIN_LAUNCHER"
+"""Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
+
 
 def _place(facts: Facts, _env: Env) -> Facts:
     facts = assume_local(facts)
@@ -45,5 +48,6 @@ READER = Reader(
     },
     place=_place,
     hosts=_hosts,
-    context=("HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER", "HOROVOD_ELASTIC"),
+    context=("HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER", "HOROVOD_ELASTIC", LAUNCHER_VARIABLE),
+    named_by=LAUNCHER_VARIABLE,
 )

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.loader import measure, report
 from benchmarks.loader.datasets import Content, DataSet
 from benchmarks.loader.driver import ArmError, ArmProcess, palindrome
-from benchmarks.loader.statistics import Ratio, ratio_of
+from benchmarks.statistics import Ratio, ratio_of
 
 _DATA = DataSet("tiny", 1000, 64, 100, "skewed", 300)
 

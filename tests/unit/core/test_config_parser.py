@@ -47,6 +47,7 @@ configs = st.builds(
     ),
     epochs=counts,
     max_steps=counts,
+    max_time=st.none() | st.from_regex("([0-9]-)?[0-9]{1,2}:[0-5][0-9]:[0-5][1-9]", fullmatch=True),
     global_batch_size=counts,
     lr=st.none() | st.floats(1e-12, 1e3),
     lr_scaling=st.just("none"),

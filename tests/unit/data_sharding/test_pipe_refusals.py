@@ -43,6 +43,22 @@ def test_steps_of_an_epoch(tmp_path: Path) -> None:
     assert known.fingerprint != agreed.fingerprint
 
 
+def test_steps_follow_from_the_total_where_nobody_knows_what_reaches_each_worker(tmp_path: Path) -> None:
+    """21 records in batches of 4: what one epoch leaves begins the next."""
+    plan = make_plan(
+        [PipeFile(f"part-{number}", 10, number) for number in range(1, 7)],
+        workers_per_host=1,
+        hosts=2,
+        distribution="sharded-by-s3-key",
+    )
+    config = DataConfig(mode="pipe", pipe_dir=str(tmp_path), pipe_plan=str(save_plan(plan, tmp_path)[0]))
+    comm: Any = SimpleNamespace(topology=SimpleNamespace(rank=0, size=2, local_rank=0, local_size=1, is_root=True))
+    task: Any = SimpleNamespace(decode=len)
+    assert (plan.rank_records(), plan.records) == (None, 21)
+    assert open_pipe_source(config, task, comm, 4, 0).plan(0).steps == 6
+    assert open_pipe_source(replace(config, pipe_steps=9), task, comm, 4, 0).plan(0).steps == 9
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

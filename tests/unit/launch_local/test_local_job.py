@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
-from launch.local import LocalJob
-from launch.local_environment import worker_environment
-from launch.local_restart import command_for_restart, flag, trains, with_run_folder
+from launch.hosts import Host
+from launch.local.environment import worker_environment
+from launch.local.launcher import LocalJob
+from launch.local.restart import command_for_restart, flag, trains, with_run_folder
+from launch.processes.place import deal_out
 
 PYTHON = ("python", "-m", "hvdtrain")
 
 
 def environment(rank: int, np: int, inherited: dict[str, str]) -> dict[str, str]:
-    return worker_environment(LocalJob(PYTHON, np, environment=inherited), rank, {"ADDR": "x"}, "mark", 0)
+    place = deal_out([Host("here", np)], np)[rank]
+    return worker_environment(inherited, place, {"ADDR": "x"}, "lo", "mark", 0)
 
 
 def test_hvdtrain_and_horovod_read_the_same_place() -> None:
     topology = detect_topology(environment(2, 3, {"OMPI_COMM_WORLD_RANK": "0", "RANK": "7", "PMIX_RANK": "1"}))
     assert (topology.rank, topology.size, topology.local_rank, topology.local_size) == (2, 3, 2, 3)
     assert (topology.node_rank, topology.num_nodes) == (0, 1)
+    assert topology.launcher == "hvdtrain launch"
 
 
 def test_what_the_user_set_stays_and_other_launchers_ranks_go() -> None:
@@ -62,26 +65,34 @@ def test_flags_are_found_in_every_spelling() -> None:
     assert flag(("--output-dirs", "a"), "output-dir") is None
 
 
-def test_all_starts_share_one_run_folder(tmp_path: Path) -> None:
-    job = LocalJob(PYTHON, 2, max_restarts=1, working_dir=str(tmp_path))
-    folder = flag(with_run_folder(job).command, "output-dir")
+def test_all_starts_share_one_run_folder() -> None:
+    folder = flag(with_run_folder(PYTHON, 1), "output-dir")
     assert folder is not None
     assert folder.startswith("runs/")
-    named = LocalJob((*PYTHON, "--output-dir", "a"), 2, max_restarts=1)
-    assert with_run_folder(named) == named
+    named = (*PYTHON, "--output-dir", "a")
+    assert with_run_folder(named, 1) == named
     with pytest.raises(UsageError, match="--config but no --output-dir"):
-        with_run_folder(LocalJob((*PYTHON, "--config", "a.yaml"), 2, max_restarts=1))
+        with_run_folder((*PYTHON, "--config", "a.yaml"), 1)
 
 
 @pytest.mark.parametrize(
     ("resume", "checkpoint", "resumes"),
     [("never", False, True), ("never", True, True), ("elsewhere", False, False), ("elsewhere", True, True)],
 )
-def test_a_restart_continues_from_its_own_checkpoint(
-    resume: str, checkpoint: bool, resumes: bool, tmp_path: Path
-) -> None:
-    job = LocalJob((*PYTHON, "--resume", resume, "--output-dir", "out"), 2, working_dir=str(tmp_path))
-    if checkpoint:
-        (tmp_path / "out/checkpoints").mkdir(parents=True)
-        (tmp_path / "out/checkpoints/latest").write_text("step_1\n")
-    assert (flag(command_for_restart(job), "resume") == "auto") is resumes
+def test_a_restart_continues_from_its_own_checkpoint(resume: str, checkpoint: bool, resumes: bool) -> None:
+    command = (*PYTHON, "--resume", resume, "--output-dir", "out")
+    files = {"out/checkpoints/latest"} if checkpoint else set()
+    assert (flag(command_for_restart(command, files.__contains__), "resume") == "auto") is resumes
+
+
+def test_ranks_fill_one_host_after_the_other() -> None:
+    """As Horovod's own launcher numbers them: horovod/runner/common/util/hosts.py, get_host_assignments."""
+    places = deal_out([Host("a", 2), Host("b", 1), Host("c", 3), Host("d", 9)], 5)
+    assert [(p.rank, p.host, p.local_rank, p.local_size, p.cross_rank, p.cross_size) for p in places] == [
+        (0, "a", 0, 2, 0, 3),
+        (1, "a", 1, 2, 0, 2),
+        (2, "b", 0, 1, 1, 3),
+        (3, "c", 0, 2, 2, 3),
+        (4, "c", 1, 2, 1, 2),
+    ]
+    assert {place.size for place in places} == {5}

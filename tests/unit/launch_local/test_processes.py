@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.process import Tail, Worker
-from launch.process_guard import MARK_VARIABLE, kill_all, marked, processes_of
-from launch.process_memory import out_of_memory_kills
+from launch.processes.guard import MARK_VARIABLE, kill_all, marked, processes_of
+from launch.processes.memory import out_of_memory_kills
+from launch.processes.worker import Order, Worker
+from launch.supervisor.member import Tail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
 GUARDED = """
 import os, subprocess, sys
-from launch.process_guard import Guard, marked
+from launch.processes.guard import Guard, marked
 mark, *command = sys.argv[1:]
 with Guard(mark):
     marks = {**os.environ, "HVDTRAIN_JOB": marked(os.environ, mark)}
@@ -84,22 +85,28 @@ def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
         kill_all(mark)
 
 
+def worker_of(*command: str, folder: str | None = None) -> Worker:
+    return Worker(Order(0, command, dict(os.environ)), folder)
+
+
 def test_a_worker_that_cannot_start_is_bad_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be started: No such file"):
-        Worker(0, [str(tmp_path / "none")], {})
+        worker_of(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="working directory .*/none is no folder"):
+        worker_of(sys.executable, folder=str(tmp_path / "none"))
 
 
 def test_how_a_worker_ended() -> None:
     for code, command in ((3, "raise SystemExit(3)"), (-9, "import os; os.kill(os.getpid(), 9)")):
-        worker = Worker(0, [sys.executable, "-c", command], dict(os.environ))
-        ended = worker.reap(order=5)
+        worker = worker_of(sys.executable, "-c", command)
+        end = worker.reap()
         worker.close()
-        assert (ended.code, ended.by_us, ended.failed, ended.order) == (code, False, True, 5)
-    worker = Worker(0, [sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ))
+        assert (end.code, end.by_us, end.failed) == (code, False, True)
+    worker = worker_of(sys.executable, "-c", "import time; time.sleep(600)")
     worker.kill()
-    ended = worker.reap(order=0)
+    end = worker.reap()
     worker.close()
-    assert (ended.code, ended.by_us, ended.failed) == (-9, True, False)
+    assert (end.code, end.by_us, end.failed) == (-9, True, False)
 
 
 def test_the_tail_keeps_what_was_seen_last() -> None:

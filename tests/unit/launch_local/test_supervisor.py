@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
 
 import pytest
 
-from launch.process import Ended, Tail
-from launch.supervisor_console import ERR, OUT, Console
-from launch.supervisor_verdict import judge, last_words
+from launch.processes.crew import ERR, OUT
+from launch.processes.worker import End
+from launch.supervisor.console import Console
+from launch.supervisor.member import Member
+from launch.supervisor.verdict import judge, last_words
 
 VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
 
 
-@dataclass
-class Ranked:
-    """A worker that has ended."""
-
-    rank: int
-    ended: Ended | None
-    tail: Tail = field(default_factory=Tail)
-
-
 def workers(
     *codes: int | tuple[int, bytes], order: list[int] | None = None, killed: tuple[int, ...] = ()
-) -> list[Ranked]:
+) -> list[Member]:
     """Rank N ended with codes[N] (and wrote the bytes beside it), as number order[N]."""
     made = []
     for rank, given in enumerate(codes):
         code, text = given if isinstance(given, tuple) else (given, b"")
-        made.append(Ranked(rank, Ended(code, rank in killed, (order or list(range(len(codes))))[rank])))
+        number = (order or list(range(len(codes))))[rank]
+        made.append(Member(rank, end=End(code, by_us=rank in killed), order=number))
         made[-1].tail.add(text)
     return made
 
@@ -50,8 +43,8 @@ def workers(
         (workers(130, 1), 130, 0, False),
     ],
 )
-def test_who_is_to_blame(ended: list[Ranked], code: int, culprit: int | None, restart: bool) -> None:
-    outcome = judge(ended, None, False)
+def test_who_is_to_blame(ended: list[Member], code: int, culprit: int | None, restart: bool) -> None:
+    outcome = judge(ended, None)
     assert (outcome.code, outcome.culprit, outcome.may_restart) == (code, culprit, restart)
     assert bool(outcome.message) is (code not in (0, 2))
 
@@ -69,15 +62,32 @@ def test_who_is_to_blame(ended: list[Ranked], code: int, culprit: int | None, re
     ],
 )
 def test_after_a_signal(codes: tuple[int, ...], number: signal.Signals, code: int) -> None:
-    outcome = judge(workers(*codes), number, False)
+    outcome = judge(workers(*codes), number)
     assert (outcome.code, outcome.may_restart) == (code, False)
 
 
+def message(end: End) -> str:
+    return judge([Member(0, end=End(0)), Member(1, "b", end=end)], None).message
+
+
 def test_out_of_memory_is_suspected_of_sigkill_only() -> None:
-    assert "was killed by SIGKILL; out of memory?" in judge(workers(0, -9), None, True).message
-    assert "out of memory" not in judge(workers(0, -9), None, False).message
-    assert "out of memory" not in judge(workers(0, -11), None, True).message
-    assert "signal 62" in judge(workers(0, -62), None, False).message
+    assert "was killed by SIGKILL; out of memory?" in message(End(-9, out_of_memory=True))
+    assert "out of memory" not in message(End(-9))
+    assert "out of memory" not in message(End(-11, out_of_memory=True))
+    assert "signal 62" in message(End(-62))
+
+
+def test_the_host_is_named_where_there_are_several() -> None:
+    assert message(End(-9)).startswith("hvdtrain launch: rank 1 of 2 on b was killed by SIGKILL. ")
+    assert message(End(1, lost="nothing was heard")).startswith(
+        "hvdtrain launch: rank 1 of 2 on b was lost: nothing was heard. "
+    )
+
+
+def test_a_lost_host_is_to_blame_although_others_fail_first() -> None:
+    others = workers((1, VICTIM), (1, VICTIM))
+    outcome = judge([*others, Member(2, "b", end=End(1, lost="gone"), order=2)], None)
+    assert (outcome.code, outcome.culprit, outcome.may_restart) == (1, 2, True)
 
 
 def test_the_last_words_begin_before_the_last_traceback() -> None:
@@ -106,6 +116,19 @@ def test_lines_stay_whole_and_bars_stay_bars(console: Console, capfdbinary: pyte
     captured = capfdbinary.readouterr()
     assert captured.err == b"10%\r\n[1] hello\n20%\n[1] rest\ndone\n"
     assert captured.out == b"[1] 2%\n"
+
+
+def test_a_line_of_rank_0_that_comes_in_pieces_stays_whole(
+    console: Console, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for data in (b"epoch ", b"1", b"\nep", b"och 2"):
+        console.take(0, OUT, data)
+        console.take(1, OUT, b"x\n")
+    console.finish(0)
+    console.say("done")
+    captured = capfdbinary.readouterr()
+    assert captured.out == b"[1] x\n[1] x\nepoch 1\n[1] x\n[1] x\nepoch 2"
+    assert captured.err == b"\ndone\n"
 
 
 def test_what_is_held_is_released_or_dropped(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

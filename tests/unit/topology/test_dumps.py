@@ -34,6 +34,24 @@ EXPECTED = {
 }
 
 
+LAST_OF_THREE = {
+    # Dumps of rank 2 on host2, where ranks 0 and 1 are on host1: dump → launcher.
+    "horovodrun_gloo_hosts": "horovodrun",
+    "sbatch_horovodrun": "horovodrun",
+    "horovodrun_mpi_hosts": "mpirun",
+    "openmpi4_hosts": "mpirun",
+    "openmpi5_hosts": "mpirun",
+    "sbatch_openmpi4": "mpirun",
+    "sbatch_openmpi5": "mpirun",
+    "mpich_hosts": "pmi",
+    "intel_hosts": "pmi",
+    "sbatch_mpich": "pmi",
+    "sbatch_intel": "pmi",
+}
+LAST_OF_FOUR = ("torchrun_hosts", "srun_torchrun")
+"""Dumps of rank 3, where host1 and host2 have two ranks each."""
+
+
 def facts_of(topology: Topology) -> tuple[object, ...]:
     """Everything but the sources."""
     numbers = (topology.rank, topology.size, topology.local_rank, topology.local_size)
@@ -47,8 +65,27 @@ def test_a_real_process_is_placed_exactly(name: str) -> None:
     assert not [source for source in topology.source.values() if source.startswith("assumed")]
 
 
+@pytest.mark.parametrize("name", LAST_OF_THREE)
+def test_the_last_rank_of_an_uneven_job_is_placed_exactly_or_says_what_it_assumes(name: str) -> None:
+    """MPI does not tell how many nodes there are; what is made up for that is marked, until Horovod has been asked."""
+    topology = detect_topology(read_dump(name))
+    assert facts_of(topology)[:4] == (2, 3, 0, 1)
+    assert topology.launcher == LAST_OF_THREE[name]
+    assumed = {fact for fact, source in topology.source.items() if source.startswith("assumed")}
+    if LAST_OF_THREE[name] == "horovodrun":
+        assert (topology.node_rank, topology.num_nodes, assumed) == (1, 2, set())
+    else:
+        assert assumed == {"node_rank", "num_nodes"}
+
+
+@pytest.mark.parametrize("name", LAST_OF_FOUR)
+def test_the_last_rank_of_torchrun_on_two_hosts_is_placed_exactly(name: str) -> None:
+    topology = detect_topology(read_dump(name))
+    assert facts_of(topology) == (3, 4, 1, 2, 1, 2, (), "torchrun")
+
+
 def test_every_dump_is_tested() -> None:
-    assert {path.stem for path in DUMPS.glob("*.env")} == {*EXPECTED, "sbatch_hydra"}
+    assert {path.stem for path in DUMPS.glob("*.env")} == {*EXPECTED, *LAST_OF_THREE, *LAST_OF_FOUR, "sbatch_hydra"}
 
 
 def test_hydra_inside_a_batch_job_is_not_taken_for_its_own_proxies() -> None:

@@ -35,6 +35,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "data.timeout": ("12.5", 12.5),
     "epochs": ("3", 3),
     "max_steps": ("17", 17),
+    "max_time": ("0-03:30:00", "0-03:30:00"),
     "batch_size": ("8", 8),
     "global_batch_size": ("64", 64),
     "lr": ("1e-3", 0.001),

@@ -22,6 +22,7 @@ from hvdtrain.engine import Engine, Limits, Outcome
 from hvdtrain.position import Position
 from hvdtrain.schedule import Schedule
 from hvdtrain.source import CatalogSource
+from hvdtrain.stop_vote import Asked, never_asked
 from hvdtrain.sync import broadcast_state
 from hvdtrain.task import Features, Splits, Task, sample_weights
 
@@ -178,7 +179,15 @@ class Run:
     events: Recorder
 
 
-def train(setting: Setting, comm: Communicator, limits: Limits, start: Position | None, state: State | None) -> Run:
+def train(
+    setting: Setting,
+    comm: Communicator,
+    limits: Limits,
+    start: Position | None,
+    state: State | None,
+    asked: Asked = never_asked,
+    unvalidated: bool = False,
+) -> Run:
     """One run of the real engine over real files, with real checkpoints, from `start` (None: from the beginning)."""
     adapter = setting.open_adapter(setting.task, comm, setting.seed)
     own = (state or adapter.state()) if comm.topology.is_root else None
@@ -197,8 +206,9 @@ def train(setting: Setting, comm: Communicator, limits: Limits, start: Position 
             comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine, setting.origin
         ),
         callbacks=[recorder],
+        asked=asked,
     )
-    return Run(engine.run(start or Position()), adapter, recorder)
+    return Run(engine.run(start or Position(), saved=start is not None, unvalidated=unvalidated), adapter, recorder)
 
 
 def _ledger(setting: Setting, comm: Communicator, source: CatalogSource) -> CoverageLedger:

@@ -69,6 +69,9 @@ class ThreadCommunicator:
         reduced: Array = operation.reduce(parts, axis=0, dtype=array.dtype)
         return reduced
 
+    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
+        return self.allreduce(array, name, op).copy
+
     def allgather(self, array: Array, name: str) -> Array:
         return np.concatenate(self._exchange(f"allgather {name} {array.dtype} {array.shape[1:]}", array))
 

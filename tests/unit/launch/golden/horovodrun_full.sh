@@ -7,7 +7,7 @@
 #   between them
 # network interface: ib0, eth0, as --nic says
 # variables: PATH; all others are left behind, as horovodrun writes values into command lines
-# ssh: horovodrun accepts any host key; fill known_hosts and use mpirun where that matters
+# ssh: `hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any
 set -eu
 for name in $(compgen -e); do
     case $name in
@@ -16,6 +16,7 @@ for name in $(compgen -e); do
     esac
 done
 export HOROVOD_GLOO_IFACE=ib0
+export HVDTRAIN_START_TIMEOUT=60
 export NCCL_SOCKET_IFNAME==ib0,eth0
 export OMP_NUM_THREADS=8
 cd '/shared/my digits'

@@ -13,6 +13,7 @@ for name in $(compgen -e); do
         *) unset "$name" ;;
     esac
 done
+export HVDTRAIN_START_TIMEOUT=60
 
 exec horovodrun \
     --gloo \

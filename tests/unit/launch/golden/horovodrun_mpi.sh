@@ -8,7 +8,7 @@
 #   chooses
 # variables: none beyond the usual; all others are left behind, as horovodrun writes values into command lines
 # binding: two dashes, since Open MPI 5 refuses the -bind-to that horovodrun gives by itself
-# ssh: horovodrun accepts any host key; fill known_hosts and use mpirun where that matters
+# ssh: `hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any
 set -eu
 for name in $(compgen -e); do
     case $name in
@@ -16,6 +16,7 @@ for name in $(compgen -e); do
         *) unset "$name" ;;
     esac
 done
+export HVDTRAIN_START_TIMEOUT=60
 
 exec horovodrun \
     --mpi \

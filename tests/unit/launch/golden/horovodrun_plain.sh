@@ -7,7 +7,7 @@
 # network interface: horovodrun asks each host which interfaces reach the others, which takes a while; --nic
 #   chooses
 # variables: none beyond the usual; all others are left behind, as horovodrun writes values into command lines
-# ssh: horovodrun accepts any host key; fill known_hosts and use mpirun where that matters
+# ssh: `hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any
 set -eu
 for name in $(compgen -e); do
     case $name in
@@ -15,6 +15,7 @@ for name in $(compgen -e); do
         *) unset "$name" ;;
     esac
 done
+export HVDTRAIN_START_TIMEOUT=60
 
 exec horovodrun \
     --gloo \

@@ -8,7 +8,7 @@
 # binding: each worker has 8 cores of its own
 # network interface: ib0, eth0, as --nic says
 # variables: PATH, API_KEY by name: their values stand in no command line
-# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+# ssh: asks for no password and waits 15 s for a host; `hvdtrain launch` logs in to all of them first
 # root: allowed because --allow-root was given
 set -eu
 export FI_TCP_IFACE=ib0

@@ -9,7 +9,7 @@
 # network interface: ib0, eth0, as --nic says
 # variables: PATH, API_KEY by name: their values stand in no command line
 # openib: off, as Horovod's documentation asks: it does not bear Horovod's threads
-# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+# ssh: asks for no password and waits 15 s for a host; `hvdtrain launch` logs in to all of them first
 # root: allowed because --allow-root was given
 set -eu
 export HOROVOD_GLOO_IFACE=ib0

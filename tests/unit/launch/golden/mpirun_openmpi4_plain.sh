@@ -8,7 +8,7 @@
 #   --cores-per-host gives each worker cores of its own
 # network interface: MPI tries all interfaces that are up but the loopback, docker0 too; --nic chooses
 # openib: off, as Horovod's documentation asks: it does not bear Horovod's threads
-# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+# ssh: asks for no password and waits 15 s for a host; `hvdtrain launch` logs in to all of them first
 set -eu
 
 exec mpirun \

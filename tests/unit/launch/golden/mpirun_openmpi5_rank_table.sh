@@ -7,7 +7,7 @@
 # binding: none, as by default Open MPI binds all threads of one of two workers to a single core;
 #   --cores-per-host gives each worker cores of its own
 # network interface: MPI tries all interfaces that are up but the loopback, docker0 too; --nic chooses
-# ssh: asks for no password and waits 15 s for a host, so that nothing hangs in silence
+# ssh: asks for no password and waits 15 s for a host; `hvdtrain launch` logs in to all of them first
 set -eu
 export CUDA_VISIBLE_DEVICES=4,6
 

@@ -45,7 +45,8 @@ ended=0
 trap ended=1 TERM
 code=0
 srun \
-    --kill-on-bad-exit=1 \
+    --kill-on-bad-exit=0 \
+    --wait=30 \
     --cpu-bind=cores \
     --gpu-bind=none \
     python -m hvdtrain train \

@@ -32,7 +32,8 @@ set -eu
 ended=0
 trap ended=1 TERM
 srun \
-    --kill-on-bad-exit=1 \
+    --kill-on-bad-exit=0 \
+    --wait=30 \
     python -m hvdtrain train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \

@@ -33,7 +33,8 @@ ended=0
 trap ended=1 TERM
 srun \
     --mpi=pmix \
-    --kill-on-bad-exit=1 \
+    --kill-on-bad-exit=0 \
+    --wait=30 \
     python -m hvdtrain train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \

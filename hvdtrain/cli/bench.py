@@ -1,0 +1,139 @@
+"""`hvdtrain bench`: measurements of this machine or cluster.
+
+horovodrun -np 2 python -m hvdtrain bench allreduce [--framework torch] [--sizes 4B,1MiB] [--seconds 5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.tables import print_table
+from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
+from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.topology import detect_topology
+
+_STALL_SECONDS = 60.0
+_MAX_BYTES = 2**31
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one measurement; returns its exit code.
+
+    Raises:
+        UsageError: there is no such measurement, or a flag that it does not have.
+    """
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print("usage: hvdtrain bench MEASUREMENT ...\n")
+        for name, (_, line) in COMMANDS.items():
+            print(f"  {name:10} {line}")
+        print("\n`hvdtrain bench MEASUREMENT --help` explains each.")
+        return 0
+    if argv[0] not in COMMANDS:
+        raise UsageError(
+            f"There is no measurement `hvdtrain bench {argv[0]}`.", "Nothing ran.", did_you_mean(argv[0], COMMANDS)
+        )
+    return COMMANDS[argv[0]][0](argv[1:])
+
+
+def _allreduce(argv: Sequence[str]) -> int:
+    options = _parse(argv)
+    topology = detect_topology(os.environ)
+    if not topology.is_distributed:
+        raise UsageError(
+            "This is the only worker.",
+            "An allreduce needs two or more.",
+            "start it with a launcher: horovodrun -np 2 python -m hvdtrain bench allreduce.",
+        )
+    from hvdtrain.adapters.open import take_own_share
+    from hvdtrain.comm.open import open_communicator
+    from hvdtrain.doctor.allreduce import SIZES, measure
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    take_own_share(options.framework, topology)
+    comm = open_communicator(options.framework, topology, _STALL_SECONDS)
+    report = measure(comm, _operation(options.framework), options.framework, options.sizes or SIZES, options.seconds)
+    if topology.is_root:
+        _print_json(report) if options.json else _print(report)
+    comm.close()
+    return 0
+
+
+def _operation(framework: str) -> Any:
+    if framework == "torch":
+        from hvdtrain.comm.timed_torch import TorchAllreduce
+
+        return TorchAllreduce()
+    from hvdtrain.comm.timed_tensorflow import TensorFlowAllreduce
+
+    return TensorFlowAllreduce()
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        "hvdtrain bench allreduce",
+        "Nothing was measured.",
+        description="Time allreduces of growing sizes, and compare with the ring model. Start it with a launcher.",
+    )
+    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="(torch)")
+    parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="left out: 4 B to 64 MiB")
+    parser.add_argument("--seconds", type=positive_seconds, default=5.0, help="about how long it may take (5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
+    return parser.parse(argv)
+
+
+def size_list(text: str) -> tuple[int, ...]:
+    """Bytes of "4B,64KiB", for argparse."""
+    try:
+        sizes = tuple(parse_size(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    wrong = next((size for size in sizes if size % 4 or not 4 <= size <= _MAX_BYTES), None)
+    if wrong is not None:
+        raise argparse.ArgumentTypeError(f"{wrong} bytes are no float32 values: multiples of 4, up to 2 GiB")
+    return sizes
+
+
+def positive_seconds(text: str) -> float:
+    """Of a flag, for argparse."""
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no time")
+    return seconds
+
+
+def _print_json(report: Any) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
+
+
+def _print(report: Any) -> None:
+    rows = [
+        [
+            in_bytes(point["bytes"]),
+            str(point["count"]),
+            in_seconds(point["seconds"]),
+            in_rate(point["algorithm_bandwidth"]),
+            in_rate(point["bus_bandwidth"]),
+        ]
+        for point in report["sizes"]
+    ]
+    hosts = len(set(report["hosts"]))
+    title = f"allreduce, {report['workers']} workers on {hosts} host{'s' * (hosts > 1)}, {report['transport']}"
+    print_table(title, ["size", "times", "median", "algorithm", "bus"], rows)
+    model = report["model"]
+    if model is not None and model["bandwidth"] is not None:
+        print(
+            f"\nring model: {in_seconds(model['latency'])} a step, {in_rate(model['bandwidth'])} a link; "
+            f"measured times are within {model['deviation']:.0%} of it"
+        )
+
+
+COMMANDS = {"allreduce": (_allreduce, "how fast workers add up gradients, for growing sizes")}
+"""Measurement → (what runs it, one line of help)."""

@@ -1,0 +1,139 @@
+"""`hvdtrain doctor`: find what would go wrong, before a job is started.
+
+    hvdtrain doctor [-np N] [-H a:4,b:4] [--framework torch] [--data PATH] [--output-dir DIR] [--json]
+
+Exit codes: 0 nothing failed (there may be warnings); 1 something did; 2 called wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hvdtrain.cli.bench import positive_seconds, size_list
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import detect_topology
+from launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, total_slots
+from launch.job import JobSpec
+
+_LOCAL_WORKERS = 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Examine what `argv` says; returns 0, or 1 if something failed.
+
+    Raises:
+        UsageError: flags or hosts that cannot be, or this is itself a worker.
+    """
+    options = _parse(argv)
+    hosts = _hosts(options)
+    nics = tuple(nic for nic in options.nic.split(",") if nic)
+    # What a job may not be is refused here in the same words: np, interfaces, port.
+    JobSpec(command=("train",), np=total_slots(hosts), hosts=hosts, nics=nics, ssh_port=options.ssh_port)
+    _require_outside_job()
+
+    from hvdtrain.doctor.examination import examine
+    from hvdtrain.doctor.findings import worst_status
+    from hvdtrain.doctor.question import Question
+    from hvdtrain.doctor.report import as_json, print_report
+
+    begin = time.perf_counter()
+    question = Question(
+        hosts=hosts,
+        framework=options.framework,
+        nics=nics,
+        data=tuple(options.data),
+        output_dir=options.output_dir,
+        python=options.python or sys.executable,
+        ssh_port=options.ssh_port,
+        measure=not options.no_measure,
+        seconds=options.seconds,
+        sizes=options.sizes and ",".join(map(str, options.sizes)),
+    )
+    examined = examine(question, _say)
+    names = [host.name for host in hosts]
+    if options.json:
+        sys.stdout.write(json.dumps(as_json(examined, names, time.perf_counter() - begin), indent=2) + "\n")
+    else:
+        print_report(examined, names, time.perf_counter() - begin)
+    return int(worst_status(examined.findings) == "fail")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        "hvdtrain doctor",
+        "Nothing was examined.",
+        description="Find what would go wrong before a job starts: on this machine, or on all hosts and between them.",
+        epilog="Exit codes: 0 nothing failed; 1 something did; 2 called wrongly.",
+    )
+    add = parser.add_argument
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-H", "--hosts", metavar="A:4,B:4", help="hosts and slots; left out: what Slurm or others say")
+    where.add_argument("--hostfile", type=Path, metavar="FILE", help="hosts, one a line: `a slots=4` or `a:4`")
+    add("-np", "--np", type=int, metavar="N", help="workers in all; left out: all slots, or 2 on this machine")
+    add("--framework", choices=("torch", "tensorflow"), help="that must work; left out: what is installed")
+    add("--nic", default="", metavar="NAME[,NAME]", help="network interfaces that the job will use")
+    add("--data", action="append", default=[], metavar="PATH", help="that all hosts should see; may be repeated")
+    add("--output-dir", metavar="DIR", help="where runs will be written")
+    add("--python", metavar="PATH", help="interpreter on the hosts; left out: the path of this one")
+    add("--ssh-port", type=int, metavar="PORT")
+    add("--no-measure", action="store_true", help="leave the allreduce out")
+    add("--seconds", type=positive_seconds, default=3.0, help="for measuring the allreduce (3)")
+    add("--sizes", type=size_list, metavar="4B,64KiB,...", help="of the allreduce; left out: 4 B to 64 MiB")
+    add("--json", action="store_true", help="print JSON, with all facts")
+    return parser.parse(argv)
+
+
+def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
+    """Hosts with the slots that are used: `-np` takes the first ones."""
+    if options.np is not None and options.np < 1:
+        raise UsageError(f"-np is {options.np}.", "A job has one worker or more.", "give a number from 1 up.")
+    if options.hosts is not None:
+        hosts = parse_host_list(options.hosts)
+    elif options.hostfile is not None:
+        hosts = read_hostfile(options.hostfile)
+    else:
+        found = hosts_around(os.environ)
+        if found is None:
+            return (Host("localhost", _LOCAL_WORKERS if options.np is None else options.np),)
+        sys.stderr.write(f"hvdtrain doctor: hosts from {found.source}\n")
+        hosts = found.hosts
+    if options.np is None:
+        return hosts
+    return _first(JobSpec(command=("train",), np=options.np, hosts=hosts))
+
+
+def _first(job: JobSpec) -> tuple[Host, ...]:
+    left = job.np
+    used = []
+    for host in job.used_hosts:
+        used.append(replace(host, slots=min(left, host.slots)))
+        left -= host.slots
+    return tuple(used)
+
+
+def _require_outside_job() -> None:
+    """Each worker would examine all hosts; variables that a shell was left with are the doctor's to report."""
+    try:
+        topology = detect_topology(os.environ)
+    except UsageError:
+        return
+    if topology.is_distributed and topology.launcher != "torchrun":
+        raise UsageError(
+            f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
+            "Every rank would examine all hosts.",
+            "call `hvdtrain doctor` once, outside of srun, mpirun and the like.",
+        )
+
+
+def _say(what: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"hvdtrain doctor: {what} ...\n")
+        sys.stderr.flush()

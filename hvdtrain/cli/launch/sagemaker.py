@@ -1,0 +1,212 @@
+"""`hvdtrain launch sagemaker`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.launch import flags
+from hvdtrain.cli.launch.rendered import require_outside_job
+from hvdtrain.config import TrainConfig
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.errors import UsageError
+from launch.plan import comment
+from launch.sagemaker import Estimator, PipePlanInput, TrainingInput
+from launch.sagemaker.command_line import hyperparameters_of
+from launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
+from launch.sagemaker.preview import notes
+from launch.sagemaker.request import as_text, new_job_name
+from launch.sagemaker.request_shape import require_valid_request
+from launch.sagemaker.spec import TrainingSpec
+from launch.sagemaker.spec_checks import INPUT_MODES
+
+_PAIRS = {"environment": "--env", "tags": "--tag", "metric_definitions": "--metric"}
+_OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
+
+
+def add_flags(parser: CommandParser) -> None:
+    """What a training job can be told."""
+    _add_machine_flags(parser)
+    _add_data_flags(parser)
+    _add_job_flags(parser)
+    flags.add_dry_run(parser)
+
+
+def _add_machine_flags(parser: CommandParser) -> None:
+    add = parser.add_argument
+    add("--instance-type", required=True, metavar="TYPE", help="ml.p4d.24xlarge, …; local: this machine")
+    add("--instance-count", type=int, default=1, metavar="N", help="machines (1)")
+    add("--processes-per-host", type=int, default=1, metavar="K", help="workers of each machine, one a GPU (1)")
+    add("--volume-size-gb", type=int, default=30, metavar="GB", help="disk of each machine (30)")
+    add("--role", metavar="ARN", help="that SageMaker takes on")
+    add("--image", metavar="URI", help="container image in ECR")
+    add("--region", help="left out: the image's, or AWS_REGION")
+    add("--profile", help="of the AWS configuration")
+    add("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="of a VPC; may be repeated")
+    add("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID")
+    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface; left out: SageMaker's")
+    add("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun")
+
+
+def _add_data_flags(parser: CommandParser) -> None:
+    add = parser.add_argument
+    add("--input-mode", choices=INPUT_MODES, default="File", help="how channels come (File)")
+    add("--channel", action="append", default=[], metavar="NAME=URI", help="where data are; may be repeated")
+    add("--pipe-plan", metavar="DIR", help="training data, as `hvdtrain shard pipe-plan --out DIR` dealt them")
+    add("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch")
+    add("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)")
+    add("--checkpoint-s3-uri", metavar="s3://…", help="where checkpoints are kept, to go on from")
+
+
+def _add_job_flags(parser: CommandParser) -> None:
+    add = parser.add_argument
+    add("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training")
+    add(
+        "--source-dir", metavar="DIR", help="folder that comes along: your task's module, config files, the entry point"
+    )
+    add("--name", dest="base_job_name", default="hvdtrain", help="what the job's name begins with (hvdtrain)")
+    add("--job-name", metavar="NAME", help="the whole name; left out: --name and the time")
+    add("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)")
+    add("--use-spot", action="store_true", help="spot instances; needs --max-wait-s")
+    add("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together")
+    add("--max-retry-attempts", type=int, metavar="N", help="new starts after a fault of SageMaker's own")
+    add("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        dest="environment",
+        metavar="NAME=VALUE",
+        help="no secrets: all can see it",
+    )
+    add("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE")
+    add("--metric", action="append", default=[], dest="metric_definitions", metavar="NAME=REGEX", help="from the log")
+    add("--no-wait", action="store_true", help="return when SageMaker has the job")
+    add("--no-logs", action="store_true", help="do not print the workers' logs")
+
+
+def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
+    """Run the job and wait for its end, or print the request.
+
+    Raises:
+        UsageError: a job that cannot be, or boto3 is missing.
+        HvdtrainError: the job failed, or AWS refused it.
+    """
+    estimator = Estimator(profile=options.profile, **_arguments(options, command))
+    inputs = _inputs(options)
+    if options.dry_run:
+        return _print(estimator, inputs, options.job_name)
+    require_outside_job()
+    estimator.fit(inputs, wait=not options.no_wait, logs=not options.no_logs, job_name=options.job_name)
+    if not options.no_wait:
+        print(estimator.model_data)
+    return 0
+
+
+def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[str, Any]:
+    given = {name: value for name, value in vars(options).items() if name not in _OWN}
+    given |= {name: dict(_pair(text, flag) for text in given[name]) for name, flag in _PAIRS.items()}
+    given |= {name: tuple(given[name]) for name in ("subnets", "security_group_ids")}
+    words = command[1:] if command[0] == "train" else command
+    if not command[0].startswith("-") and command[0] != "train":
+        raise UsageError(
+            f"What is to be launched is {command[0]!r}.", "SageMaker runs training jobs.", "write -- train ..."
+        )
+    hyperparameters = hyperparameters_of(words)
+    if options.entry_point is None:
+        _require_known_flags(words, options.source_dir)
+        given["task"] = hyperparameters.pop("task", TrainConfig().task)
+    return {**given, "hyperparameters": hyperparameters}
+
+
+def _require_known_flags(words: Sequence[str], source_dir: str | None) -> None:
+    """Refuse here what every worker would refuse after the machines have come."""
+    checked = list(words)
+    for index, word in enumerate(checked):
+        flag, equals, value = word.partition("=")
+        if flag == "--config":
+            at = index if equals else index + 1
+            path = value if equals else checked[at] if at < len(checked) else ""
+            checked[at] = f"{flag}={_config(path, source_dir)}" if equals else _config(path, source_dir)
+    parse_train_config(checked)
+
+
+def _config(path: str, source_dir: str | None) -> str:
+    """Where the config file is now, that will be at `path` in the container."""
+    here = Path(source_dir or ".").expanduser() / path
+    if source_dir is None or Path(path).is_absolute() or not here.is_file():
+        raise UsageError(
+            f"--config is {path!r}.",
+            "In the container it is a file of the source folder.",
+            "put it into a folder, and give --source-dir FOLDER and --config its path there.",
+        )
+    return str(here)
+
+
+def _inputs(options: argparse.Namespace) -> dict[str, Input]:
+    found: dict[str, Input] = {}
+    if options.pipe_plan is not None:
+        found[DEFAULT_CHANNEL] = PipePlanInput(options.pipe_plan, options.shuffle_seed)
+    for name, uri in (_pair(text, "--channel") for text in options.channel):
+        if name in found:
+            raise UsageError(
+                f"There are two channels {name}.",
+                "The training data come from one place." if options.pipe_plan else "Each has one place.",
+                "leave one out.",
+            )
+        found[name] = TrainingInput(uri, shuffle_seed=options.shuffle_seed if name == DEFAULT_CHANNEL else None)
+    return found
+
+
+def _pair(text: str, flag: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        shown = name if equals else text
+        raise UsageError(
+            f"{flag} is given {shown[:80]!r}.",
+            "It has a name, =, and a value.",
+            "write e.g. --channel train=s3://b/f/.",
+        )
+    return name, value
+
+
+def _print(estimator: Estimator, inputs: dict[str, Input], job_name: str | None) -> int:
+    """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; what is said of it on stderr."""
+    spec = estimator.spec
+    name = job_name or new_job_name(spec)
+    if spec.is_local:
+        return _print_local(estimator, inputs, name)
+    request = estimator.request(inputs, name)
+    channels = estimator.channels(inputs, name)
+    title = f"hvdtrain launch sagemaker: {name}, {spec.instance_count} × {spec.instance_type}"
+    sys.stderr.write(comment(title, notes(spec, channels, name, require_valid_request(request))) + "\n")
+    sys.stdout.write(as_text(request))
+    return 0
+
+
+def _print_local(estimator: Estimator, inputs: dict[str, Input], name: str) -> int:
+    spec: TrainingSpec = estimator.spec
+    places = {
+        channel.name: {
+            "mode": channel.source.input_mode,
+            "place": str(channel.deal.place if channel.deal is not None else channel.upload or channel.source.s3_data),
+        }
+        for channel in estimator.channels(inputs, name)
+    }
+    sys.stderr.write(f"# hvdtrain launch sagemaker: {name} on this machine ({os.uname().nodename})\n")
+    sys.stdout.write(
+        as_text(
+            {
+                "InstanceCount": spec.instance_count,
+                "ProcessesPerHost": spec.processes_per_host,
+                "HyperParameters": spec.worker_hyperparameters,
+                "Channels": places,
+            }
+        )
+    )
+    return 0

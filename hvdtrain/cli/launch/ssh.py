@@ -1,0 +1,48 @@
+"""`hvdtrain launch ssh`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.launch import flags
+from hvdtrain.cli.launch.jobs import hosts_from, job_from
+from hvdtrain.cli.launch.rendered import require_outside_job
+from launch.ssh import launcher
+from launch.ssh.address import is_this_machine
+from launch.ssh.command import SshOptions
+from launch.ssh.preview import preview
+
+
+def add_flags(parser: CommandParser) -> None:
+    """What `launch.ssh.launcher` can be told."""
+    flags.add_job_flags(parser)
+    flags.add_cluster_flags(parser)
+    flags.add_host_flags(parser)
+    flags.add_restart_flags(parser)
+    flags.add_backoff(parser)
+    flags.add_start_timeout(parser, 300.0)
+    add = parser.add_argument
+    add("--min-workers", type=int, metavar="N", help="go on with so few after the loss of a host (--np)")
+    add("--max-workers", type=int, metavar="N", help="use up to so many slots of the hosts at a restart (--np)")
+    add("--link-timeout", type=float, default=15.0, metavar="S", help="silence after which a host is lost (15)")
+    add("--no-host-key-check", action="store_true", help="believe whoever answers to be the host; unsafe")
+
+
+def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
+    """Run the workers until they have ended. Errors as `launch.ssh.launcher.run`."""
+    job = job_from(options, command, hosts_from(options))
+    reach = SshOptions(
+        python=job.python,
+        port=job.ssh_port,
+        link_seconds=options.link_timeout,
+        checks_host_keys=not options.no_host_key_check,
+    )
+    if options.dry_run:
+        launcher.require_runnable(job, os.environ)
+        sys.stdout.write(preview(job, reach, is_this_machine, os.environ, os.getcwd()))
+        return 0
+    require_outside_job()
+    return launcher.run(job, reach)

@@ -1,0 +1,109 @@
+"""Measure allreduces of growing sizes on all ranks of a job, within a given time."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hvdtrain.comm import Communicator, broadcast_json, gather_json
+from hvdtrain.doctor.ring_model import algorithm_bandwidth, bus_bandwidth, fit_ring
+from hvdtrain.versions import versions
+
+FORMAT = 1
+"""Version of the JSON that is printed; see docs/doctor.md."""
+
+SIZES = (4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26)
+"""Bytes: from one number to what Horovod's fusion buffer holds at least."""
+
+_LEAST, _MOST = 5, 100
+_GROWS = 2**18
+
+
+class Prepared(Protocol):
+    """A framework's allreduce. `kind` is what moves the bytes: "gloo", "mpi" or "nccl"."""
+
+    kind: str
+
+    def prepare(self, elements: int) -> Callable[[], None]:
+        """A function that sums so many float32 values over all ranks, and returns when that is done."""
+        ...
+
+
+def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequence[int], seconds: float) -> Any:
+    """The report of one measurement, as JSON holds it, the same on all ranks.
+
+    Args:
+        comm: of two ranks or more.
+        operation: what is measured.
+        framework: its name.
+        sizes: bytes, multiples of 4.
+        seconds: about how long it may take; sizes for which no time is left are left out, the smallest two never.
+    """
+    size = comm.topology.size
+    deadline = time.monotonic() + seconds
+    points: list[dict[str, Any]] = []
+    lengths = sorted(set(sizes))
+    for number, length in enumerate(lengths):
+        if number >= 2 and not _time_is_left(comm, length, points[-1], deadline):
+            break
+        # Larger sizes cost more, so none may take more than a tenth while others wait.
+        share = min(seconds / 10, max(0.0, deadline - time.monotonic()) / (len(lengths) - number))
+        points.append(_point(comm, operation.prepare(length // 4), length, share))
+    model = fit_ring(size, {point["bytes"]: point["seconds"] for point in points}) if len(points) > 1 else None
+    return {
+        "format": FORMAT,
+        "framework": framework,
+        "transport": operation.kind,
+        "workers": size,
+        "hosts": gather_json(comm, socket.gethostname(), "hvdtrain.bench.hosts"),
+        "sizes": points,
+        "model": None
+        if model is None
+        else {
+            "latency": model.latency,
+            "bandwidth": model.bandwidth if model.bandwidth < float("inf") else None,
+            "deviation": model.deviation,
+        },
+        "versions": versions(),
+    }
+
+
+def _time_is_left(comm: Communicator, length: int, last: dict[str, Any], deadline: float) -> bool:
+    """Rank 0 decides for all, or they would part. Below `_GROWS`, latency is most of the time: more costs as much."""
+    growth = length / last["bytes"] if last["bytes"] >= _GROWS else 1.0
+    left = deadline - time.monotonic() > 2 * growth * last["seconds"]
+    return bool(_agreed(comm, left, f"hvdtrain.bench.left.{length}"))
+
+
+def _point(comm: Communicator, run: Callable[[], None], length: int, share: float) -> dict[str, Any]:
+    """At least once after a warm-up, `_LEAST` times if `share` seconds allow it."""
+    first = _timed(run)
+    if _agreed(comm, first < share / _LEAST, f"hvdtrain.bench.warm.{length}"):
+        first = _timed(run)  # the first one also fills caches and makes connections
+    wanted = min(_MOST, max(1, int(share / max(first, 1e-6))))
+    count = int(_agreed(comm, wanted, f"hvdtrain.bench.count.{length}"))
+    own = statistics.median(_timed(run) for _ in range(count))
+    slowest = float(comm.allreduce(np.array([own]), f"hvdtrain.bench.seconds.{length}", "max")[0])
+    return {
+        "bytes": length,
+        "count": count,
+        "seconds": slowest,
+        "algorithm_bandwidth": algorithm_bandwidth(length, slowest),
+        "bus_bandwidth": bus_bandwidth(comm.topology.size, length, slowest),
+    }
+
+
+def _agreed(comm: Communicator, value: Any, name: str) -> Any:
+    """Rank 0's."""
+    return broadcast_json(comm, value, name)
+
+
+def _timed(run: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin

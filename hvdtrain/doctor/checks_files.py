@@ -1,0 +1,89 @@
+"""Do all hosts see the same output folder, and the same data?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hvdtrain.doctor.findings import Finding, HostFacts, Status
+from hvdtrain.doctor.units import in_bytes
+
+
+def data_findings(hosts: HostFacts) -> list[Finding]:
+    """For each path: what there is, where it cannot be read, and whether hosts see the same files."""
+    listings: dict[str, dict[str, Any]] = {}
+    for host, facts in hosts.items():
+        for found in facts["data"]:
+            listings.setdefault(found["path"], {})[host] = found
+    return [finding for path, found in listings.items() for finding in _data(path, found)]
+
+
+def _data(path: str, listings: Mapping[str, Any]) -> list[Finding]:
+    bad = [
+        Finding("data", "fail", f"{path}: {listing['error']}", "mount it there, or copy it to the same path.", host)
+        for host, listing in listings.items()
+        if listing["error"]
+    ]
+    good = {host: listing for host, listing in listings.items() if not listing["error"]}
+    if not good:
+        return bad
+    first = next(iter(good.values()))
+    if not all(listing["whole"] for listing in good.values()):
+        fact = f"{path}: only {first['files']} files were looked at, there was no time for more"
+        return [*bad, Finding("data", "warn", fact, "compare them with `hvdtrain shard index` on each host.")]
+    if len({listing["fingerprint"] for listing in good.values()}) > 1:
+        counts = ", ".join(
+            f"{found['files']} files of {in_bytes(found['bytes'])} on {host}" for host, found in good.items()
+        )
+        hint = "let every host see the same files: else ranks plan different records, and the job refuses to start."
+        return [*bad, Finding("data", "fail", f"{path} differs: {counts}", hint)]
+    where = "the same on all hosts" if len(good) > 1 else "readable"
+    fact = f"{path}: {first['files']} files, {in_bytes(first['bytes'])}, {where}"
+    return [*bad, Finding("data", "ok", fact, "", "" if not bad else ", ".join(good))]
+
+
+def output_findings(
+    hosts: HostFacts, seen: Mapping[str, list[int]], refused: Mapping[str, str], was_named: bool
+) -> list[Finding]:
+    """Whether every host writes to one output folder.
+
+    Args:
+        hosts: their facts.
+        seen: host → numbers (places in `hosts`) of the hosts whose token files it saw.
+        refused: host → why it could not make its own.
+        was_named: whether the user named the folder; a guessed one that is not shared is only worth a warning.
+    """
+    folders = {host: facts["machine"]["output"]["folder"] for host, facts in hosts.items()}
+    findings = [
+        Finding(
+            "output folder",
+            "fail",
+            f"{folders[host]} cannot be written: {reason}",
+            "choose another --output-dir, or change the folder's owner or rights.",
+            host,
+        )
+        for host, reason in refused.items()
+    ]
+    wanted = {number for number, host in enumerate(hosts) if host not in refused}
+    names = list(hosts)
+    blind = {host: sorted(wanted - set(numbers)) for host, numbers in seen.items() if wanted - set(numbers)}
+    if blind:
+        host, missing = next(iter(blind.items()))
+        status: Status = "fail" if was_named else "warn"
+        fact = f"{host} does not see in {folders[host]} what {', '.join(names[n] for n in missing)} writes there"
+        hint = "choose an --output-dir on a disk that all hosts mount: checkpoints, logs and the audit belong together."
+        findings.append(Finding("output folder", status, fact, hint))
+    elif not refused:
+        shared = "can be written" if len(hosts) == 1 else "is the same folder on all hosts, and can be written"
+        findings.append(Finding("output folder", "ok", f"{next(iter(folders.values()))} {shared}"))
+    return findings
+
+
+def working_dir_findings(hosts: HostFacts, wanted: str) -> list[Finding]:
+    """Whether workers can start where the launcher is called; relative paths lead elsewhere otherwise."""
+    hint = f"mount {wanted} there, or call the launcher in a folder that all hosts have."
+    return [
+        Finding("working folder", "warn", f"it has no {wanted}: workers start in {facts['working_dir']}", hint, host)
+        for host, facts in hosts.items()
+        if facts["working_dir"] != wanted
+    ]

@@ -1,0 +1,104 @@
+"""Do the hosts agree on names, networks and time?"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+
+from hvdtrain.doctor.addresses import Choice
+from hvdtrain.doctor.findings import Finding, HostFacts
+
+CLOCK_WARN_SECONDS = 1.0
+
+
+def name_findings(hosts: HostFacts) -> list[Finding]:
+    """Whether each host's name means the same everywhere, and its own name not loopback. For several hosts."""
+    findings = [*_unknown_names(hosts), *_loopback_names(hosts), *_different_answers(hosts)]
+    return findings or [Finding("host names", "ok", "mean the same on all hosts")]
+
+
+def _unknown_names(hosts: HostFacts) -> Iterator[Finding]:
+    for host, facts in hosts.items():
+        for name, answer in facts["names"].items():
+            if name in hosts and not isinstance(answer, list):
+                hint = f"add {name} to DNS, or to /etc/hosts on {host}."
+                yield Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
+
+
+def _loopback_names(hosts: HostFacts) -> Iterator[Finding]:
+    for host, facts in hosts.items():
+        own = facts["names"].get(facts["hostname"])
+        if isinstance(own, list) and own and ipaddress.ip_address(own[0]).is_loopback:
+            fact = f"its own name {facts['hostname']} resolves to {own[0]}"
+            hint = "give the name the host's network address in its /etc/hosts: MPI and Horovod tell it to other hosts."
+            yield Finding("host names", "warn", fact, hint, host)
+
+
+def _different_answers(hosts: HostFacts) -> Iterator[Finding]:
+    for name in hosts:
+        answers = {
+            host: tuple(sorted(facts["names"][name]))
+            for host, facts in hosts.items()
+            if host != name and isinstance(facts["names"].get(name), list)
+        }
+        if len(set(answers.values())) > 1:
+            parts = "; ".join(f"{', '.join(found)} on {host}" for host, found in answers.items())
+            hint = "let all hosts use the same name server, or the same lines in /etc/hosts."
+            yield Finding("host names", "warn", f"{name} resolves to {parts}", hint)
+
+
+def interface_findings(hosts: HostFacts, chosen: Choice, nics: Sequence[str]) -> list[Finding]:
+    """Whether all hosts are on one network, by interfaces of one name, with one MTU. For several hosts."""
+    missing = [host for host in hosts if host not in chosen]
+    if missing:
+        wanted = f"none of {', '.join(nics)}" if nics else "no network interface with an IPv4 address"
+        hint = "`ip -brief address` lists them there; name one that each host has with --nic."
+        return [Finding("network", "fail", f"it has {wanted}", hint, host) for host in missing]
+    findings = [*_unlike_names(chosen), *_unlike_networks(chosen), *_unlike_mtu(chosen), *_unlike_speed(chosen)]
+    first = next(iter(chosen.values()))
+    networks = ", ".join(dict.fromkeys(str(own["network"]) for own in chosen.values()))
+    speed = f", {first['speed']} Mbit/s" if first["speed"] and not first["virtual"] else ""
+    names = ", ".join(dict.fromkeys(str(own["name"]) for own in chosen.values()))
+    return [Finding("network", "ok", f"{names}, {networks}, MTU {first['mtu']}{speed}"), *findings]
+
+
+def _parts(chosen: Choice, key: str) -> str:
+    return ", ".join(f"{own[key]} on {host}" for host, own in chosen.items())
+
+
+def _unlike_names(chosen: Choice) -> Iterator[Finding]:
+    if len({own["name"] for own in chosen.values()}) > 1:
+        hint = "start jobs with `hvdtrain launch ssh`, which tells each host its own, or give interfaces one name."
+        yield Finding("network", "warn", f"the interface is {_parts(chosen, 'name')}", hint)
+
+
+def _unlike_networks(chosen: Choice) -> Iterator[Finding]:
+    """Not an error: routers may connect them, which the measurement of links then proves."""
+    if len({own["network"] for own in chosen.values()}) > 1:
+        hint = "see that these networks are meant: traffic between them passes a router. --nic chooses others."
+        yield Finding("network", "warn", f"the network is {_parts(chosen, 'network')}", hint)
+
+
+def _unlike_mtu(chosen: Choice) -> Iterator[Finding]:
+    if len({own["mtu"] for own in chosen.values()}) > 1:
+        hint = "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one."
+        yield Finding("network", "warn", f"the MTU is {_parts(chosen, 'mtu')}", hint)
+
+
+def _unlike_speed(chosen: Choice) -> Iterator[Finding]:
+    speeds = {own["speed"] for own in chosen.values() if own["speed"] and not own["virtual"]}
+    if len(speeds) > 1:
+        hint = "look at cable and port of the slower one: every step of a ring waits for its slowest link."
+        yield Finding("network", "warn", f"the speed in Mbit/s is {_parts(chosen, 'speed')}", hint)
+
+
+def clock_findings(offsets: Mapping[str, float]) -> list[Finding]:
+    """Host → seconds by which its clock is ahead of this machine's."""
+    if len(offsets) < 2:
+        return []
+    spread = max(offsets.values()) - min(offsets.values())
+    if spread <= CLOCK_WARN_SECONDS:
+        return [Finding("clock", "ok", f"hosts differ by {spread * 1e3:.0f} ms at most")]
+    parts = ", ".join(f"{host} {offset:+.1f} s" for host, offset in offsets.items())
+    hint = "start chrony or ntpd there: logs of ranks cannot be ordered, and shared disks misjudge what is new."
+    return [Finding("clock", "warn", f"hosts differ by {spread:.1f} s: {parts}", hint)]

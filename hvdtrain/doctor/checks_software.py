@@ -1,0 +1,174 @@
+"""Are the hosts' versions equal, and can Horovod do what is asked of it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+
+_DECIDING = ("python", "hvdtrain", "horovod", "torch", "tensorflow", "keras")
+"""Different ones among the ranks of a job exchange tensors, or pickle-free state, that the others read otherwise."""
+
+_INSTALL = "run `python -m hvdtrain.horovod_wheel install` in the environment that the job uses"
+
+
+def version_findings(hosts: HostFacts) -> list[Finding]:
+    """One finding a package that differs; one for all that agree."""
+    tables = {host: facts["software"]["versions"] for host, facts in hosts.items()}
+    names = list(dict.fromkeys(name for table in tables.values() for name in table))
+    different = [name for name in names if len({table.get(name) for table in tables.values()}) > 1]
+    findings = [_different(name, {host: table.get(name) for host, table in tables.items()}) for name in different]
+    equal = [
+        f"{name} {version}"
+        for name, version in next(iter(tables.values())).items()
+        if version and name not in different
+    ]
+    return [Finding("versions", "ok", ", ".join(equal)), *findings, *_architectures(hosts)]
+
+
+def _different(name: str, versions: Mapping[str, str | None]) -> Finding:
+    parts = [f"{version or 'not installed'} on {host}" for host, version in versions.items()]
+    status: Status = "fail" if name in _DECIDING else "warn"
+    return Finding("versions", status, f"{name} is {', '.join(parts)}", "install the same version on every host.")
+
+
+def _architectures(hosts: HostFacts) -> Iterator[Finding]:
+    found = {host: facts["machine"]["architecture"] for host, facts in hosts.items()}
+    if len(set(found.values())) > 1:
+        parts = ", ".join(f"{host} is {name}" for host, name in found.items())
+        yield Finding("versions", "warn", parts, "use hosts of one kind: results differ in the last bits otherwise.")
+
+
+def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) -> list[Finding]:
+    """Whether frameworks and Horovod's bindings for them can be imported, and what Horovod was built for.
+
+    Args:
+        hosts: their facts.
+        frameworks: those asked for; empty: any one will do.
+        workers: of the job; one alone needs no Horovod.
+    """
+    findings = []
+    for host, facts in hosts.items():
+        findings += list(_on_host(host, facts, frameworks, workers))
+    return findings
+
+
+def _on_host(host: str, facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
+    found, installed = facts["frameworks"], facts["software"]["versions"]
+    if not found:
+        hint = "install one of them: pip install 'hvdtrain[torch]'."
+        yield Finding("frameworks", "fail", "neither torch nor tensorflow is installed", hint, host)
+    for name, facts_of in found.items():
+        if not installed.get(name):
+            hint = f"install it: pip install 'hvdtrain[{name}]'."
+            yield Finding("frameworks", "fail", f"{name} is not installed", hint, host)
+        elif facts_of.get("error"):
+            asked: Status = "fail" if name in frameworks or len(found) == 1 else "warn"
+            hint = f"run `python -c 'import {name}'` there to see all of it; reinstall {name} where it fails."
+            yield Finding("frameworks", asked, f"{name}: {facts_of['error']}", hint, host)
+        else:
+            yield Finding("frameworks", "ok", f"{name} {installed[name]} can be imported", "", host)
+            yield _binding(host, name, facts_of, name in frameworks or len(found) == 1, workers)
+
+
+def _binding(host: str, framework: str, found: Mapping[str, Any], asked: bool, workers: int) -> Finding:
+    built = found["horovod"]
+    if built is None:
+        status: Status = "ok" if workers == 1 else "fail" if asked else "warn"
+        fact = f"no Horovod for {framework}: {found['horovod_error']}"
+        return Finding("horovod", status, fact, "" if workers == 1 else f"{_INSTALL}.", host)
+    transports = [name for name in ("mpi", "gloo", "nccl") if built[name]]
+    if not transports:
+        return Finding("horovod", "fail", f"{framework}: built for no transport", f"{_INSTALL}.", host)
+    fact = f"{framework}: built for {', '.join(transports)}"
+    if found["gpus"] and not built["nccl"]:
+        hint = f"put CUDA's nvcc on PATH and {_INSTALL}: gradients pass through the CPU's memory otherwise."
+        return Finding("horovod", "warn", f"{fact}, not nccl, and there are {found['gpus']} GPUs", hint, host)
+    return Finding("horovod", "ok", fact, "", host)
+
+
+def mpi_findings(hosts: HostFacts) -> list[Finding]:
+    """Whether the MPI that Horovod loads is the one whose mpirun starts the job, on each host and over hosts."""
+    findings = [finding for host, facts in hosts.items() for finding in _mpi_on_host(host, facts)]
+    loaded = {host: _loaded(facts) for host, facts in hosts.items()}
+    if len({_version(text) for text in loaded.values()}) > 1:
+        parts = [f"{text.partition(',')[0] if text else 'none'} on {host}" for host, text in loaded.items()]
+        hint = f"install one MPI on every host, then {_INSTALL}."
+        findings.append(Finding("mpi", "warn", f"Horovod loads {', '.join(parts)}", hint))
+    return findings
+
+
+def _mpi_on_host(host: str, facts: Facts) -> Iterator[Finding]:
+    loaded, mpirun = _loaded(facts), facts["software"]["mpirun"]
+    if loaded is None:
+        yield Finding("mpi", "ok", "Horovod loads no MPI: Gloo connects the workers", "", host)
+    elif mpirun is None:
+        hint = "use `hvdtrain launch` or `horovodrun --gloo`, or put that MPI's mpirun on PATH."
+        yield Finding("mpi", "warn", f"Horovod loads {_short(loaded)}, and there is no mpirun", hint, host)
+    elif _version(loaded) != _version(mpirun["version"]):
+        fact = f"Horovod loads {_short(loaded)}, and {mpirun['path']} is {mpirun['version'] or 'silent'}"
+        hint = "call the mpirun of the MPI that Horovod was built with: workers of another see only themselves."
+        yield Finding("mpi", "warn", fact, hint, host)
+    else:
+        yield Finding("mpi", "ok", f"Horovod and mpirun are both {_short(loaded)}", "", host)
+
+
+def _loaded(facts: Facts) -> str | None:
+    texts = [found.get("mpi") for found in facts["frameworks"].values()]
+    return next((text for text in texts if text), None)
+
+
+def _short(text: str) -> str:
+    return text.partition(",")[0]
+
+
+def _version(text: str | None) -> str | None:
+    """ "Open MPI 5.0.11" of what a library or an mpirun says of itself; other texts as they are."""
+    if text is None:
+        return None
+    numbers = re.search(r"\d+\.\d+(\.\d+)?", text)
+    maker = "Open MPI" if re.search(r"Open ?(MPI|RTE)", text) else "Intel" if "Intel" in text else "MPICH"
+    return f"{maker} {numbers[0]}" if numbers else text
+
+
+def gpu_findings(hosts: HostFacts) -> list[Finding]:
+    """What driver and frameworks see; whether all hosts have the same number; memory that others use."""
+    findings = [finding for host, facts in hosts.items() for finding in _gpus_on_host(host, facts)]
+    counts = {host: len(facts["gpu"]["devices"]) for host, facts in hosts.items()}
+    if len(set(counts.values())) > 1:
+        parts = ", ".join(f"{count} on {host}" for host, count in counts.items())
+        findings.append(Finding("gpu", "warn", f"GPUs: {parts}", "give each host as many slots as it has GPUs."))
+    drivers = {device["driver"] for facts in hosts.values() for device in facts["gpu"]["devices"]}
+    if len(drivers) > 1:
+        hint = "install one driver on every host: NCCL may not connect different ones."
+        findings.append(Finding("gpu", "warn", f"drivers: {', '.join(sorted(drivers))}", hint))
+    return findings
+
+
+def _gpus_on_host(host: str, facts: Facts) -> Iterator[Finding]:
+    gpu = facts["gpu"]
+    if gpu["error"]:
+        hint = "run nvidia-smi there; a driver that was updated needs its modules reloaded, or a reboot."
+        yield Finding("gpu", "fail", f"nvidia-smi: {gpu['error']}", hint, host)
+        return
+    if not gpu["devices"]:
+        yield Finding("gpu", "ok", "none: workers compute on the CPU", "", host)
+        return
+    names = ", ".join(sorted({device["name"] for device in gpu["devices"]}))
+    yield Finding("gpu", "ok", f"{len(gpu['devices'])} × {names}, driver {gpu['devices'][0]['driver']}", "", host)
+    yield from _unseen(host, facts)
+    busy = [f"{device['index']}: {device['used']} MiB" for device in gpu["devices"] if device["used"] > 1024]
+    if busy:
+        hint = "see with nvidia-smi whose processes these are; a job on them runs out of memory or slows down."
+        yield Finding("gpu", "warn", f"memory is in use already, GPU {', '.join(busy)}", hint, host)
+
+
+def _unseen(host: str, facts: Facts) -> Iterator[Finding]:
+    for name, found in facts["frameworks"].items():
+        if "error" in found or found["gpus"] == len(facts["gpu"]["devices"]):
+            continue
+        built = "is a build for CPUs" if not found["cuda"] else f"sees {found['gpus']}, CUDA {found['cuda']}"
+        hint = f"install a CUDA build of {name} that the driver supports, and look at CUDA_VISIBLE_DEVICES."
+        yield Finding("gpu", "warn", f"{name} {built}, the driver {len(facts['gpu']['devices'])}", hint, host)

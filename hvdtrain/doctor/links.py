@@ -1,0 +1,159 @@
+"""Which host reaches which, and how fast: measured between agents, two by two, then judged.
+
+Plain TCP streams, not Horovod: each direction of each link alone, so that the slow one can be named. An allreduce knows
+only its slowest link's time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hvdtrain.doctor.addresses import Choice
+from hvdtrain.doctor.agent_client import Agent, AgentError, Request, ask_at_once
+from hvdtrain.doctor.findings import Finding
+from hvdtrain.doctor.units import in_rate
+
+ALL_PAIRS_UP_TO = 8
+"""Hosts of which every pair is measured; of more, each with the next one, as the ring has them."""
+
+SLOW, ALIKE = 0.6, 2.0
+"""The slowest link is named if it has less than SLOW of what the faster half has, with those that have at most ALIKE
+times its rate: short streams scatter on busy hosts."""
+
+_REACH_SECONDS, _STREAM_SECONDS, _QUIET_SECONDS = 5.0, 0.5, 10.0
+_LISTEN_SECONDS = 300.0
+_MARGIN_SECONDS = 10.0
+
+Link = tuple[str, str]
+"""From, to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What was measured: bytes/s of each link, or why it does not connect."""
+
+    rates: Mapping[Link, float]
+    broken: Mapping[Link, str]
+
+
+def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:
+    """Connect every host with every other, both ways; then measure. Takes about a second per round of pairs.
+
+    Raises:
+        AgentError: a host cannot listen on its address.
+    """
+    token = secrets.token_hex(16)
+    broken: dict[Link, str] = {}
+    doors: dict[str, dict[str, Any]] = {}
+    for host, agent in agents.items():
+        address = chosen[host]["address"]
+        port = agent.ask("listen", _REACH_SECONDS, address=address, token=token, seconds=_LISTEN_SECONDS)
+        doors[host] = {"address": address, "port": port, "token": token}
+    everybody = [(a, b) for a in agents for b in agents if a != b]
+    for together in rounds(everybody):
+        requests = [(agents[a], "connect", {**doors[b], "seconds": _REACH_SECONDS}) for a, b in together]
+        _answers(together, requests, _REACH_SECONDS, broken)
+    rates: dict[Link, float] = {}
+    for together in rounds([link for link in _measured(list(agents)) if link not in broken]):
+        rates |= _stream(together, agents, doors, broken)
+    return Links(rates, broken)
+
+
+def _stream(
+    links: Sequence[Link], agents: Mapping[str, Agent], doors: Mapping[str, Mapping[str, Any]], broken: dict[Link, str]
+) -> dict[Link, float]:
+    """Bytes/s of links that share no host, all at once."""
+    timing = {"seconds": _STREAM_SECONDS, "deadline": _QUIET_SECONDS}
+    names = {(a, b): f"{list(agents).index(a)}-{list(agents).index(b)}" for a, b in links}
+    sends = [(agents[a], "send", {**doors[b], **timing, "stream": names[a, b]}) for a, b in links]
+    sent = list(_answers(links, sends, _STREAM_SECONDS + _QUIET_SECONDS, broken))
+    asks = [(agents[b], "received", {"stream": names[a, b], "seconds": _QUIET_SECONDS}) for a, b in sent]
+    received = _answers(sent, asks, _QUIET_SECONDS, broken)
+    return {link: answer["bytes"] / answer["seconds"] for link, answer in received.items()}
+
+
+def _answers(
+    links: Sequence[Link], requests: Sequence[Request], seconds: float, broken: dict[Link, str]
+) -> dict[Link, Any]:
+    """Answers of the requests that did not fail; the reasons of the others go into `broken`."""
+    answers = dict(zip(links, ask_at_once(requests, seconds + _MARGIN_SECONDS), strict=True))
+    broken.update({link: str(answer) for link, answer in answers.items() if isinstance(answer, AgentError)})
+    return {link: answer for link, answer in answers.items() if link not in broken}
+
+
+def rounds(links: Sequence[Link]) -> Iterator[list[Link]]:
+    """The links, in groups in which no host stands twice."""
+    left = list(links)
+    while left:
+        busy: set[str] = set()
+        together = []
+        for link in left:
+            if not busy & set(link):
+                together.append(link)
+                busy |= set(link)
+        left = [link for link in left if link not in together]
+        yield together
+
+
+def _measured(hosts: Sequence[str]) -> list[Link]:
+    if len(hosts) <= ALL_PAIRS_UP_TO:
+        return [(a, b) for a in hosts for b in hosts if a != b]
+    ring = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))
+    return [*ring, *((b, a) for a, b in ring)]
+
+
+def link_findings(links: Links) -> list[Finding]:
+    """Links that do not connect, and the slow ones, named."""
+    findings = [_unreachable(link, reason) for link, reason in links.broken.items()]
+    if not findings:
+        findings.append(Finding("ports", "ok", "every host reaches every other on ports of the kernel's choice"))
+    return [*findings, *_speeds(links.rates)]
+
+
+def _unreachable(link: Link, reason: str) -> Finding:
+    hint = (
+        f"let the firewall of {link[1]} accept TCP from the other hosts on all ports above 1023, "
+        "or choose another network with --nic: workers listen where the kernel has a free port."
+    )
+    return Finding("ports", "fail", f"{link[0]} does not reach {link[1]}: {reason}", hint)
+
+
+def _speeds(rates: Mapping[Link, float]) -> Iterator[Finding]:
+    if not rates:
+        return
+    usual = statistics.median(sorted(rates.values())[len(rates) // 2 :])
+    least = min(rates.values())
+    slow = {link: rate for link, rate in rates.items() if rate < min(SLOW * usual, ALIKE * least) or rate == least}
+    if least >= SLOW * usual:
+        yield Finding("links", "ok", f"{len(rates)} directions, {in_rate(least)} or more each")
+        return
+    others = [rate for link, rate in rates.items() if link not in slow]
+    rest = f", the others {in_rate(statistics.median(others))}" if others else ""
+    fact = f"{_named(slow, rates)}: {in_rate(least)}{rest}"
+    hint = "look at its cable, port and other traffic: every step of a ring waits for its slowest link."
+    yield Finding("links", "warn", fact, hint)
+
+
+def _named(slow: Mapping[Link, float], rates: Mapping[Link, float]) -> str:
+    """The shortest true description: all links from one host, to one host, both, or one by one."""
+    for host in dict.fromkeys(host for link in slow for host in link):
+        out = {link for link in rates if link[0] == host}
+        into = {link for link in rates if link[1] == host}
+        if len(out) > 1 and set(slow) == out:
+            return f"from {host} to all others"
+        if len(into) > 1 and set(slow) == into:
+            return f"from all others to {host}"
+        if len(out) > 1 and set(slow) == out | into:
+            return f"{host} with all others, both ways"
+    pairs = sorted(slow, key=lambda link: slow[link])
+    shown = []
+    for a, b in pairs:
+        both = (b, a) in slow
+        text = f"{min(a, b)} <-> {max(a, b)}" if both else f"{a} -> {b}"
+        if text not in shown:
+            shown.append(text)
+    return ", ".join(shown)

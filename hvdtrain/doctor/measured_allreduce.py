@@ -1,0 +1,134 @@
+"""Start `hvdtrain bench allreduce` on the hosts through their agents, and judge what it found.
+
+The agents start the workers as torchrun would (RANK, WORLD_SIZE, MASTER_ADDR), and hvdtrain's own rendezvous connects
+them: no launcher is needed, the secret stays off command lines, and the workers end with their agent.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hvdtrain.doctor.addresses import Choice
+from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.doctor.findings import Finding
+from hvdtrain.doctor.ring_model import RingModel
+from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
+
+_MARGIN_SECONDS = 15.0
+_START_SECONDS = 60.0
+_GRADIENTS = 100 * 10**6
+_TELLING_BYTES = 2**20  # of smaller ones, the latency is all that shows
+_HALF = 0.5
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to measure.
+
+    Attributes:
+        slots: host → number of workers, in rank order.
+        framework: whose tensors.
+        seconds: about how long the measurement itself may take.
+        sizes: as `hvdtrain bench allreduce --sizes` takes them; None: its own.
+    """
+
+    slots: Mapping[str, int]
+    framework: str
+    seconds: float
+    sizes: str | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """Arguments of hvdtrain."""
+        sizes = ["--sizes", self.sizes] if self.sizes else []
+        return ["bench", "allreduce", "--json", "--framework", self.framework, "--seconds", str(self.seconds), *sizes]
+
+
+def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, job: Job) -> Any:
+    """The report of `hvdtrain bench allreduce`.
+
+    Args:
+        agents: of all hosts.
+        chosen: their interfaces; not asked where there is one host only.
+        job: the workers.
+
+    Raises:
+        AgentError: it did not end well; the text is the last words of the worker that failed.
+    """
+    hosts = [host for host in agents if job.slots[host]]
+    meeting = chosen[hosts[0]]["address"] if len(hosts) > 1 else _LOOPBACK
+    port = agents[hosts[0]].ask("port", _MARGIN_SECONDS, address=meeting)
+    common = {
+        "WORLD_SIZE": str(sum(job.slots.values())),
+        "MASTER_ADDR": meeting,
+        "MASTER_PORT": str(port),
+        "HVDTRAIN_SECRET": secrets.token_hex(16),
+        "HVDTRAIN_START_TIMEOUT": str(int(_START_SECONDS)),
+        "OMP_NUM_THREADS": "1",
+        "GROUP_WORLD_SIZE": str(len(hosts)),
+    }
+    seconds = _START_SECONDS + 3 * job.seconds + _MARGIN_SECONDS
+
+    requests = []
+    for node, host in enumerate(hosts):
+        first = sum(job.slots[other] for other in hosts[:node])
+        variables = {**common, "GROUP_RANK": str(node)}
+        if len(hosts) > 1:
+            variables["HOROVOD_GLOO_IFACE"] = chosen[host]["name"]
+        ranks = list(range(first, first + job.slots[host]))
+        arguments = {"command": job.command, "ranks": ranks, "variables": variables, "seconds": seconds}
+        requests.append((agents[host], "workers", arguments))
+    ended = ask_at_once(requests, seconds + _MARGIN_SECONDS)
+    lost = next((answer for answer in ended if isinstance(answer, AgentError)), None)
+    if lost is not None:
+        raise lost
+    _require_success(hosts, ended)
+    return json.loads(ended[0]["stdout"].strip().splitlines()[-1])
+
+
+def _require_success(hosts: Sequence[str], ended: Sequence[Mapping[str, Any]]) -> None:
+    failed = [
+        (host, rank, code, answer["stderr"].get(rank, ""))
+        for host, answer in zip(hosts, ended, strict=True)
+        for rank, code in answer["codes"].items()
+        if code != 0
+    ]
+    if not failed:
+        return
+    # Who was killed, or heard that another one ended, knows no cause.
+    host, rank, code, said = min(failed, key=lambda one: (one[2] < 0 or "Another rank" in one[3], int(one[1])))
+    late = " in time" if any(answer["timed_out"] for answer in ended) else ""
+    words = " ".join(line.strip() for line in said.strip().splitlines()[-4:])[-600:]
+    raise AgentError(f"rank {rank} on {host} did not end well{late} (exit code {code}): {words}")
+
+
+def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]:
+    """What the measured allreduce says.
+
+    Args:
+        report: of `run_allreduce`.
+        slowest_link: bytes/s of the slowest link between hosts, as streams measured it; None for one host.
+    """
+    model, largest = report["model"], max(report["sizes"], key=lambda point: point["bytes"])
+    taken = f"{in_bytes(largest['bytes'])} take {in_seconds(largest['seconds'])}"
+    if model is None or model["bandwidth"] is None or largest["bytes"] < _TELLING_BYTES:
+        hint = "measure again with more --seconds, when these hosts do nothing else."
+        return [Finding("allreduce", "warn", f"too few sizes could be measured in time; {taken}", hint)]
+    bandwidth, workers = model["bandwidth"], report["workers"]
+    gradients = RingModel(workers, model["latency"], bandwidth).seconds(_GRADIENTS)
+    fact = (
+        f"{workers} workers, {report['transport']}: {in_rate(bandwidth)} a link and {in_seconds(model['latency'])} a "
+        f"step of the ring, within {model['deviation']:.0%}; {taken}, 100 MB of gradients {in_seconds(gradients)}"
+    )
+    if slowest_link is not None and bandwidth < _HALF * slowest_link:
+        hint = (
+            f"single streams reach {in_rate(slowest_link)} on the slowest link: look for busy cores, several workers "
+            "that share one interface, or another network than the one --nic names."
+        )
+        return [Finding("allreduce", "warn", fact, hint)]
+    return [Finding("allreduce", "ok", fact)]

@@ -1,0 +1,40 @@
+"""When a run is asked to stop, what it says at its end, and what the one that continues it still owes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Final
+
+from hvdtrain.config import TrainConfig
+from hvdtrain.duration import seconds_of
+from hvdtrain.stop_vote import Asked
+
+RESUMABLE: Final = 75
+"""Exit code: stopped early with a checkpoint, and the same command goes on. EX_TEMPFAIL of sysexits.h."""
+
+
+def asked_or_late(asked: Asked, config: TrainConfig, begin: float) -> Asked:
+    """`asked`, and `--max-time` since `begin` (of `time.perf_counter`), where it is set."""
+    if config.max_time is None:
+        return asked
+    deadline = begin + seconds_of(config.max_time, "--max-time")
+    return lambda: asked() or (f"--max-time {config.max_time}" if time.perf_counter() >= deadline else None)
+
+
+def how_to_continue(config: TrainConfig, folder: Path) -> str:
+    """The end of a sentence: what to start, where `folder` is the run's."""
+    changed = [] if config.output_dir else [f"--output-dir {folder}"]
+    if config.resume != "auto":  # another value would be refused, as the folder now holds a run
+        changed.append("--resume auto")
+    return " ".join(["start the same command again", *(["with"] if changed else []), *changed])
+
+
+def owes_validation(metrics: Path, step: int) -> bool:
+    """Whether the run of `metrics` (metrics.jsonl) ended its last epoch at `step` updates without validating it."""
+    if not metrics.exists():
+        return False
+    whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
+    lines = [json.loads(text) for text in whole_lines.splitlines()]
+    return not any(line.get("split") == "validation" and line["step"] == step for line in lines)

@@ -1,0 +1,1 @@
+"""`hvdtrain launch local`: all workers on this machine, without ssh and MPI."""

@@ -1,0 +1,69 @@
+"""What a restart changes in hvdtrain's own command: one run folder for all starts, and resuming in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+
+
+def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+    """`command` with a run folder named in it, where it is hvdtrain's training.
+
+    Raises:
+        UsageError: the run folder may stand in a config file, which only hvdtrain itself reads.
+    """
+    if not trains(command) or flag(command, "output-dir") is not None:
+        return command
+    if flag(command, "config") is not None:
+        raise UsageError(
+            f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
+            "A restart must know the run folder to continue in it.",
+            "add --output-dir FOLDER to the command, even if the config file has it.",
+        )
+    folder = Path("runs") / f"launched-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
+    return (*command, "--output-dir", str(folder))
+
+
+def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
+
+    Args:
+        command: as it was started first.
+        exists: whether there is a file of that path, relative to where workers start.
+    """
+    folder = flag(command, "output-dir") if trains(command) else None
+    if folder is None:
+        return command
+    began_elsewhere = flag(command, "resume") not in (None, "auto", "never")
+    has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
+    return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
+
+
+def trains(command: Sequence[str]) -> bool:
+    """Whether `command` is `python -m hvdtrain` or `hvdtrain`, with `train` or with no subcommand."""
+    rest = _after_program(command)
+    return rest is not None and (not rest or rest[0] == "train" or rest[0].startswith("-"))
+
+
+def _after_program(command: Sequence[str]) -> Sequence[str] | None:
+    if Path(command[0]).name == "hvdtrain":
+        return command[1:]
+    for i in range(1, len(command) - 1):
+        if command[i] == "-m":
+            return command[i + 2 :] if command[i + 1] == "hvdtrain" else None
+        if not command[i].startswith("-"):
+            return None
+    return None
+
+
+def flag(command: Sequence[str], name: str) -> str | None:
+    """The last value given to `--name`, as `--name VALUE` or `--name=VALUE`, with `-` or `_` between words."""
+    found = None
+    for i, word in enumerate(command):
+        given, equals, value = word.partition("=")
+        if given.replace("_", "-") == f"--{name}":
+            found = value if equals else (command[i + 1] if i + 1 < len(command) else None)
+    return found

@@ -1,0 +1,1 @@
+"""Workers of this machine as processes: started, watched, and ended with all their children."""

@@ -1,0 +1,131 @@
+"""The workers of one host, behind one protocol: started by this process, or by an agent on another host."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import takewhile
+from typing import IO, Protocol, final
+
+from launch.processes.memory import out_of_memory_kills
+from launch.processes.worker import End, Order, Worker
+
+OUT, ERR = 1, 2
+"""The streams of a worker."""
+
+_LAST_READS = 64  # a pipe holds less, unless a child of the worker goes on writing
+
+
+class Events(Protocol):
+    """Who wants to know what workers do."""
+
+    def started(self, rank: int, process: int) -> None:
+        """The worker runs, as that process of its host."""
+
+    def wrote(self, rank: int, stream: int, data: bytes) -> None:
+        """It wrote `data` to OUT or ERR."""
+
+    def ended(self, rank: int, end: End) -> None:
+        """It has ended; nothing comes from it after that."""
+
+
+class Crew(Protocol):
+    """Workers of one host that were ordered to start."""
+
+    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
+        """Register with the selector functions without arguments, which tell `events` what happens."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Pass a signal on to every worker that runs."""
+
+    def kill(self) -> None:
+        """SIGKILL every worker that runs, and its process group."""
+
+
+@final
+class LocalCrew:
+    """Children of this process.
+
+    Args:
+        orders: what to start.
+        folder: where; None: here.
+
+    Raises:
+        UsageError: a program cannot be started; others may run, for the caller to kill by their mark.
+    """
+
+    def __init__(self, orders: Iterable[Order], folder: str | None = None) -> None:
+        self._workers: list[Worker] = []
+        self._readers: dict[IO[bytes], Callable[[], None]] = {}
+        self._selector: selectors.BaseSelector | None = None
+        self._kills_before = out_of_memory_kills()
+        self._paused = False
+        try:
+            for order in orders:
+                self._workers.append(Worker(order, folder))
+        except BaseException:
+            self.close()
+            raise
+
+    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
+        self._selector = selector
+        for worker in self._workers:
+            events.started(worker.rank, worker.process.pid)
+            selector.register(worker.pidfd, selectors.EVENT_READ, partial(self._on_end, worker, events))
+            for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
+                self._readers[pipe] = partial(self._on_output, worker, stream, pipe, events)
+                selector.register(pipe, selectors.EVENT_READ, self._readers[pipe])
+
+    def pause(self, paused: bool) -> None:
+        """Leave unread what workers write, or go on reading it: a worker whose pipe is full waits."""
+        if paused == self._paused or self._selector is None:
+            return
+        self._paused = paused
+        for pipe, read in self._readers.items():
+            if paused:
+                self._selector.unregister(pipe)
+            else:
+                self._selector.register(pipe, selectors.EVENT_READ, read)
+
+    def send(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            worker.send(number)
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def close(self) -> None:
+        """Forget all workers, which have ended or were killed, and close their pipes."""
+        for pipe in list(self._readers):
+            self._forget(pipe)
+        for worker in self._workers:
+            self._unregister(worker.pidfd)
+            worker.close()
+        self._workers.clear()
+
+    def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: Events) -> None:
+        data = worker.read(pipe)
+        if data:
+            events.wrote(worker.rank, stream, data)
+        elif data == b"":
+            self._forget(pipe)
+
+    def _on_end(self, worker: Worker, events: Events) -> None:
+        self._unregister(worker.pidfd)
+        for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
+            for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):
+                events.wrote(worker.rank, stream, data or b"")
+            self._forget(pipe)
+        events.ended(worker.rank, worker.reap(out_of_memory_kills() > self._kills_before))
+
+    def _forget(self, pipe: IO[bytes]) -> None:
+        if self._readers.pop(pipe, None) is not None:
+            self._unregister(pipe)
+
+    def _unregister(self, file: IO[bytes] | int) -> None:
+        # A selector that was closed has no map.
+        if self._selector is not None and file in (self._selector.get_map() or ()):
+            self._selector.unregister(file)

@@ -1,0 +1,136 @@
+"""One worker: its process, and what it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, final
+
+from hvdtrain.errors import UsageError
+
+_READ_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one worker is to run: its number, argv, and all of its variables."""
+
+    rank: int
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a worker ended.
+
+    Attributes:
+        code: its exit code, or minus the signal that killed it.
+        by_us: whether the supervisor killed it.
+        out_of_memory: whether the kernel has killed processes of its host for lack of memory meanwhile.
+        lost: why it is not known any more what it does; empty where it is.
+    """
+
+    code: int
+    by_us: bool = False
+    out_of_memory: bool = False
+    lost: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure of its own."""
+        return self.code != 0 and not self.by_us
+
+
+@final
+class Worker:
+    """A started worker. Its process is the leader of a session of its own: the terminal's signals do not reach it.
+
+    Args:
+        order: what to run.
+        folder: where it starts; None: here.
+
+    Raises:
+        UsageError: the program cannot be started.
+    """
+
+    def __init__(self, order: Order, folder: str | None = None) -> None:
+        self.rank = order.rank
+        self._ended = False
+        self._killed = False
+        try:
+            self.process = subprocess.Popen(
+                list(order.command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd=folder,
+                env=dict(order.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _not_startable(order.command[0], folder, error) from error
+        self.pidfd = os.pidfd_open(self.process.pid)
+        for pipe in self.pipes:
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Standard output and standard error, without blocking."""
+        if self.process.stdout is None or self.process.stderr is None:
+            raise RuntimeError("a worker's outputs are pipes")
+        return self.process.stdout, self.process.stderr
+
+    def read(self, pipe: IO[bytes]) -> bytes | None:
+        """What is there: None for nothing now, b"" for nothing any more."""
+        try:
+            return os.read(pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def send(self, number: signal.Signals) -> None:
+        """Pass a signal on to the worker itself; its children are its own affair."""
+        if not self._ended:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL the worker and its process group."""
+        if not self._ended:
+            self._killed = True
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def reap(self, out_of_memory: bool = False) -> End:
+        """Collect the process, which has ended."""
+        code = self.process.wait()
+        self._ended = True
+        os.close(self.pidfd)
+        return End(code, self._killed and code == -signal.SIGKILL, out_of_memory)
+
+    def close(self) -> None:
+        """Close the pipes: a process that still holds the other end writes to nobody."""
+        if not self._ended:
+            self.process.poll()
+            os.close(self.pidfd)
+            self._ended = True
+        for pipe in self.pipes:
+            pipe.close()
+
+
+def _not_startable(program: str, folder: str | None, error: OSError) -> UsageError:
+    if folder is not None and not os.path.isdir(folder):
+        return UsageError(
+            f"The working directory {folder} is no folder here.",
+            "No worker is running.",
+            "make it on every host, or choose another with --working-dir.",
+        )
+    return UsageError(
+        f"{program} cannot be started: {error.strerror or error}.",
+        "No worker is running.",
+        "check the command after `--`, and that the program is on this machine's PATH.",
+    )

@@ -1,0 +1,1 @@
+"""Where ranks find each other without MPI: a small server that speaks Horovod's key-value protocol."""

@@ -1,0 +1,132 @@
+"""All that a job's channels may be refused for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hvdtrain.errors import UsageError
+from launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
+
+if TYPE_CHECKING:
+    from launch.sagemaker.channels import Channel
+
+MAX_CHANNELS = 20
+"""API_CreateTrainingJob, InputDataConfig."""
+
+_NUMBERED = re.compile(r"(.+)-(\d+)")
+_PLAN_FLAGS = ("data.pipe-plan", "data.pipe_plan")
+
+
+def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    """Raise UsageError for the first thing about the channels that cannot be."""
+    _require_distinct(channels)
+    _require_few(channels)
+    _require_names(spec, channels)
+    _require_readers(spec, channels)
+    _require_plan(spec, channels)
+    for channel in channels:
+        (_require_here if spec.is_local else _require_s3)(spec, channel)
+
+
+def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
+    """Raise UsageError unless a plan's manifests stand beside it."""
+    for channel in channels:
+        if channel.upload is None or not channel.upload.is_file():
+            raise UsageError(
+                f"There is no {channel.upload}.",
+                f"{plan} names the channel {channel.name}, whose files it lists.",
+                "make the plan again with `hvdtrain shard pipe-plan`.",
+            )
+
+
+def _require_distinct(channels: Sequence[Channel]) -> None:
+    names = [channel.name for channel in channels]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"Two channels are called {twice}.", "Each has a folder or FIFO of its name.", "rename one.")
+
+
+def _require_few(channels: Sequence[Channel]) -> None:
+    if len(channels) > MAX_CHANNELS:
+        names = ", ".join(channel.name for channel in channels[:MAX_CHANNELS])
+        over = ", ".join(channel.name for channel in channels[MAX_CHANNELS:])
+        raise UsageError(
+            f"The job has {len(channels)} channels: {names}, and then {over}.",
+            f"SageMaker takes {MAX_CHANNELS}.",
+            "use fewer processes per host, input mode File or FastFile, or a plan with --distribution "
+            "sharded-by-s3-key, which has one channel for each worker of a machine instead of each worker of the job.",
+        )
+
+
+def _require_names(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    for channel in channels:
+        mode = channel.source.input_mode
+        beside_pipes = spec.input_mode == "Pipe" or spec.is_local
+        if beside_pipes and mode != "Pipe" and _NUMBERED.fullmatch(channel.name):
+            raise UsageError(
+                f"Channel {channel.name} is in mode {mode}.",
+                "In jobs of mode Pipe and jobs on this machine, names that end in a number belong to Pipe channels.",
+                "give it a name without a number.",
+            )
+
+
+def _require_readers(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    """Pipe channels must be one for each local rank, or, where a plan says so, one for each worker of the job."""
+    groups: dict[str, set[int]] = {}
+    for channel in channels:
+        match = _NUMBERED.fullmatch(channel.name)
+        if match is not None and channel.source.input_mode == "Pipe":
+            groups.setdefault(match[1], set()).add(int(match[2]))
+    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
+    counts = {spec.processes_per_host, *([spec.size] if has_plan else [])}
+    for name, numbers in groups.items():
+        if numbers not in [set(range(count)) for count in counts]:
+            raise UsageError(
+                f"There are channels {', '.join(f'{name}-{number}' for number in sorted(numbers))}.",
+                f"Each machine has {spec.processes_per_host} workers, and each of them a channel of its own.",
+                f"give {', '.join(f'{name}-{number}' for number in range(spec.processes_per_host))}.",
+            )
+
+
+def _require_plan(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    pipes = [channel.name for channel in channels if channel.source.input_mode == "Pipe"]
+    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
+    if spec.task is None or not pipes or has_plan or any(name in spec.hyperparameters for name in _PLAN_FLAGS):
+        return
+    raise UsageError(
+        f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",
+        "hvdtrain needs to know who reads which channel, and how many records come.",
+        "give one channel without {local_rank}, which is then dealt over the workers, or a plan that "
+        "`hvdtrain shard pipe-plan` made (PipePlanInput, --pipe-plan).",
+    )
+
+
+def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
+    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
+    if not place.startswith("s3://"):
+        raise UsageError(
+            f"Channel {channel.name} is {place[:200]!r}.",
+            f"{spec.instance_type} machines read from S3.",
+            "give an s3:// URI, or instance_type='local'.",
+        )
+
+
+def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
+    from launch.sagemaker.channels import local_path
+
+    if channel.upload is not None and channel.deal is None:
+        return
+    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
+    if "://" in place and not place.startswith("file://"):
+        raise UsageError(
+            f"Channel {channel.name} is {place[:200]!r}.",
+            "A job on this machine reads files of this machine.",
+            "copy the data here (`aws s3 sync`), and give the path.",
+        )
+    if not local_path(place).exists():
+        raise UsageError(
+            f"Channel {channel.name} is {local_path(place)}.", "There is no such file or folder.", "check the path."
+        )

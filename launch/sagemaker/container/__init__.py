@@ -1,0 +1,1 @@
+"""What runs inside a SageMaker container, whoever made its image."""

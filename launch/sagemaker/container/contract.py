@@ -1,0 +1,179 @@
+"""What SageMaker tells a container: folders, hyperparameters, hosts and channels, read once and checked.
+
+The three files of /opt/ml/input/config are described in Amazon SageMaker AI's Developer Guide, "How Amazon SageMaker
+Provides Training Information". Where one is missing, the variable of the same content stands for it that
+`sagemaker-training` sets (`sagemaker_training.environment.Environment.to_env_vars`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.errors import UsageError
+from launch.hosts.host import require_host_name
+from launch.sagemaker.container.channels import Channel, read_channels
+from launch.sagemaker.hyperparameters import decode
+from launch.sagemaker.spec import HyperparameterValue
+
+BASE_VARIABLE = "SAGEMAKER_BASE_DIR"
+"""Names another folder than /opt/ml, for `sagemaker-training` too."""
+JOB_VARIABLE = "TRAINING_JOB_NAME"
+"""SageMaker sets it to the job's name, in all containers of the job."""
+
+_DEFAULT_BASE = "/opt/ml"
+_WHERE = "it is written by SageMaker; to run the same on one machine, use Estimator(instance_type='local')."
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders of a container, all below `base`."""
+
+    base: Path
+
+    @property
+    def config(self) -> Path:
+        """With hyperparameters.json, resourceconfig.json and inputdataconfig.json."""
+        return self.base / "input" / "config"
+
+    @property
+    def data(self) -> Path:
+        """With a folder for each channel of mode File, and the FIFOs of those of mode Pipe."""
+        return self.base / "input" / "data"
+
+    @property
+    def code(self) -> Path:
+        """With what the source archive holds."""
+        return self.base / "code"
+
+    @property
+    def model(self) -> Path:
+        """Becomes model.tar.gz."""
+        return self.base / "model"
+
+    @property
+    def output(self) -> Path:
+        """Its file `failure` tells why a job failed."""
+        return self.base / "output"
+
+    @property
+    def checkpoints(self) -> Path:
+        """There if the job has a checkpoint location: kept equal with it, also from one spot instance to the next."""
+        return self.base / "checkpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container of a training job.
+
+    Attributes:
+        folders: where everything is.
+        hyperparameters: decoded; the user's own and `sagemaker_*`.
+        hosts: names of all containers, in the order of ranks.
+        current_host: this one's.
+        channels: by name.
+        network_interface: on which the containers see each other, if SageMaker says so.
+    """
+
+    folders: Folders
+    hyperparameters: Mapping[str, HyperparameterValue]
+    hosts: tuple[str, ...]
+    current_host: str
+    channels: Mapping[str, Channel]
+    network_interface: str | None = None
+
+    @property
+    def host_index(self) -> int:
+        """Place of this container among all."""
+        return self.hosts.index(self.current_host)
+
+
+def folders_of(environ: Mapping[str, str]) -> Folders:
+    """The folders of the container whose variables are `environ`."""
+    return Folders(Path(environ.get(BASE_VARIABLE) or _DEFAULT_BASE))
+
+
+def read_container(environ: Mapping[str, str]) -> Container:
+    """The container whose variables are `environ`.
+
+    Raises:
+        UsageError: something is missing, or is not as SageMaker writes it.
+    """
+    folders = folders_of(environ)
+    resources = _read(folders.config / "resourceconfig.json", environ.get("SM_RESOURCE_CONFIG"))
+    if resources is None:
+        raise UsageError(
+            f"There is no {folders.config / 'resourceconfig.json'}, and no SM_RESOURCE_CONFIG.",
+            "Nothing says which hosts take part in the training job.",
+            _WHERE,
+        )
+    hosts, current_host = _hosts(resources)
+    inputs = _read(folders.config / "inputdataconfig.json", environ.get("SM_INPUT_DATA_CONFIG"))
+    nic = resources.get("network_interface_name")
+    return Container(
+        folders=folders,
+        hyperparameters=_hyperparameters(folders, environ),
+        hosts=hosts,
+        current_host=current_host,
+        channels=read_channels(inputs or {}),
+        network_interface=nic if isinstance(nic, str) and nic else None,
+    )
+
+
+def _hyperparameters(folders: Folders, environ: Mapping[str, str]) -> dict[str, HyperparameterValue]:
+    path = folders.config / "hyperparameters.json"
+    written = _read(path, None)
+    if written is None:
+        own, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
+        written = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in {**of_sagemaker, **own}.items()
+        }
+    for name, value in written.items():
+        if not isinstance(value, str):
+            raise UsageError(
+                f"The hyperparameter {name!r} is {json.dumps(value)} in {path}.",
+                "SageMaker carries hyperparameters as strings, each of them JSON.",
+                f"write it as {json.dumps(json.dumps(value))}, which the Estimator does for you.",
+            )
+    return decode(written)
+
+
+def _hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    hosts, current = resources.get("hosts"), resources.get("current_host")
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
+        raise _unlike_sagemaker(f"resourceconfig.json has the hosts {hosts!r}", "It must be a list of host names")
+    for host in hosts:
+        require_host_name(host, "resourceconfig.json: ")
+    if len(set(hosts)) < len(hosts) or not isinstance(current, str) or current not in hosts:
+        raise _unlike_sagemaker(
+            f"resourceconfig.json has the current host {current!r} and the hosts {', '.join(hosts)}",
+            "The current host must be one of them, and none may be there twice",
+        )
+    return tuple(hosts), current
+
+
+def _read(path: Path, otherwise: str | None) -> dict[str, Any] | None:
+    """The mapping that `path` holds, or, where there is no such file, the text `otherwise`."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        if otherwise is None:
+            return None
+        text = otherwise
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unlike_sagemaker(f"{path} cannot be read: {error}", "It describes the training job") from error
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise _unlike_sagemaker(f"{path} is not JSON: {error}", "It describes the training job") from error
+    if not isinstance(content, dict):
+        raise _unlike_sagemaker(f"{path} holds no mapping", "It describes the training job by names and values")
+    return content
+
+
+def _unlike_sagemaker(fact: str, conflict: str) -> UsageError:
+    return UsageError(f"{fact}.", f"{conflict}.", _WHERE)

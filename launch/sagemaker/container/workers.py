@@ -1,0 +1,140 @@
+"""Start this container's workers, watch over them, and tell how they ended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+from launch.hosts import Host
+from launch.local.environment import worker_environment
+from launch.local.launcher import LOOPBACK
+from launch.processes.crew import LocalCrew
+from launch.processes.guard import MARK_VARIABLE, Guard, kill_all, marked
+from launch.processes.place import deal_out
+from launch.processes.worker import Order
+from launch.rendezvous.server import RendezvousServer
+from launch.sagemaker.container.command import WorkerCommand
+from launch.sagemaker.container.contract import Container
+from launch.sagemaker.container.environment import script_variables, without_launcher
+from launch.sagemaker.container.places import Place, meeting_variables, places
+from launch.sagemaker.failure import cause_of
+from launch.supervisor.console import Console
+from launch.supervisor.member import Member
+from launch.supervisor.signals import SignalInbox
+from launch.supervisor.supervisor import Limits, Supervisor
+from launch.supervisor.verdict import Outcome, how_it_ended
+
+GRACE_SECONDS = 100.0
+"""For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
+START_SECONDS = 300.0
+"""Within which the workers of a host must have found each other."""
+
+_SAVED = (
+    "The workers were asked to stop, and left with a checkpoint.\n"
+    "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on from there when it is started again."
+)
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the workers of a container ended.
+
+    Attributes:
+        code: the exit code.
+        cause: what to tell of a failure, the telling part first.
+        by_itself: false where they only stopped because workers elsewhere did.
+    """
+
+    code: int
+    cause: str = ""
+    by_itself: bool = True
+
+
+def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> Ending:
+    """Run the workers that fall to this process until all have ended; signals are passed on to them.
+
+    All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous.
+
+    Raises:
+        UsageError: they cannot be started.
+        HvdtrainError: nobody reads their output.
+    """
+    own = places(container, environ)
+    mark = secrets.token_hex(16)
+    inherited = {**environ, **script_variables(container)}
+    with SignalInbox() as inbox, Guard(mark), ExitStack() as stack:
+        stack.callback(kill_all, mark)
+        if own[0].size > len(own):
+            variables = [_among_others(inherited, container, place, mark) for place in own]
+            return _supervise(command, variables, own, container.current_host, None, inbox)
+        server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
+        variables = _alone(inherited, len(own), server.environment, mark)
+        return _supervise(command, variables, own, "", server, inbox)
+
+
+def _supervise(
+    command: WorkerCommand,
+    variables: Sequence[Mapping[str, str]],
+    own: Sequence[Place],
+    host: str,
+    server: RendezvousServer | None,
+    inbox: SignalInbox,
+) -> Ending:
+    """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
+    orders = [Order(number, command.argv, each) for number, each in enumerate(variables)]
+    members = [Member(order.rank, host) for order in orders]
+    crew = LocalCrew(orders, str(command.folder))
+    watched = server is not None and command.run_folder is not None and len(own) > 1
+    limits = Limits(START_SECONDS if watched else None, GRACE_SECONDS)
+    nobody: frozenset[int] = frozenset()
+    with closing(crew):
+        outcome = Supervisor(
+            [crew],
+            members,
+            Console(),
+            inbox,
+            limits,
+            lambda: server.connected if server else nobody,
+            lambda: server.arrived if server else nobody,
+        ).run()
+    return _ending(outcome, members, own)
+
+
+def _alone(inherited: Mapping[str, str], count: int, rendezvous: Mapping[str, str], mark: str) -> list[dict[str, str]]:
+    name = socket.gethostname()
+    dealt = (replace(place, host=name) for place in deal_out([Host("localhost", count)], count))
+    return [worker_environment(inherited, place, rendezvous, "lo", mark, 0) for place in dealt]
+
+
+def _among_others(inherited: Mapping[str, str], container: Container, place: Place, mark: str) -> dict[str, str]:
+    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
+    by_mpi = inherited.get("HOROVOD_CONTROLLER") == "mpi"
+    rank = dict(inherited) if by_mpi else without_launcher(inherited) | meeting_variables(container, place, inherited)
+    return {
+        **dict.fromkeys(_THREADS, threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
+        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
+        **rank,
+        MARK_VARIABLE: marked(inherited, mark),
+    }
+
+
+def _ending(outcome: Outcome, members: Sequence[Member], own: Sequence[Place]) -> Ending:
+    if outcome.code == 0:
+        return Ending(0)
+    if outcome.culprit is None:
+        return Ending(outcome.code, outcome.message or _SAVED)
+    member, place = members[outcome.culprit], own[outcome.culprit]
+    told = cause_of(member.tail.text()) if member.code > 0 else ""
+    heading = f"Rank {place.rank} of {place.size}{member.place} {how_it_ended(member.code)}."
+    return Ending(outcome.code, "\n".join(filter(None, [heading, told, "", outcome.message])), not _is_victim(told))
+
+
+def _is_victim(told: str) -> bool:
+    return "Another rank has ended or stalled" in told or "HorovodInternalError" in told

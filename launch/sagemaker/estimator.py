@@ -1,0 +1,201 @@
+"""Train on SageMaker, or by the same contract on this machine: `Estimator(...).fit(inputs)`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
+from launch.sagemaker.channels import Channel, local_channels, local_path, make_channels
+from launch.sagemaker.inputs import Inputs
+from launch.sagemaker.pipe_plan import make_plan
+from launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
+from launch.sagemaker.request_shape import require_valid_request
+from launch.sagemaker.source_archive import source_files, write_source_archive
+from launch.sagemaker.spec import TrainingSpec
+from launch.sagemaker.submit import Service
+from launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
+
+ALIASES = {
+    "image_uri": "image",
+    "volume_size": "volume_size_gb",
+    "max_run": "max_run_s",
+    "max_wait": "max_wait_s",
+    "use_spot_instances": "use_spot",
+    "keep_alive_period_in_seconds": "keep_alive_period_s",
+}
+"""What SageMaker's SDK calls arguments that have their unit in the name here."""
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A job that ran on this machine.
+
+    Attributes:
+        name: of the job.
+        folder: with `model/` and `output/`.
+    """
+
+    name: str
+    folder: Path
+
+
+@final
+class Estimator:
+    """A training job that can be started again and again.
+
+    Args:
+        arguments: of `TrainingSpec`, also by the names that SageMaker's SDK has for them (see `ALIASES`).
+        profile: of the AWS configuration; None: what the environment says.
+        poll_s: seconds between two looks at a job.
+
+    Attributes:
+        spec: the job.
+        latest_training_job: the last one that `fit` started; None before.
+
+    Raises:
+        UsageError: an unknown argument, or a job that cannot be.
+    """
+
+    def __init__(self, *, profile: str | None = None, poll_s: float = POLL_SECONDS, **arguments: Any) -> None:
+        self.spec = _spec(arguments)
+        self.latest_training_job: TrainingJob | LocalJob | None = None
+        self._profile, self._poll_s = profile, poll_s
+
+    def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:
+        """The `CreateTrainingJob` request that `fit` would send; nothing is uploaded, and AWS is not asked.
+
+        Raises:
+            UsageError: a job, channel or request that SageMaker would refuse.
+        """
+        name = job_name or new_job_name(self.spec)
+        return self._render(self.channels(inputs, name), name)
+
+    def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
+        """The channels that `inputs` come to.
+
+        Args:
+            inputs: see `fit`.
+            job_name: the whole name.
+            plan_folder: where plans will be made that are not there yet.
+        """
+        prefix = "" if self.spec.is_local else f"{job_folder(self.spec, job_name)}/input"
+        return make_channels(self.spec, inputs, prefix, plan_folder)
+
+    def fit(self, inputs: Inputs = None, wait: bool = True, logs: bool = True, job_name: str | None = None) -> None:
+        """Train.
+
+        Args:
+            inputs: where the data of each channel are: name → URI (a path in local mode), `TrainingInput` or
+                `PipePlanInput`; a single one is the channel "train". None: the task has its own.
+            wait: return when the job has ended; else when SageMaker has it.
+            logs: print the workers' logs while waiting.
+            job_name: the whole name; None: `base_job_name` and the time.
+
+        Raises:
+            UsageError: a job that cannot be; nothing was started.
+            HvdtrainError: the job failed, with SageMaker's reason, or could not be started.
+        """
+        name = job_name or new_job_name(self.spec)
+        named_by_user = job_name is not None
+        source_files(self.spec)  # refused before anything is made
+        with tempfile.TemporaryDirectory(prefix="hvdtrain-sagemaker-") as folder:
+            channels = self.channels(inputs, name, Path(folder) / "pipe-plans")
+            if self.spec.is_local:
+                self._run_here(channels, name, wait)
+            else:
+                job = self._submit(channels, name, Path(folder), named_by_user)
+                if wait:
+                    job.wait((self.spec.max_wait_s or self.spec.max_run_s) + MAX_PENDING_SECONDS, logs)
+
+    @property
+    def model_data(self) -> str:
+        """Where the model of the latest job is: s3:// URI of `model.tar.gz`, or the folder of a local job.
+
+        Raises:
+            HvdtrainError: no job was started, or it has no model yet.
+        """
+        job = self.latest_training_job
+        if job is None:
+            raise HvdtrainError("There is no model.", "No training job has been started.", "call fit first.")
+        if isinstance(job, LocalJob):
+            return str(job.folder / "model")
+        answer = job.describe()
+        try:
+            return str(answer["ModelArtifacts"]["S3ModelArtifacts"])
+        except KeyError as error:
+            raise HvdtrainError(
+                f"The training job {job.name} has no model.",
+                f"It is {answer['TrainingJobStatus']}.",
+                "wait for its end.",
+            ) from error
+
+    def _render(self, channels: Sequence[Channel], name: str) -> dict[str, Any]:
+        if self.spec.is_local:
+            raise UsageError(
+                "The job runs on this machine.", "There is no request to AWS.", "choose an ml.* instance type."
+            )
+        request = render(self.spec, channels, name, region_of(self.spec, os.environ))
+        require_valid_request(request)
+        return request
+
+    def _submit(self, channels: Sequence[Channel], name: str, folder: Path, named_by_user: bool) -> TrainingJob:
+        request = self._render(channels, name)
+        service = Service(region_of(self.spec, os.environ), self._profile, self.spec.output_kms_key)
+        if named_by_user:
+            service.require_new(name)
+        self._make_plans(channels)
+        archive = folder / ARCHIVE
+        write_source_archive(self.spec, archive)
+        service.upload(archive, archive_uri(self.spec, name))
+        for channel in channels:
+            if channel.upload is not None:
+                service.upload(channel.upload, channel.source.s3_data)
+        service.create(request)
+        self.latest_training_job = job = TrainingJob(name, service, self._poll_s)
+        sys.stderr.write(f"{name}: started on SageMaker; it goes on if you interrupt this\n")
+        return job
+
+    def _run_here(self, channels: tuple[Channel, ...], name: str, wait: bool) -> None:
+        from launch.sagemaker.local.mode import run_local
+
+        if not wait:
+            raise UsageError(
+                "A job on this machine is not to be waited for.",
+                "It ends with this process.",
+                "leave wait=False (--no-wait) out.",
+            )
+        self._make_plans(channels)
+        place = self.spec.output_path
+        folder = (local_path(place) if place is not None else Path("runs").absolute()) / name
+        self.latest_training_job = LocalJob(name, folder)
+        self.latest_training_job = LocalJob(name, run_local(self.spec, local_channels(channels), folder))
+
+    def _make_plans(self, channels: Sequence[Channel]) -> None:
+        deals = {channel.deal.folder: channel.deal for channel in channels if channel.deal is not None}
+        for deal in deals.values():
+            make_plan(self.spec, deal)
+
+
+def _spec(arguments: dict[str, Any]) -> TrainingSpec:
+    known = {field.name for field in fields(TrainingSpec)}
+    named: dict[str, Any] = {}
+    for given, value in arguments.items():
+        name = ALIASES.get(given, given)
+        if name not in known:
+            raise UsageError(
+                f"Estimator has no argument {given!r}.",
+                "A job without it would not be the job you asked for.",
+                did_you_mean(given, known | ALIASES.keys()),
+            )
+        if name in named:
+            raise UsageError(
+                f"Estimator was given {name} twice.", f"It is also called {given}.", "give one of the two."
+            )
+        named[name] = value
+    return TrainingSpec(**named)

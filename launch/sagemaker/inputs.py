@@ -1,0 +1,116 @@
+"""What `fit` takes: where the data of each channel are, and how they come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+
+from hvdtrain.errors import UsageError, did_you_mean
+from launch.sagemaker.spec_checks import INPUT_MODES
+
+DEFAULT_CHANNEL = "train"
+"""The channel of data that were given without a name."""
+
+DISTRIBUTIONS = ("FullyReplicated", "ShardedByS3Key")
+_CHOICES = {
+    "distribution": DISTRIBUTIONS,
+    "compression": ("None", "Gzip"),
+    "record_wrapping": ("None", "RecordIO"),
+    "s3_data_type": ("S3Prefix", "ManifestFile", "AugmentedManifestFile"),
+    "input_mode": INPUT_MODES,
+}
+_CHANNEL_NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")  # API_Channel, ChannelName
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class TrainingInput:
+    """One channel, in the words of SageMaker's SDK.
+
+    Args:
+        s3_data: s3:// URI; in local mode a path or file:// URI. `{local_rank}` in it: one channel for each local rank.
+        distribution: whether every machine gets all objects, or its share of them; None: its share in mode Pipe, all in
+            modes File and FastFile.
+        compression: "Gzip": SageMaker unpacks; mode Pipe only.
+        content_type: MIME type.
+        record_wrapping: "RecordIO": SageMaker wraps each object as one record.
+        s3_data_type: what `s3_data` names: the beginning of keys, or a list of objects.
+        input_mode: None: the job's.
+        attribute_names: of an AugmentedManifestFile.
+        shuffle_seed: SageMaker gives the objects in another order in every epoch, which follows from this number.
+
+    Raises:
+        UsageError: a choice that there is not.
+    """
+
+    s3_data: str
+    distribution: str | None = None
+    compression: str | None = None
+    content_type: str | None = None
+    record_wrapping: str | None = None
+    s3_data_type: str = "S3Prefix"
+    input_mode: str | None = None
+    attribute_names: tuple[str, ...] = ()
+    shuffle_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, valid in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in valid:
+                raise UsageError(
+                    f"The {name} of {self.s3_data[:200]} is {value!r}.",
+                    "There is none of that name.",
+                    did_you_mean(str(value), valid),
+                )
+        if self.shuffle_seed is not None and not 0 <= self.shuffle_seed <= _MAX_SEED:
+            raise UsageError(f"The shuffle seed is {self.shuffle_seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
+
+
+@dataclass(frozen=True)
+class PipePlanInput:
+    """The channels of a plan that `hvdtrain shard pipe-plan` wrote.
+
+    Args:
+        folder: with `plan.json` and a manifest for each channel.
+        shuffle_seed: see `TrainingInput`.
+    """
+
+    folder: str
+    shuffle_seed: int | None = None
+
+
+Input = str | PathLike[str] | TrainingInput | PipePlanInput
+Inputs = Input | Mapping[str, Input] | None
+
+
+def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
+    """`fit`'s argument with every channel under its name.
+
+    Raises:
+        UsageError: a name that no channel can have, or a value that is no place of data.
+    """
+    if inputs is None:
+        return {}
+    named = dict(inputs) if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}
+    for name in named:
+        if not _CHANNEL_NAME.fullmatch(name):
+            raise UsageError(
+                f"A channel is called {name[:80]!r}.",
+                "Its name becomes part of a path, and of the job's description.",
+                "use up to 64 letters, digits, dots, hyphens and underscores.",
+            )
+    return {name: _input(name, value) for name, value in named.items()}
+
+
+def _input(name: str, value: object) -> TrainingInput | PipePlanInput:
+    if isinstance(value, TrainingInput | PipePlanInput):
+        return value
+    if isinstance(value, str | PathLike) and fspath(value):
+        return TrainingInput(str(fspath(value)))
+    raise UsageError(
+        f"Channel {name} is {str(value)[:80]!r}, of type {type(value).__name__}.",
+        "That is no place of data.",
+        "give a URI, a path, a TrainingInput or a PipePlanInput.",
+    )

@@ -1,0 +1,1 @@
+"""SageMaker played on this machine: the same folders, files, FIFOs and container code."""

@@ -1,0 +1,166 @@
+"""Plans of `hvdtrain shard pipe-plan`, as far as a request depends on them; the format is data_sharding's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from launch.sagemaker.spec import TrainingSpec
+
+PLAN_FILE = "plan.json"
+PLAN_FORMAT = "data_sharding.pipe_plan/1"
+STEPS = ("data.pipe-steps", "data.pipe_steps")
+"""The hyperparameter that says how many steps an epoch has, as it may be spelled."""
+FRAMINGS = {
+    "application/x-recordio": "recordio",
+    "application/x-recordio-protobuf": "recordio-sagemaker",
+}
+"""Content type → how records stand in the files, where they are no TFRecords."""
+DEAL_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """A plan, as far as channels depend on it."""
+
+    path: Path
+    prefix: str
+    hosts: int
+    workers_per_host: int
+    is_sharded: bool
+    is_counted: bool
+    knows_each: bool
+    channels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Deal:
+    """A plan that is still to be made: the files at `place`, over channels `CHANNEL-0`, `CHANNEL-1`, …, in `folder`."""
+
+    channel: str
+    place: str
+    content_type: str | None
+    folder: Path
+
+
+def read_plan(folder: str) -> PlanFacts:
+    """The plan in a folder.
+
+    Raises:
+        UsageError: there is none, or it is none of this version.
+    """
+    path = Path(folder).expanduser().absolute() / PLAN_FILE
+    hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] != PLAN_FORMAT:
+            raise ValueError(f"its format is {content['format']!r}")
+        return _facts(path, content)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.", "The plan says which worker reads which channel.", hint
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not a pipe plan: {error}.", f"It should be {PLAN_FORMAT}.", hint) from error
+
+
+def _facts(path: Path, content: dict[str, Any]) -> PlanFacts:
+    return PlanFacts(
+        path=path,
+        prefix=str(content["prefix"]),
+        hosts=int(content["hosts"]),
+        workers_per_host=int(content["workers_per_host"]),
+        is_sharded=content["distribution"] == "sharded-by-s3-key",
+        is_counted=all(channel["records"] is not None for channel in content["channels"]),
+        knows_each=content["records"] is not None,
+        channels=tuple(str(channel["name"]) for channel in content["channels"]),
+    )
+
+
+def require_fit(spec: TrainingSpec, plan: PlanFacts) -> None:
+    """Raise UsageError unless the plan was made for this job, and its files are where the job runs."""
+    if (plan.hosts, plan.workers_per_host) != (spec.instance_count, spec.processes_per_host):
+        raise UsageError(
+            f"{plan.path} is for {plan.hosts} hosts of {plan.workers_per_host} workers.",
+            f"The job has {spec.instance_count} of {spec.processes_per_host}, and each worker needs its own channel.",
+            f"make it again with --hosts {spec.instance_count} --workers-per-host {spec.processes_per_host}.",
+        )
+    if spec.is_local == plan.prefix.startswith("s3://"):
+        raise UsageError(
+            f"The files of {plan.path} are at {plan.prefix}.",
+            "A job on this machine reads local files." if spec.is_local else "SageMaker reads from S3.",
+            "make it again without --prefix." if spec.is_local else "make it again with --prefix s3://bucket/folder/.",
+        )
+    if spec.task is not None:
+        _require_steps(spec, plan)
+
+
+def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
+    if not plan.is_counted and not _has_steps(spec):
+        raise UsageError(
+            f"The records of {plan.path} were not counted.",
+            "Learning rate and checkpoints need to know how many steps an epoch has.",
+            f"add the hyperparameter {STEPS[0]} (-- train --{STEPS[0]} N).",
+        )
+    if plan.knows_each and _has_steps(spec):
+        raise UsageError(
+            f"{plan.path} knows how many records reach each worker, and the job has {STEPS[0]}.",
+            "The steps of an epoch follow from the records.",
+            f"leave out {STEPS[0]}.",
+        )
+
+
+def deal_command(spec: TrainingSpec, deal: Deal) -> list[str]:
+    """The command that makes a plan."""
+    wanted = {
+        "workers-per-host": str(spec.processes_per_host),
+        "hosts": str(spec.instance_count),
+        "distribution": "sharded-by-s3-key" if spec.instance_count > 1 else "divided",
+        "framing": FRAMINGS.get(deal.content_type or "", "tfrecord"),
+        "channel": deal.channel,
+        "out": str(deal.folder),
+    }
+    flags = [word for name, value in wanted.items() for word in (f"--{name}", value)]
+    uncounted = _has_steps(spec) or spec.task is None  # counting costs a pass over the data
+    place = deal.place.removeprefix("file://")
+    return [
+        *(sys.executable, "-m", "hvdtrain", "shard", "pipe-plan", place),
+        *flags,
+        *(["--no-count"] if uncounted else []),
+    ]
+
+
+def make_plan(spec: TrainingSpec, deal: Deal) -> None:
+    """Find the files and deal them, in a process of its own.
+
+    Raises:
+        HvdtrainError: it failed; its message is repeated.
+    """
+    command = deal_command(spec, deal)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=DEAL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HvdtrainError(
+            f"Dealing the files of {deal.place} took over {DEAL_SECONDS:.0f} s.",
+            "The job needs to know which worker reads which.",
+            "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
+        ) from error
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
+        raise HvdtrainError(
+            f"The files of channel {deal.channel} could not be dealt over the workers.",
+            message,
+            hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
+        )
+
+
+def _has_steps(spec: TrainingSpec) -> bool:
+    return any(name in spec.hyperparameters for name in STEPS)

@@ -1,0 +1,124 @@
+"""Compare a request with botocore's model of SageMaker's API: fields, types, choices, patterns, sizes.
+
+`botocore.validate.ParamValidator` finds missing, unknown and mistyped fields and leaves choices, patterns and maxima to
+the service, which would refuse the job only after everything was uploaded. They stand in the same model, so they are
+compared here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hvdtrain.errors import UsageError, did_you_mean
+
+_OPERATION = "CreateTrainingJob"
+_CLASSES = {
+    # Java's classes in terms of Python's; within brackets only, as the model has them.
+    r"\p{Alnum}": "A-Za-z0-9",
+    r"\p{L}": r"\w",
+    r"\p{N}": r"\w",
+    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
+}
+_SHOWN = 100
+
+
+def require_valid_request(request: dict[str, Any]) -> str | None:
+    """Refuse a request that SageMaker's API would refuse.
+
+    Returns:
+        What it was compared with, such as "botocore 1.43.117"; None without botocore, so that nothing was compared.
+
+    Raises:
+        UsageError: naming the first field that cannot be.
+    """
+    try:
+        import botocore
+        from botocore.validate import ParamValidator
+    except ImportError:
+        return None
+    shape = _request_shape()
+    report = ParamValidator().validate(request, shape).generate_report()
+    if report:
+        raise UsageError(
+            f"The request is not as the API has it: {' '.join(report.split())}",
+            "SageMaker would refuse it.",
+            "see the API reference of CreateTrainingJob.",
+        )
+    for fact, conflict, hint in problems(request, shape):
+        raise UsageError(fact, conflict, f"{hint} (Compared with botocore {botocore.__version__}.)")
+    return f"botocore {botocore.__version__}"
+
+
+@functools.cache
+def _request_shape() -> Any:
+    """From botocore's data alone: a session would read the user's configuration, and fail where that is broken."""
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+
+    model = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+    return model.operation_model(_OPERATION).input_shape
+
+
+def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its shape.
+
+    Args:
+        value: a request or part of one, whose types are right.
+        shape: `botocore.model.Shape`.
+        path: of the value in the request.
+    """
+    yield from _size(value, shape, path)
+    if shape.type_name == "structure":
+        for name, member in value.items():
+            yield from problems(member, shape.members[name], f"{path}.{name}" if path else name)
+    elif shape.type_name == "list":
+        for index, member in enumerate(value):
+            yield from problems(member, shape.member, f"{path}[{index}]")
+    elif shape.type_name == "map":
+        for key, member in value.items():
+            yield from problems(key, shape.key, f"a key of {path}")
+            yield from problems(member, shape.value, f"{path}[{key!r}]")
+    elif shape.type_name == "string":
+        yield from _text(value, shape, path)
+
+
+def _size(value: Any, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    units = {"string": "characters", "list": "entries", "map": "entries"}
+    unit = units.get(shape.type_name)
+    if unit is None and shape.type_name not in ("integer", "long", "float", "double"):
+        return
+    size = value if unit is None else len(value)
+    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    if (least is not None and size < least) or (most is not None and size > most):
+        bounds = f"{least if least is not None else 'any'} to {most if most is not None else 'any'}"
+        what = f"is {size}" if unit is None else f"has {size} {unit}"
+        yield (f"{path} {what}.", f"SageMaker takes {bounds}.", "change it.")
+
+
+def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    choices = shape.metadata.get("enum")
+    if choices and value not in choices:
+        hint = did_you_mean(value, choices) if len(choices) <= 20 else _nearest(value, choices)
+        yield (f"{path} is {value[:_SHOWN]!r}.", "The API has no such choice.", hint)
+    pattern = shape.metadata.get("pattern")
+    if pattern and not compiled(pattern).fullmatch(value):
+        yield (f"{path} is {value[:_SHOWN]!r}.", f"It must match {pattern[: 2 * _SHOWN]}", "change it.")
+
+
+def _nearest(value: str, choices: list[str]) -> str:
+    """For a long list of choices such as ml.p3.8xlarge: the nearest, and its family."""
+    near = did_you_mean(value, choices).partition("Valid: ")[0]
+    family = [choice for choice in choices if choice.rpartition(".")[0] == value.rpartition(".")[0]]
+    if family:
+        return f"{near}There are {', '.join(family)}; newer ones need a newer botocore."
+    return f"{near}What is newer needs a newer botocore."
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """One of the model's patterns, which are Java's, for Python."""
+    for java, python in _CLASSES.items():
+        pattern = pattern.replace(java, python)
+    return re.compile(pattern)

@@ -1,0 +1,134 @@
+"""`sourcedir.tar.gz`: what comes along with a job, the same bytes for the same files.
+
+Nothing leaves the folder that was named: a link that leads out of it is refused, and so is what is no file at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+from launch.sagemaker.spec import TASK_PROGRAM, TrainingSpec
+
+MAX_BYTES = 256 * 2**20
+"""Of all files together; more is most likely data, which belong in a channel."""
+LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+"""Names of folders that hold no source."""
+
+TASK_PROGRAM_TEXT = '''\
+"""What SageMaker's training toolkit runs in each worker: `hvdtrain train`, with the hyperparameters as flags."""
+
+from launch.sagemaker.train_entry import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
+'''
+
+
+def write_source_archive(spec: TrainingSpec, path: Path) -> None:
+    """Write the job's source archive to `path`. Errors as `source_files`."""
+    files = source_files(spec)
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            _add(archive, name, files[name])
+
+
+def source_files(spec: TrainingSpec) -> dict[str, Path | bytes]:
+    """Name in the archive → file, or its content.
+
+    Raises:
+        UsageError: the folder or the entry point is not there, a link leads out of the folder, something is neither
+            file nor folder, or all are more than `MAX_BYTES`.
+    """
+    files: dict[str, Path | bytes] = {}
+    if spec.source_dir is not None:
+        folder = Path(spec.source_dir).expanduser().absolute()
+        files.update({path.relative_to(folder).as_posix(): path for path in _walk(folder)})
+    elif spec.entry_point is not None:
+        script = Path(spec.entry_point).expanduser().absolute()
+        files.update({script.name: script} if script.is_file() else {})
+    _require_program(spec, files)
+    if spec.task is not None:
+        files[TASK_PROGRAM] = TASK_PROGRAM_TEXT.encode()
+    _require_size(spec, files)
+    return files
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}.", "It was given as source_dir.", "check the path, or leave it out."
+        )
+    inside = folder.resolve()
+
+    def fail(error: OSError) -> None:
+        raise UsageError(
+            f"{error.filename} cannot be read: {error.strerror}.", "It is in source_dir.", "check who may read it."
+        ) from error
+
+    for here, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        for name in folders:
+            if (Path(here) / name).is_symlink():
+                raise _not_taken(Path(here) / name, "a link to a folder")
+        for name in names:
+            path = Path(here) / name
+            _require_file(path, inside)
+            yield path
+
+
+def _require_file(path: Path, inside: Path) -> None:
+    if path.is_symlink() and not path.resolve().is_relative_to(inside):
+        raise _not_taken(path, f"a link to {path.resolve()}, outside of the folder,")
+    if not path.is_file():
+        raise _not_taken(path, "neither a file nor a folder")
+
+
+def _not_taken(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"{path} is {what}.".replace(",.", "."),
+        "source_dir is packed for other machines, where it would lead nowhere.",
+        "put a copy there, or choose another source_dir.",
+    )
+
+
+def _require_program(spec: TrainingSpec, files: dict[str, Path | bytes]) -> None:
+    if spec.task is not None and TASK_PROGRAM in files:
+        raise UsageError(
+            f"source_dir has a file {TASK_PROGRAM}.", "That is the name of what starts the task.", "rename yours."
+        )
+    if spec.entry_point is not None and spec.program not in files:
+        where = f"in {spec.source_dir}" if spec.source_dir is not None else "here"
+        raise UsageError(
+            f"There is no file {spec.entry_point} {where}.", "It was given as entry_point.", "check the path."
+        )
+
+
+def _require_size(spec: TrainingSpec, files: dict[str, Path | bytes]) -> None:
+    sizes = {name: len(file) if isinstance(file, bytes) else file.stat().st_size for name, file in files.items()}
+    if sum(sizes.values()) > MAX_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise UsageError(
+            f"{spec.source_dir} has {sum(sizes.values()) / 2**20:.0f} MiB; its largest file is {largest}.",
+            f"The source of a job may have {MAX_BYTES // 2**20} MiB.",
+            "give data as a channel, and keep them out of source_dir.",
+        )
+
+
+def _add(archive: tarfile.TarFile, name: str, file: Path | bytes) -> None:
+    content = file if isinstance(file, bytes) else file.read_bytes()
+    member = tarfile.TarInfo(name)  # time, owner and group stay 0
+    executable = not isinstance(file, bytes) and file.stat().st_mode & stat.S_IXUSR
+    member.mode = 0o755 if executable else 0o644
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))

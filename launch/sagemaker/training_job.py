@@ -1,0 +1,146 @@
+"""A training job that SageMaker has: wait for its end, follow its log, stop it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, final
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from launch.sagemaker.submit import Service
+
+ENDED = ("Completed", "Failed", "Stopped")
+OUTAGE_SECONDS = 900.0
+"""How long AWS may not be reached while a job is waited for."""
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+POLL_SECONDS = 15.0
+MAX_PENDING_SECONDS = 3 * 3600
+"""How long machines may take to come before `wait` gives up, besides the job's own limits; the job goes on."""
+
+
+@final
+class TrainingJob:
+    """A job by its name.
+
+    Args:
+        name: of the job.
+        service: AWS.
+        poll_s: seconds between two looks.
+    """
+
+    def __init__(self, name: str, service: Service, poll_s: float = POLL_SECONDS) -> None:
+        self.name = name
+        self._service = service
+        self._poll_s = poll_s
+
+    def describe(self) -> dict[str, Any]:
+        """What SageMaker says of it: API_DescribeTrainingJob."""
+        return self._service.describe(self.name)
+
+    def stop(self) -> None:
+        """Ask SageMaker to stop it."""
+        self._service.stop(self.name)
+
+    def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
+        """Return what SageMaker says of the job when it has completed.
+
+        Args:
+            timeout_s: seconds to wait at most; the job is not ended then.
+            logs: print the workers' logs as they come; else each new state.
+
+        Raises:
+            HvdtrainError: it failed or was stopped, or is still running after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        log = _Log(self.name, self._service, logs)
+        seen = ""
+        while True:
+            answer = self._describe_patiently(deadline)
+            log.print_new()
+            seen = self._say(seen, answer)
+            if answer["TrainingJobStatus"] in ENDED:
+                break
+            if time.monotonic() + self._poll_s > deadline:
+                raise HvdtrainError(
+                    f"The training job {self.name} is still {answer['TrainingJobStatus']} after {timeout_s:.0f} s.",
+                    "Waiting has a limit; the job has not been ended.",
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name}` ends it.",
+                )
+            time.sleep(self._poll_s)  # the service can only be asked
+        log.print_new()
+        _require_completed(self.name, answer)
+        return answer
+
+    def _describe_patiently(self, deadline: float) -> dict[str, Any]:
+        """As `describe`; a network that is away for a while must not end the wait for a job that goes on."""
+        deadline = min(deadline, time.monotonic() + OUTAGE_SECONDS)
+        while True:
+            try:
+                return self.describe()
+            except UsageError:
+                raise
+            except HvdtrainError as error:
+                if time.monotonic() + self._poll_s > deadline:
+                    raise
+                sys.stderr.write(f"{self.name}: {error.fact} The job goes on; asking again.\n")
+            time.sleep(self._poll_s)
+
+    def _say(self, seen: str, answer: dict[str, Any]) -> str:
+        state = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
+        if state != seen:
+            sys.stderr.write(f"{self.name}: {state}\n")
+        return state
+
+
+def _require_completed(name: str, answer: dict[str, Any]) -> None:
+    status = answer["TrainingJobStatus"]
+    if status == "Completed":
+        return
+    reason = " ".join(str(answer.get("FailureReason") or "").split())
+    if status == "Stopped":
+        raise HvdtrainError(
+            f"The training job {name} was stopped ({answer.get('SecondaryStatus', status)}).",
+            reason or "It did not train to its end.",
+            "with checkpoint_s3_uri, the same job started again goes on from its last checkpoint.",
+        )
+    raise HvdtrainError(
+        f"The training job {name} failed.",
+        f"SageMaker says: {reason or 'no reason'}",
+        f"its whole log is in CloudWatch: `aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/`.",
+    )
+
+
+class _Log:
+    """Prints what is new in the logs of all machines, unless it is not wanted or may not be read."""
+
+    def __init__(self, name: str, service: Service, wanted: bool) -> None:
+        self._name, self._service, self._wanted = name, service, wanted
+        self._tokens: dict[str, str | None] = {}
+
+    def print_new(self) -> None:
+        if not self._wanted:
+            return
+        try:
+            for stream in self._service.log_streams(LOG_GROUP, f"{self._name}/"):
+                self._print_stream(stream)
+        except UsageError as error:  # such as a missing permission: the job goes on without
+            self._wanted = False
+            sys.stderr.write(f"{self._name}: its log is not shown. {error}\n")
+        except HvdtrainError as error:
+            sys.stderr.write(f"{self._name}: {error.fact} Its log comes later.\n")
+        sys.stdout.flush()
+
+    def _print_stream(self, stream: str) -> None:
+        machine = stream.removeprefix(f"{self._name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
+        for line in self._lines(stream):
+            sys.stdout.write(f"{machine}: {line}\n")
+
+    def _lines(self, stream: str) -> Iterator[str]:
+        while True:
+            before = self._tokens.get(stream)
+            lines, after = self._service.log_lines(LOG_GROUP, stream, before)
+            self._tokens[stream] = after
+            yield from lines
+            if after == before or not lines:
+                return

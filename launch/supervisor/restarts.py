@@ -1,0 +1,61 @@
+"""Start a job again after a failure, so often and so late as its policy says."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.supervisor.console import Console
+from launch.supervisor.signals import SignalInbox
+from launch.supervisor.verdict import Outcome
+
+MAX_BACKOFF_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often a failed job is started again, and how many seconds before the first time.
+
+    Each further restart waits twice as long, at most MAX_BACKOFF_SECONDS.
+    """
+
+    most: int
+    backoff: float
+
+
+def run_with_restarts(
+    attempt: Callable[[int], Outcome], policy: RestartPolicy, console: Console, inbox: SignalInbox
+) -> int:
+    """Attempt until the job has ended; returns the exit code.
+
+    Args:
+        attempt: starts all workers and returns when they have ended; it is told how many restarts came before.
+        policy: when to try again.
+        console: for the launcher's own words.
+        inbox: a signal ends the wait for a restart.
+    """
+    restarts = 0
+    while True:
+        outcome = attempt(restarts)
+        if not outcome.may_restart or restarts >= policy.most:
+            if outcome.may_restart and policy.most:
+                console.say(f"hvdtrain launch: given up after {restarts} of {policy.most} restarts.")
+            return outcome.code
+        stopped_by = _back_off(policy, restarts, console, inbox)
+        if stopped_by is not None:
+            console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
+            return 128 + stopped_by
+        restarts += 1
+
+
+def _back_off(policy: RestartPolicy, restarts: int, console: Console, inbox: SignalInbox) -> signal.Signals | None:
+    seconds = min(policy.backoff * 2**restarts, MAX_BACKOFF_SECONDS)
+    console.say(f"hvdtrain launch: restart {restarts + 1} of {policy.most} in {seconds:g} s.")
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        number = inbox.wait(left)
+        if number is not None:
+            return number
+    return None

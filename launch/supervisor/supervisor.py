@@ -1,0 +1,179 @@
+"""Watch over the workers of one start, on all hosts: pass on what they write, and end all when one fails."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from launch.processes.crew import Crew
+from launch.processes.worker import End
+from launch.supervisor.console import Console
+from launch.supervisor.member import Member
+from launch.supervisor.signals import SignalInbox
+from launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, judge, quoted
+
+OWN_WORDS_SECONDS = 3.0
+"""After the first failure the others have this long to notice it, and to say so."""
+
+_HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
+_KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel, and is left to the sweep that follows
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: until all ranks are connected (None: not watched), and from a forwarded signal to SIGKILL."""
+
+    start: float | None
+    grace: float
+
+
+@final
+class Supervisor:
+    """One start of a job.
+
+    Args:
+        crews: the workers of each host, ordered to start.
+        members: all workers in the order of their ranks, for this to fill in.
+        console: where their output goes.
+        inbox: signals to the launcher.
+        limits: how long to wait for what.
+        connected: ranks that are connected to all others.
+        arrived: ranks that have begun to connect.
+    """
+
+    def __init__(
+        self,
+        crews: Sequence[Crew],
+        members: Sequence[Member],
+        console: Console,
+        inbox: SignalInbox,
+        limits: Limits,
+        connected: Callable[[], frozenset[int]],
+        arrived: Callable[[], frozenset[int]],
+    ) -> None:
+        self._crews = crews
+        self._members = members
+        self._console = console
+        self._inbox = inbox
+        self._limits = limits
+        self._connected = connected
+        self._arrived = arrived
+        self._ended = 0
+        begin = time.monotonic()
+        self._start_by = None if limits.start is None else begin + limits.start
+        self._hold_until: float | None = begin + _HOLD_SECONDS
+        self._kill_at: float | None = None
+        self._give_up_at: float | None = None
+        self._stopped_by: signal.Signals | None = None
+        self._late: Outcome | None = None
+
+    def run(self) -> Outcome:
+        """Return when every worker has ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._inbox, selectors.EVENT_READ, self._on_signals)
+            for crew in self._crews:
+                crew.watch(selector, self)
+            while self._ended < len(self._members):
+                for key, _ in selector.select(self._until_next_deadline()):
+                    key.data()
+                self._act_on_deadlines()
+        outcome = self._late or judge(self._members, self._stopped_by)
+        self._speak(outcome)
+        return outcome
+
+    def started(self, rank: int, process: int) -> None:
+        self._members[rank].process = process
+
+    def wrote(self, rank: int, stream: int, data: bytes) -> None:
+        self._members[rank].tail.add(data)
+        self._console.take(rank, stream, data)
+
+    def ended(self, rank: int, end: End) -> None:
+        member = self._members[rank]
+        if member.end is not None:
+            return
+        self._console.finish(rank)
+        member.end, member.order = end, self._ended
+        self._ended += 1
+        if end.failed and self._kill_at is None and self._give_up_at is None:
+            # Who leaves with 75 has saved; others may still be writing.
+            seconds = self._limits.grace if end.code == RESUMABLE else OWN_WORDS_SECONDS
+            self._kill_at = time.monotonic() + seconds
+            self._start_by = None
+
+    def _on_signals(self) -> None:
+        if self._hold_until is not None and len(self._connected()) == len(self._members):
+            self._all_have_met()
+        for number in self._inbox.take():
+            self._forward(number)
+
+    def _forward(self, number: signal.Signals) -> None:
+        """The first one begins the grace; a second SIGINT or SIGTERM ends it."""
+        if self._stopped_by is not None and number in (signal.SIGINT, signal.SIGTERM):
+            self._kill()
+        else:
+            for crew in self._crews:
+                crew.send(number)
+        if self._stopped_by is None:
+            self._stopped_by = number
+            self._kill_at = time.monotonic() + self._limits.grace
+            self._start_by = None
+
+    def _kill(self) -> None:
+        self._kill_at = None
+        self._give_up_at = time.monotonic() + _KILLED_SECONDS
+        for crew in self._crews:
+            crew.kill()
+
+    def _all_have_met(self) -> None:
+        self._hold_until = None
+        self._start_by = None
+        self._console.release_all()
+
+    def _until_next_deadline(self) -> float | None:
+        all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
+        deadlines = [at for at in all_deadlines if at is not None]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _act_on_deadlines(self) -> None:
+        now = time.monotonic()
+        if self._hold_until is not None and now >= self._hold_until:
+            self._hold_until = None
+            if self._kill_at is None:
+                self._console.release_all()
+        if self._start_by is not None and now >= self._start_by:
+            self._start_by = None
+            self._late = self._nobody_waits_longer()
+            self._kill_at = now
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill()
+        if self._give_up_at is not None and now >= self._give_up_at:
+            self._give_up_at = None
+            for member in self._members:
+                self.ended(member.rank, End(-signal.SIGKILL, by_us=True))
+
+    def _nobody_waits_longer(self) -> Outcome:
+        size, limit = len(self._members), self._limits.start
+        ranks = sorted(set(range(size)) - self._arrived()) or sorted(set(range(size)) - self._connected())
+        missing = [self._members[rank] for rank in ranks]
+        named = ", ".join(f"rank {member.rank} (process {member.process}{member.place})" for member in missing)
+        return Outcome(
+            1,
+            missing[0].rank,
+            f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds. "
+            f"{quoted(missing[0])}\n"
+            "HINT: if it only needs longer to begin, give --start-timeout more seconds.",
+            may_restart=True,
+        )
+
+    def _speak(self, outcome: Outcome) -> None:
+        if outcome.code == USAGE and outcome.culprit is not None:
+            self._console.release(outcome.culprit)
+            self._console.drop_held()
+        self._console.release_all()
+        if outcome.message:
+            self._console.say(outcome.message)

@@ -1,0 +1,196 @@
+"""How jobs of `hvdtrain launch local` end: by kill -9, signals, crash loops. Workers are a few lines of Python each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.processes.guard import MARK_VARIABLE, kill_all, processes_of
+
+DEADLINE_S = 60.0
+GONE_S = 10.0
+
+LAUNCH = """
+import json, sys
+from launch.local.launcher import LocalJob, run_local
+fields = json.loads(sys.argv[1])
+sys.exit(run_local(LocalJob(command=(sys.executable, "-c", fields.pop("lines")), np=2, **fields)))
+"""
+PROLOGUE = """
+import faulthandler, os, signal, subprocess, sys, time
+rank = int(os.environ["HOROVOD_RANK"])
+def ready():
+    with open(f"ready_{rank}.new", "w") as file:  # other ranks' lines are held back until all have met
+        file.write(str(os.getpid()))
+    os.rename(file.name, f"ready_{rank}")
+    time.sleep(300)
+"""
+CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True)\n"
+WAIT = "ready()\n"
+CRASH = "faulthandler.enable()\ndef measure(): os.kill(os.getpid(), signal.SIGSEGV)\nif rank: measure()\n"
+
+
+class Job:
+    """A running launcher of two workers."""
+
+    def __init__(self, folder: Path, lines: str, fields: dict[str, Any]) -> None:
+        self._mark = secrets.token_hex(8)
+        self._folder = folder
+        self._paths = [folder / "stdout", folder / "stderr"]
+        files = [path.open("wb") for path in self._paths]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, json.dumps({"lines": PROLOGUE + lines, **fields})],
+            stdin=subprocess.DEVNULL,
+            stdout=files[0],
+            stderr=files[1],
+            cwd=folder,
+            env={**os.environ, MARK_VARIABLE: self._mark},
+            start_new_session=True,
+        )
+        for file in files:
+            file.close()
+
+    @property
+    def said(self) -> str:
+        return "".join(path.read_text(errors="replace") for path in self._paths)
+
+    @property
+    def running(self) -> list[int]:
+        return list(processes_of(self._mark))
+
+    def workers(self) -> list[int]:
+        """Their processes, once both are ready."""
+        paths = [self._folder / f"ready_{rank}" for rank in (0, 1)]
+        self.await_that(lambda: all(path.exists() for path in paths))
+        return [int(path.read_text()) for path in paths]
+
+    def await_that(self, condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{self.running} still run\n{self.said}"
+            time.sleep(0.02)
+
+    def ended(self, code: int, seconds: float = GONE_S) -> str:
+        """Its output, when it has ended with that code and nothing of it runs."""
+        assert self.process.wait(seconds) == code, self.said
+        self.await_that(lambda: not self.running, 1)
+        return self.said
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        assert kill_all(self._mark) == []
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    jobs: list[Job] = []
+
+    def start_job(lines: str, **fields: Any) -> Job:
+        jobs.append(Job(tmp_path, lines, fields))
+        return jobs[-1]
+
+    yield start_job
+    for job in jobs:
+        job.close()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_ends_all_and_is_named(rank: int, start: Start) -> None:
+    """The other one is stopped, which is a way not to notice anything; each has a child in a session of its own."""
+    job = start(CHILD + WAIT)
+    workers = job.workers()
+    os.kill(workers[1 - rank], signal.SIGSTOP)
+    os.kill(workers[rank], signal.SIGKILL)
+    assert f"hvdtrain launch: rank {rank} of 2 was killed by SIGKILL." in job.ended(1)
+
+
+def test_a_killed_launcher_leaves_nothing_behind(start: Start) -> None:
+    job = start(CHILD + WAIT)
+    job.workers()
+    assert len(job.running) == 6  # launcher, its guard, two workers with a child each
+    job.process.kill()
+    job.process.wait(GONE_S)
+    job.await_that(lambda: not job.running, GONE_S)
+
+
+def test_a_crash_loop_stops_at_the_cap(start: Start) -> None:
+    said = start(CRASH, max_restarts=2, backoff=0.2).ended(1, DEADLINE_S)
+    assert said.count("was killed by SIGSEGV") == 3
+    assert re.findall(r"restart (\d) of 2 in ([\d.]+) s", said) == [("1", "0.2"), ("2", "0.4")]
+    assert "given up after 2 of 2 restarts" in said
+    assert "in measure" in said[said.rindex("Its last lines:") :]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_reaches_the_workers_and_decides_the_exit_code(
+    number: signal.Signals, code: int, start: Start
+) -> None:
+    job = start("signal.signal(signal.SIGINT, signal.SIG_DFL)\n" + WAIT, max_restarts=5)
+    job.workers()
+    job.process.send_signal(number)
+    said = job.ended(code)
+    assert f"hvdtrain launch: stopped by {number.name}." in said
+    assert "restart" not in said
+
+
+def test_workers_that_ignore_a_signal_are_killed_after_the_grace(start: Start) -> None:
+    job = start("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT, grace=1.0)
+    job.workers()
+    job.process.send_signal(signal.SIGTERM)
+    assert "ranks 0, 1 did not leave in time and had to be killed" in job.ended(143)
+
+
+def test_a_signal_ends_the_wait_for_a_restart(start: Start) -> None:
+    job = start(CRASH, max_restarts=1, backoff=60.0)
+    job.await_that(lambda: "restart 1 of 1 in 60 s" in job.said)
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(143)
+
+
+def answers(port: int, request: bytes) -> bytes:
+    """What the server says, until it closes the connection: perhaps before it has read all."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection, suppress(ConnectionError):
+        connection.sendall(request)
+        while data := connection.recv(4096):
+            received += data
+    return received
+
+
+def test_strangers_at_the_rendezvous_are_refused_while_the_job_runs(start: Start) -> None:
+    job = start(WAIT)
+    words = Path(f"/proc/{job.workers()[1]}/environ").read_text().split("\0")
+    variables = dict(word.partition("=")[::2] for word in words)
+    address, _, token = variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")
+    port = int(address.partition(":")[2])
+    path = f"/{token}:{port}/global/0".encode()
+    assert answers(port, b"GET /wrong:1/global/rank_0 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
+    assert answers(port, b"PUT /wrong:1/global/0 HTTP/1.1\r\nContent-Length: 9\r\n\r\n").startswith(b"HTTP/1.1 403 ")
+    assert answers(port, b"POST " + path + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    giant = b"PUT " + path + b" HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"
+    assert answers(port, giant).startswith(b"HTTP/1.1 413 ")
+    assert answers(port, b"PUT " + path + b" HTTP/1.1\r\nContent-Length: -1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert answers(port, b"\x80\x04cposix\nsystem\n\n").startswith(b"HTTP/1.1 400 ")
+    assert answers(port, b"GET ") == b""  # after five seconds
+    assert answers(port, b"x" * 2**20) == b""
+    listening = re.findall(rf": ([0-9A-F]{{8}}):{port:04X} 00000000:0000 0A", Path("/proc/net/tcp").read_text())
+    assert listening == ["0100007F"]
+    for process in job.running:
+        assert token not in Path(f"/proc/{process}/cmdline").read_text(errors="replace")

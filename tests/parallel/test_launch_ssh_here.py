@@ -1,0 +1,63 @@
+"""`hvdtrain launch ssh` on this machine: with agents, without sshd. tests/cluster has several hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 120.0
+LINK_S = 2.0
+
+
+def test_workers_of_an_agent_train(run_command: Any, tmp_path: Path) -> None:
+    command = ["--", "train", "--max-steps", "2", "--output-dir", "out"]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "localhost:2", *command]
+    finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
+    assert finished.returncode in (0, 75), finished.tail()
+    assert ", 2 workers by hvdtrain launch; " in finished.stdout, finished.tail()
+    topology = json.loads((tmp_path / "out" / "env.json").read_text())["topology"]
+    assert (topology["size"], topology["local_size"], topology["num_nodes"]) == (2, 2, 1)
+
+
+def write_interpreter(path: Path, lines: str) -> Path:
+    """A program for --python: agents are real, workers run `lines`."""
+    agent = f'*launch.ssh.agent*) exec {sys.executable} "$@" ;;'
+    path.write_text(f'#!/bin/sh\ncase "$*" in {agent} *) exec {sys.executable} -c "{lines}" "$@" ;; esac\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_terminal_that_stands_still_stops_workers_and_does_not_end_them(tmp_path: Path) -> None:
+    """Somebody pages through the output for longer than silence may last."""
+    interpreter = write_interpreter(tmp_path / "python", "for i in range(30_000): print(i, 'x' * 100)")
+    flags = ["-H", "localhost:1", "--python", str(interpreter), "--link-timeout", str(LINK_S)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    first = os.read(process.stdout.fileno(), 10)
+    time.sleep(3 * LINK_S)  # what is tested is that nothing happens meanwhile
+    with process.stdout as rest:
+        said = first + rest.read()
+    assert process.wait(DEADLINE_S) == 0
+    assert said.decode().splitlines() == [f"{i} {'x' * 100}" for i in range(30_000)]
+
+
+def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(run_command: Any, tmp_path: Path) -> None:
+    lines = "import os, sys; print(sys.argv[1:]); os.makedirs('out/checkpoints', exist_ok=True)"
+    lines += "; open('out/checkpoints/latest', 'w').close(); sys.exit(os.environ['HVDTRAIN_RESTART'] == '0')"
+    interpreter = write_interpreter(tmp_path / "python", lines)
+    flags = ["-H", "localhost:1", "--python", str(interpreter), "--max-restarts", "1", "--backoff", "0"]
+    command = ["-m", "hvdtrain", "train", "--output-dir", "out", "--resume", "/elsewhere"]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags, "--", *command[2:]]
+    finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.splitlines() == [str(command), str([*command, "--resume", "auto"])], finished.tail()

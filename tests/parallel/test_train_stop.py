@@ -1,0 +1,234 @@
+"""A signal to any rank stops all of them after one step, with a checkpoint; going on from it leaves no trace of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKERS = Path(__file__).parent / "workers"
+DEADLINE_S = 150.0
+LINE = "which a checkpoint holds; to go on, start the same command again"
+EPOCHS = ["--epochs", "4", "--log-interval", "50"]  # of 30 steps
+ENDLESS = ["--epochs", "2000"]
+
+
+def variables(**stop: Any) -> dict[str, str]:
+    path = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **({"TRAIN_STOP": json.dumps(stop)} if stop else {})}
+
+
+def command(framework: str, out: Path, *flags: str) -> list[str]:
+    module = {"torch": "train_stop_torch", "tensorflow": "train_stop_keras"}[framework]
+    task = ["--task", f"{module}:Stopped", "--output-dir", str(out), "--progress", "none"]
+    return ["python", "-m", "hvdtrain", *task, *EPOCHS, *flags]
+
+
+def result(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return content
+
+
+def last_steps(out: Path) -> list[int]:
+    """The step at which each rank ended, by its own log, in the order of ranks."""
+    ends = [re.findall(r"RunEnded\(step=(\d+)", path.read_text())[-1:] for path in sorted((out / "logs").iterdir())]
+    return [int(step) for (step,) in ends]
+
+
+def require_stopped(finished: Any, out: Path, size: int, launcher: str, reason: str) -> None:
+    code = {"mpirun": 75, "horovodrun-gloo": 1}[launcher]  # horovodrun has one code for every failure …
+    assert finished.returncode == code, finished.tail()
+    assert re.search(r"[Ee]xit code: +75", finished.stdout + finished.stderr), finished.tail()  # … but it tells
+    assert f"hvdtrain: stopped by {reason} after step " in finished.stdout, finished.tail()
+    assert finished.stdout.count(LINE) == 1, finished.tail()
+    assert "failed:" not in finished.stderr, finished.tail()
+    assert "stopped: A collective" not in finished.stderr, finished.tail()
+    step = result(out)["steps"]
+    assert result(out)["status"] == "stopped"
+    assert last_steps(out) == [step] * size
+    assert (out / "checkpoints" / "latest").read_text() == f"step_{step:08d}\n"
+
+
+def require_exact(run_command: Callable[..., Any], out: Path) -> None:
+    verified = run_command([sys.executable, "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
+    assert verified.returncode == 0, verified.tail()
+    assert "exact: each of 4 finished epochs" in verified.stdout, verified.tail()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "framework", "size", "ranks", "signal_name", "reason"),
+    [
+        ("mpirun", "torch", 2, [1], "SIGTERM", "SIGTERM (rank 1)"),
+        ("horovodrun-gloo", "torch", 3, [0, 2], "SIGUSR1", "SIGUSR1 (ranks 0, 2)"),
+        ("mpirun", "tensorflow", 2, [0, 1], "SIGTERM", "SIGTERM (all ranks)"),
+    ],
+)
+def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
+    launcher: str,
+    framework: str,
+    size: int,
+    ranks: list[int],
+    signal_name: str,
+    reason: str,
+    tmp_path: Path,
+    run_ranks: Callable[..., Any],
+    run_command: Callable[..., Any],
+) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    request = {"signal": signal_name, "ranks": ranks, "place": "decode", "call": 10}
+    first = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
+    require_stopped(first, out, size, launcher, reason)
+    assert 1 < result(out)["steps"] < 120
+    for folder in (out, whole):
+        finished = run_ranks(command(framework, folder), size, launcher, DEADLINE_S, variables(), tmp_path)
+        assert finished.returncode == 0, finished.tail()
+    assert result(out)["weights"] == result(whole)["weights"]
+    assert result(out)["metrics"] == result(whole)["metrics"]
+    assert result(out)["samples_seen"] == result(whole)["samples_seen"]
+    require_exact(run_command, out)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "framework", "size", "place", "call"),
+    [
+        ("mpirun", "torch", 3, "import", 1),
+        ("horovodrun-gloo", "torch", 2, "build_model", 1),
+        ("horovodrun-gloo", "tensorflow", 2, "decode", 12),
+    ],
+)
+def test_a_request_may_come_at_any_time(
+    launcher: str, framework: str, size: int, place: str, call: int, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    out = tmp_path / "out"
+    request = {"signal": "SIGTERM", "ranks": [size - 1], "place": place, "call": call}
+    finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
+    require_stopped(finished, out, size, launcher, f"SIGTERM (rank {size - 1})")
+    assert (result(out)["steps"] == 0) is (place != "decode")
+
+
+@contextmanager
+def running(argv: list[str], folder: Path, added: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher, or hvdtrain itself, whose output goes to folder/output; ended by force if need be."""
+    binaries = Path(sys.executable).parent
+    env = {**os.environ, **variables(), **(added or {}), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            for each in workers(process.pid).values():
+                os.kill(each, signal.SIGKILL)
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+
+
+def workers(launcher: int) -> dict[int, int]:
+    """Rank → process, of those below the launcher that run hvdtrain itself."""
+    import psutil
+
+    from hvdtrain.topology import detect_topology
+
+    try:
+        below = psutil.Process(launcher).children(recursive=True)
+        found = [process for process in below if process.cmdline()[1:3] == ["-m", "hvdtrain"]]
+        return {detect_topology(process.environ()).rank: process.pid for process in found}
+    except psutil.NoSuchProcess:
+        return {}
+
+
+def await_steps(out: Path, process: subprocess.Popen[bytes]) -> None:
+    metrics = out / "metrics.jsonl"
+    await_that(lambda: metrics.exists() and '"step": 50' in metrics.read_text(), process)
+
+
+def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "training did not come so far"
+        assert process.poll() is None, "the run ended too soon"
+        time.sleep(0.02)
+
+
+def launcher_argv(name: str) -> list[str]:
+    binaries = Path(sys.executable).parent
+    if name == "mpirun":
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        return [str(binaries / "mpirun"), *root, "--oversubscribe", "--bind-to", "none", "-np", "2", sys.executable]
+    return [str(binaries / "horovodrun"), "--gloo", "-np", "2", sys.executable]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "number", "code"), [("mpirun", signal.SIGUSR1, 75), ("horovodrun-gloo", signal.SIGTERM, 1)]
+)
+def test_launchers_pass_it_on(launcher: str, number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """mpirun of Open MPI 5 kills its workers half a second after SIGTERM; SIGUSR1 it passes on."""
+    out = tmp_path / "out"
+    argv = [*launcher_argv(launcher), *command("torch", out, *ENDLESS)[1:]]
+    with running(argv, tmp_path) as process:
+        await_steps(out, process)
+        process.send_signal(number)
+        assert process.wait(DEADLINE_S) == code, (tmp_path / "output").read_text()
+    step = result(out)["steps"]
+    assert last_steps(out) == [step, step]
+    assert (out / "checkpoints" / "latest").read_text() == f"step_{step:08d}\n"
+
+
+def test_a_second_sigterm_ends_a_rank_that_waits_for_another(tmp_path: Path) -> None:
+    """The other is stopped by SIGSTOP: a graceful end would wait for it until --stall-timeout."""
+    out = tmp_path / "out"
+    argv = [*launcher_argv("mpirun"), *command("torch", out, *ENDLESS)[1:]]
+    with running(argv, tmp_path) as process:
+        await_steps(out, process)
+        ranks = workers(process.pid)
+        os.kill(ranks[1], signal.SIGSTOP)
+        os.kill(ranks[0], signal.SIGTERM)
+        time.sleep(1.5)  # longer than what counts as an echo of the same request
+        os.kill(ranks[0], signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 143, (tmp_path / "output").read_text()
+    assert "SIGTERM came again; leaving at once" in (tmp_path / "output").read_text()
+    assert not (out / "result.json").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_who_is_ended_during_the_save_leaves_the_checkpoint_before(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    """The disk is slow; the second SIGTERM, or the SIGKILL of a scheduler whose patience is over, comes meanwhile."""
+    out, stamp = tmp_path / "out", tmp_path / "stamp"
+    argv = [sys.executable, *command("torch", out, *ENDLESS)[1:]]
+    with running([*argv, "--max-steps", "20"], tmp_path) as process:
+        assert process.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
+    slow = {"SLOW_RENAME": r"checkpoints/step_\d+$", "SLOW_STAMP": str(stamp)}
+    with running(argv, tmp_path, slow) as process:
+        await_that(stamp.exists, process)  # the save at the end of the first epoch has begun
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        process.send_signal(number)
+        assert process.wait(20) == code, (tmp_path / "output").read_text()
+    assert (out / "checkpoints" / "latest").read_text() == "step_00000020\n"
+    assert [path.name for path in (out / "checkpoints").glob("step_*")] == ["step_00000020"]
+    with running([*argv, "--max-steps", "22"], tmp_path) as process:
+        assert process.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
+    assert "after step" not in (tmp_path / "output").read_text()
+    assert last_steps(out) == [22]
+    assert not [path for path in (out / "checkpoints").iterdir() if path.name.endswith(".tmp")]

@@ -1,0 +1,16 @@
+"""The digits in Keras, stopped as `train_stop_tasks` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from train_stop_tasks import reach
+
+from hvdtrain.task import Features
+from hvdtrain.tasks.digits.keras import KerasDigits
+
+
+class Stopped(KerasDigits):
+    def decode(self, records: Sequence[bytes]) -> Features:
+        reach("decode")
+        return super().decode(records)

@@ -1,0 +1,26 @@
+"""The digits in torch, stopped as `train_stop_tasks` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+from train_stop_tasks import reach
+
+from hvdtrain.data_access import DataAccess
+from hvdtrain.task import Features, Splits
+from hvdtrain.tasks.digits.torch import TorchDigits
+
+
+class Stopped(TorchDigits):
+    def open_data(self, data: DataAccess) -> Splits:
+        reach("open_data")
+        return super().open_data(data)
+
+    def build_model(self) -> nn.Module:
+        reach("build_model")
+        return super().build_model()
+
+    def decode(self, records: Sequence[bytes]) -> Features:
+        reach("decode")
+        return super().decode(records)

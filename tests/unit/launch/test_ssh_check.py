@@ -1,0 +1,66 @@
+"""What ssh says becomes a cause and a remedy. Real ssh is asked in tests/cluster; here a program stands in for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.errors import UsageError
+from launch.hosts import Host
+from launch.job import JobSpec
+from launch.ssh.check import check_hosts, require_usable_hosts
+
+# Of OpenSSH 9.2, 203.0.113.0/24 being nobody's (RFC 5737).
+SAID = {
+    "name-unknown": "ssh: Could not resolve hostname a: Name or service not known",
+    "unreachable": "ssh: connect to host 203.0.113.1 port 22: Connection timed out",
+    "no-sshd": "ssh: connect to host 203.0.113.1 port 22: Connection refused",
+    "key-refused": "root@203.0.113.1: Permission denied (publickey).",
+    "host-key-unknown": "No ED25519 host key is known for 203.0.113.1 and you have requested strict checking.\n"
+    "Host key verification failed.",
+    "host-key-changed": "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.",
+    "other": "kex_exchange_identification: Connection closed by remote host",
+}
+
+
+def put_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let `ssh` be this shell script."""
+    program = folder / "ssh"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_each_failure_has_its_kind_and_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    put_ssh(tmp_path, monkeypatch, f"printf '%s\\n' {shlex.quote(SAID[kind])} >&2; exit 255")
+    (finding,) = check_hosts(["203.0.113.1"])
+    assert (finding.host, finding.kind) == ("203.0.113.1", kind)
+    assert "{" not in finding.message + finding.hint
+
+
+def test_a_host_that_never_answers_costs_the_deadline_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_ssh(tmp_path, monkeypatch, "sleep 60")
+    began = time.monotonic()
+    findings = check_hosts([f"203.0.113.{i}" for i in range(1, 9)], deadline_s=1)
+    assert time.monotonic() - began < 10
+    assert {finding.kind for finding in findings} == {"unreachable"}
+
+
+def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ssh(tmp_path, monkeypatch, "echo Connection refused >&2; exit 255")
+    assert [finding.host for finding in check_hosts(["localhost", "203.0.113.1"])] == ["203.0.113.1"]
+
+
+def test_mpirun_inside_slurm_uses_no_ssh_and_horovodrun_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ssh(tmp_path, monkeypatch, f"echo {shlex.quote(SAID['key-refused'])} >&2; exit 255")
+    job = JobSpec(command=("train",), np=2, hosts=(Host("203.0.113.1", 1), Host("203.0.113.2", 1)))
+    require_usable_hosts(job, "mpirun", {"SLURM_JOB_ID": "1"})
+    with pytest.raises(UsageError, match="2 of 2 hosts cannot be used: 203.0.113.1: it refuses your key"):
+        require_usable_hosts(job, "horovodrun", {"SLURM_JOB_ID": "1"})
