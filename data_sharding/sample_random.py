@@ -35,11 +35,16 @@ class SampleRandom:
     """
 
     def __init__(self, seed: int, epoch: int, ids: NDArray[np.int64]) -> None:
-        self._about = f"data_sharding.sample_random/1 {operator.index(seed)} {operator.index(epoch)}"
+        self._seed, self._epoch = operator.index(seed), operator.index(epoch)
+        self._about = f"data_sharding.sample_random/1 {self._seed} {self._epoch}"
         self._ids = np.asarray(ids, np.int64).astype(np.uint64)
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def of_records(self, ids: NDArray[np.int64]) -> SampleRandom:
+        """The draws of other records, ids int64[k], in the same epoch: for what a record is combined with."""
+        return SampleRandom(self._seed, self._epoch, ids)
 
     def uniform(self, name: str, low: float = 0.0, high: float = 1.0, shape: Sequence[int] = ()) -> NDArray[np.float64]:
         """float64[k, *shape], uniform in [low, high).

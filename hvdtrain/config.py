@@ -15,6 +15,7 @@ class DataConfig:
 
     Args:
         dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
+        download: fetch the data set into dir if it is not there, for tasks that know where from (cifar10, mnist).
         check_crc: verify each record's checksum, where the format has one.
         on_corrupt: what to do with a damaged record: raise (the run fails), mask (it is left out, counted, named), or
             quarantine (as mask, and its bytes are kept in the run folder).
@@ -33,6 +34,7 @@ class DataConfig:
     """
 
     dir: str | None = None
+    download: bool = False
     check_crc: bool = True
     on_corrupt: Literal["raise", "mask", "quarantine"] = "raise"
     max_corrupt: float = 0.01
@@ -55,6 +57,7 @@ class TrainConfig:
 
     Args:
         task: a task that comes with hvdtrain, or your own as module:Class.
+        model: which of the task's models, e.g. resnet50; left out: the task's own choice.
         task_args: arguments of the task, e.g. --task-args.width 16.
         framework: torch, tensorflow, or auto: what the task says, else what is installed.
         data: where the records are and how they are read.
@@ -82,6 +85,7 @@ class TrainConfig:
     """
 
     task: str = "digits"
+    model: str | None = None
     task_args: dict[str, Any] = field(default_factory=dict)
     framework: str = "auto"
     data: DataConfig = field(default_factory=DataConfig)

@@ -22,11 +22,13 @@ class DataAccess:
         dir: folder or URL, or None where the user gave none.
         cache_dir: a folder of this user that survives runs, for what the task makes itself.
         on_corrupt: what to do with files that are damaged.
+        download: whether the task may fetch its data into `dir`, if they are not there; `dir` then exists.
     """
 
     dir: str | None
     cache_dir: Path
     on_corrupt: OnCorrupt = "raise"
+    download: bool = False
 
     def catalog(
         self,

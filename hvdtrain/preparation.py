@@ -17,7 +17,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
 from hvdtrain.source import CatalogSource
-from hvdtrain.task import Task, TaskDefaults, build_task
+from hvdtrain.task import Task, TaskDefaults
+from hvdtrain.task_arguments import build_task, task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
 
@@ -84,13 +85,19 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
 
 
 def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
-    task = build_task(kind, config.task_args)
+    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
     by_pipe = config.data.mode == "pipe"
     if kind.needs_data_dir and config.data.dir is None:
         raise UsageError(
             f"The task {config.task} reads its records from a folder, and none was given.",
             f"There is nothing to {'validate' if by_pipe else 'train'} on.",
             "give it as --data.dir DIR.",
+        )
+    if config.data.download and not kind.can_download:
+        raise UsageError(
+            f"The task {config.task} cannot download its data.",
+            "--data.download would do nothing.",
+            "leave it out, and give the data as --data.dir DIR.",
         )
     access = _data_access(config.data)
     if by_pipe:
@@ -117,10 +124,23 @@ def _data_access(config: DataConfig) -> DataAccess:
     folder = config.dir
     if folder is not None and "://" not in folder:
         path = Path(folder).expanduser().absolute()
+        if config.download:
+            _make_folder(path)
         if not path.exists():
             raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
         folder = str(path)
-    return DataAccess(folder, user_cache() / "data", config.on_corrupt)
+    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {path} cannot be made: {error.strerror}.",
+            "--data.download is to put data there.",
+            "give a folder that you can write as --data.dir.",
+        ) from error
 
 
 def _verify(config: DataConfig, data: _Data, topology: Topology) -> None:
@@ -159,6 +179,14 @@ def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Pr
             "Some workers would have nothing to do in any step.",
             f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
         )
+    if batch // comm.topology.size < task.smallest_slice:
+        raise UsageError(
+            f"The global batch of {batch} records leaves {batch // comm.topology.size} to some of the "
+            f"{comm.topology.size} workers.",
+            f"BatchNorm takes its statistics from the records of one worker, of which there must be "
+            f"{task.smallest_slice} or more.",
+            f"give --global-batch-size {comm.topology.size * task.smallest_slice} or more, or start fewer workers.",
+        )
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
@@ -196,7 +224,7 @@ def _about(
         "mode": config.data.mode,
         "data": fingerprint,
         "validation": validation.fingerprint if validation is not None else None,
-        "task_args": config.task_args,
+        "task_args": task_arguments(type(task), config.model, config.task_args),
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "shuffle": config.data.shuffle,

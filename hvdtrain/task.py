@@ -7,7 +7,6 @@ resume) is hvdtrain's. The same class shape serves both frameworks; `framework` 
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from hvdtrain.data_access import DataAccess
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 
 Features = dict[str, NDArray[Any]]
 
@@ -42,7 +41,10 @@ class Splits:
 
 
 class Task(ABC):
-    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`."""
+    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`.
+
+    An argument called `model` is also `--model NAME`: a task that has it offers several models by name.
+    """
 
     framework: ClassVar[str]
     """"torch" or "tensorflow"."""
@@ -51,6 +53,12 @@ class Task(ABC):
 
     needs_data_dir: ClassVar[bool] = False
     """Whether `--data.dir` must be given."""
+
+    can_download: ClassVar[bool] = False
+    """Whether `open_data` heeds `data.download`."""
+
+    smallest_slice: int = 1
+    """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
 
     @abstractmethod
     def open_data(self, data: DataAccess) -> Splits:
@@ -103,27 +111,6 @@ class Task(ABC):
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
         """
-
-
-def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:
-    """Construct a task from `--task-args`; unknown names are a `UsageError` with the nearest match."""
-    parameters = inspect.signature(kind).parameters
-    for name in arguments:
-        if name not in parameters:
-            raise UsageError(
-                f"The task {kind.__name__} takes no argument {name!r}.",
-                "It was given as --task-args.",
-                did_you_mean(name, parameters) if parameters else "this task takes no arguments.",
-            )
-    try:
-        inspect.signature(kind).bind(**arguments)
-    except TypeError as error:
-        raise UsageError(
-            f"The task {kind.__name__} cannot be built: {error}.",
-            "Every argument without a default must be given.",
-            "pass it as --task-args.NAME VALUE.",
-        ) from error
-    return kind(**arguments)
 
 
 def check_measures(measures: Any, samples: int) -> None:

@@ -22,6 +22,7 @@ _FORMATS: Final = {
     "tar": "data_sharding.formats.tar:TarFormat",
     "parquet": "data_sharding.formats.parquet:ParquetFormat",
     "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
+    "text": "data_sharding.formats.text:TextFormat",
 }
 """Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""
 
@@ -78,7 +79,7 @@ def format_of(paths: Paths) -> RecordFormat:
 
 def _format_of_folder(folder: str) -> RecordFormat:
     names = [entry.name for entry in os.scandir(folder) if entry.is_file()]
-    candidates = [format_named(name) for name in _FORMATS]
+    candidates = [format_named(name) for name in _FORMATS if name != _LAST]
     found = [f for f in candidates if any(matches(name, f.patterns) for name in names)]
     # A saved catalog or a preview picture beside records does not make the folder one of arrays or of images.
     found = [f for f in found if f.name not in _OFTEN_BESIDE] or found
@@ -89,7 +90,9 @@ def _format_of_folder(folder: str) -> RecordFormat:
             "name the files with a glob, or the format.",
         )
     nested = [f for f in candidates if f.recursive] if not found and _has_subfolders(folder) else []
-    return (found or nested or [format_named("tfrecord")])[0]
+    if found or nested:
+        return (found or nested)[0]
+    return format_named(_LAST if any(matches(name, format_named(_LAST).patterns) for name in names) else "tfrecord")
 
 
 def _has_subfolders(folder: str) -> bool:
@@ -103,6 +106,7 @@ def _load(name: str) -> Any:
 
 
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
+_LAST: Final = "text"  # notes and lists of names lie beside any data, and above folders of images
 
 _FIXED: Final = frozenset({"name", "patterns", "recursive", "has_crc", "header_bytes", "offset_unit"})
 """Fields of every format that say what it is; the others are options."""

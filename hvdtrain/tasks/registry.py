@@ -18,6 +18,26 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "hvdtrain.tasks.digits.torch:TorchDigits",
         "tensorflow": "hvdtrain.tasks.digits.keras:KerasDigits",
     },
+    "cifar10": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchCifar10",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasCifar10",
+    },
+    "mnist": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchMnist",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasMnist",
+    },
+    "imagenet": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchImageNet",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasImageNet",
+    },
+    "synthetic": {
+        "torch": "hvdtrain.tasks.pictures.torch:TorchSynthetic",
+        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasSynthetic",
+    },
+    "text": {
+        "torch": "hvdtrain.tasks.text.torch:TorchText",
+        "tensorflow": "hvdtrain.tasks.text.keras:KerasText",
+    },
 }
 """Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
 

@@ -1,4 +1,4 @@
-"""The commands of README and two pages of docs/, run as they stand: `<!-- tested: NAME -->` before a block says so."""
+"""The commands of README and of three pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = "\n".join([README, *((ROOT / "docs" / page).read_text() for page in ("data.md", "launch.md"))])
+PAGES = "\n".join([README, *((ROOT / "docs" / page).read_text() for page in ("data.md", "launch.md", "tasks.md"))])
 BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 
@@ -58,7 +58,7 @@ def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) 
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
     assert results or name == "keras"
     for result in results:
-        assert result["metrics"]["accuracy"] >= 0.9
+        assert name == "synthetic" or result["metrics"]["accuracy"] >= 0.9  # noise teaches nothing
         assert result["weights"]["equal_on_all_ranks"]
 
 

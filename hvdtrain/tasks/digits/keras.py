@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
-from keras import layers
 
+from hvdtrain.models.keras.small_cnn import small_cnn
 from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
 
@@ -18,18 +18,7 @@ class KerasDigits(Digits):
     framework: ClassVar[str] = "tensorflow"
 
     def build_model(self) -> keras.Model:
-        return keras.Sequential(
-            [
-                keras.Input((SIDE, SIDE, 1)),
-                layers.Conv2D(self.width, 3, padding="same", activation="relu", name="conv1"),
-                layers.Conv2D(2 * self.width, 3, padding="same", activation="relu", name="conv2"),
-                layers.MaxPooling2D(2),
-                layers.Flatten(),
-                layers.Dense(128, activation="relu", name="hidden"),
-                layers.Dense(CLASSES, name="logits"),
-            ],
-            name="digits",
-        )
+        return small_cnn(SIDE, 1, CLASSES, self.width)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:  # noqa: ARG002
         return keras.optimizers.Adam(lr)

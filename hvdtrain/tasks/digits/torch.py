@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hvdtrain.models.torch.small_cnn import small_cnn
 from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
 
@@ -19,19 +19,7 @@ class TorchDigits(Digits):
     framework: ClassVar[str] = "torch"
 
     def build_model(self) -> nn.Module:
-        width = self.width
-        layers = {  # named as the Keras model's
-            "conv1": nn.Conv2d(1, width, 3, padding=1),
-            "relu1": nn.ReLU(),
-            "conv2": nn.Conv2d(width, 2 * width, 3, padding=1),
-            "relu2": nn.ReLU(),
-            "pool": nn.MaxPool2d(2),
-            "flatten": nn.Flatten(),
-            "hidden": nn.Linear(2 * width * (SIDE // 2) ** 2, 128),
-            "relu3": nn.ReLU(),
-            "logits": nn.Linear(128, CLASSES),
-        }
-        return nn.Sequential(OrderedDict(layers))
+        return small_cnn(SIDE, 1, CLASSES, self.width)
 
     def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), lr=lr)

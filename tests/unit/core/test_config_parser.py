@@ -28,11 +28,13 @@ arguments = st.dictionaries(
 configs = st.builds(
     TrainConfig,
     task=st.from_regex("[a-z_]{1,9}(:[A-Z][a-z]{1,9})?", fullmatch=True),
+    model=st.none() | st.from_regex("[a-z]{1,6}[0-9]{0,3}", fullmatch=True),
     task_args=arguments,
     framework=st.sampled_from(["auto", "torch", "tensorflow"]),
     data=st.builds(
         DataConfig,
         dir=st.none() | texts,
+        download=st.booleans(),
         check_crc=st.booleans(),
         on_corrupt=st.sampled_from(["raise", "mask", "quarantine"]),
         max_corrupt=st.floats(0, 1),

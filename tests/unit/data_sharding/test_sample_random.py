@@ -69,6 +69,12 @@ def test_seed_epoch_and_name_do_not_run_together() -> None:
     assert len({number for draw in draws for number in draw.tolist()}) == 16
 
 
+def test_draws_of_other_records() -> None:
+    ids = np.array([5, 3, 5])
+    one, other = SampleRandom(2, 7, np.array([1])).of_records(ids), SampleRandom(2, 7, ids)
+    np.testing.assert_array_equal(one.uniform("x"), other.uniform("x"))
+
+
 def test_world_size_and_resume_change_no_draw(catalog: ds.Catalog) -> None:
     def drawn(size: int, start: int) -> dict[int, list[float]]:
         found = {}

@@ -14,9 +14,11 @@ def parse(*argv: str) -> TrainConfig:
 
 SAMPLES: dict[str, tuple[str, Any]] = {
     "task": ("mine:Task", "mine:Task"),
+    "model": ("resnet50", "resnet50"),
     "task_args": ('{"width": 16}', {"width": 16}),
     "framework": ("tensorflow", "tensorflow"),
     "data.dir": ("/data", "/data"),
+    "data.download": ("True", True),
     "data.check_crc": ("False", False),
     "data.on_corrupt": ("quarantine", "quarantine"),
     "data.max_corrupt": ("0.5", 0.5),

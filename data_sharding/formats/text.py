@@ -1,0 +1,69 @@
+"""Text files as data for language models: windows of a fixed number of bytes, one behind the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.unchecked import all_intact
+from data_sharding.storage import ByteSource, FileEntry, open_source
+
+
+@final
+@dataclass(frozen=True)
+class TextFormat:
+    """`RecordFormat` for windows of any file's bytes.
+
+    A window has `window` bytes and one more, with which the next window begins: so each byte but a file's first is
+    predicted exactly once. The last window of a file is shorter if the file ends inside it.
+
+    Attributes:
+        window: bytes to predict in a record.
+        first, last: the part of each file's windows that is meant, as shares of them: 0.0 and 0.9 for the first nine
+            tenths.
+
+    Raises:
+        PlanError: an empty window, or an empty part.
+    """
+
+    window: int = 256
+    first: float = 0.0
+    last: float = 1.0
+    name: str = "text"
+    patterns: tuple[str, ...] = ("*.txt",)
+    recursive: bool = False
+    has_crc: bool = False
+    header_bytes: int = 0
+    offset_unit: str = "byte"
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or not 0 <= self.first < self.last <= 1:
+            raise PlanError(
+                f"The format text was given window={self.window}, first={self.first:g} and last={self.last:g}.",
+                "A window has one byte or more, and a part lies between 0 and 1.",
+                "use window=256, first=0 and last=0.9, for example.",
+            )
+
+    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        return None
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        """Nothing of the file is read."""
+        size = source.size()
+        count = -(-(size - 1) // self.window)  # the first byte is predicted by nobody
+        windows = np.arange(math.floor(self.first * count), math.floor(self.last * count), dtype=np.int64)
+        offsets = windows * self.window
+        return RecordIndex(offsets, np.minimum(self.window + 1, size - offsets))
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return all_intact(raw)

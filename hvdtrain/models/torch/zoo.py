@@ -1,0 +1,85 @@
+"""Classification models of torchvision by name, fitted to the number of classes and the size of the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hvdtrain.adapters.torchvision_import import import_torchvision
+from hvdtrain.errors import UsageError
+from hvdtrain.models.names import SMALL_CNN, SMALL_SIDE
+from hvdtrain.models.torch.small_cnn import small_cnn
+
+_AUXILIARY_HEADS = ("googlenet", "inception_v3")
+
+
+def model_names() -> Sequence[str]:
+    """All of them.
+
+    Raises:
+        UsageError: torchvision is not installed.
+    """
+    models = _torchvision_models()
+    return (SMALL_CNN, *models.list_models(module=models))
+
+
+def build_model(name: str, classes: int, side: int) -> nn.Module:
+    """A new model with fresh weights: float32 [n, 3, side, side] to logits [n, classes].
+
+    ResNets for pictures up to `SMALL_SIDE` begin with a 3×3 convolution of stride 1 and no pooling; Inception and
+    GoogLeNet come without their auxiliary heads.
+
+    Raises:
+        UsageError: the model takes no pictures of this size, or torchvision is not installed.
+    """
+    if name == SMALL_CNN:
+        return small_cnn(side, 3, classes)
+    model: nn.Module = _torchvision_models().get_model(name, weights=None, num_classes=classes, **_options(name, side))
+    if side <= SMALL_SIDE:
+        _give_small_stem(model)
+    _require_fit(model, name, side)
+    return model
+
+
+def _options(name: str, side: int) -> dict[str, Any]:
+    if name in _AUXILIARY_HEADS:
+        return {"aux_logits": False, "init_weights": True}
+    return {"image_size": side} if name.startswith("vit_") else {}
+
+
+def _give_small_stem(model: nn.Module) -> None:
+    if not isinstance(model, _torchvision_models().ResNet):
+        return
+    model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's own
+    model.maxpool = nn.Identity()
+
+
+def _require_fit(model: nn.Module, name: str, side: int) -> None:
+    """Try one black picture: only the model knows what it can take."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, 3, side, side))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise UsageError(
+            f"The model {name} takes no pictures of {side}×{side}: {str(error).splitlines()[0].rstrip('.')}.",
+            "It was made for larger ones, or for one size only.",
+            "choose a ResNet (--model resnet18), which gets a stem for small pictures, or give the model the size it "
+            "was made for, where the task has an argument for it.",
+        ) from error
+    model.train()
+
+
+def _torchvision_models() -> Any:
+    try:
+        return import_torchvision().models
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "torchvision is not installed.",
+            "The models that --model names in torch are torchvision's.",
+            f"pip install 'hvdtrain[torchvision]', or --model {SMALL_CNN}, which needs none.",
+        ) from error

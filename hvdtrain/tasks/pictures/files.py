@@ -1,0 +1,59 @@
+"""Where a data set's own files are: in the data folder, as its archive unpacks or as torchvision downloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
+from hvdtrain.tasks.pictures.download import download
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A data set as its makers publish it.
+
+    Attributes:
+        name: what people call it.
+        folders: below the data folder, "" for itself, where its files may be.
+        files: one of these is there wherever the data set is.
+        archives: what to download.
+        url: the page that has it.
+        dataset: its class in torchvision.datasets.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    archives: str
+    url: str
+    dataset: str
+
+
+def folder_with(data: DataAccess, origin: Origin) -> str:
+    """The path or URL of the folder that holds the data set's files. Behind a URL nothing is looked for.
+
+    Raises:
+        UsageError: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
+    """
+    root = data.path("")
+    if "://" in root:
+        return root
+    by_hand = f"unpack {origin.archives} from {origin.url} in it"
+    if data.download and _present(root, origin) is None:
+        download(origin.dataset, root, by_hand)
+    found = _present(root, origin)
+    if found is not None:
+        return found
+    below = ", ".join(f"{folder}/" for folder in origin.folders if folder)
+    raise UsageError(
+        f"{root} does not hold {origin.name}: no {' or '.join(origin.files)} in it or in {below}.",
+        "There is nothing to train on.",
+        f"{by_hand}, or give --data.download where there is a network.",
+    )
+
+
+def _present(root: str, origin: Origin) -> str | None:
+    candidates = [Path(root) / folder for folder in origin.folders]
+    return next((str(path) for path in candidates if any((path / name).is_file() for name in origin.files)), None)

@@ -1,0 +1,174 @@
+"""ImageNet (ILSVRC 2012), and any other photos kept like it: folders, tar shards or TFRecords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, RecordBatch
+from data_sharding.augment import horizontal_flip
+from data_sharding.errors import MissingDataError
+from data_sharding.formats import class_names
+from data_sharding.formats.image_folder import ImageFolderFormat
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.task import TaskDefaults
+from hvdtrain.tasks.pictures.crops import CropDraws
+from hvdtrain.tasks.pictures.encoded import FROM_ONE, Encoded, NotAPictureError, encoded_pictures
+from hvdtrain.tasks.pictures.photos import BadPhotoError, require_pillow, training_pixels, validation_pixels
+from hvdtrain.tasks.pictures.task import Labelled, Pictures
+
+_CLASSES: Final = 1000
+_SHARDS: Final = (  # of a split's name
+    ("{}-*.tar", "tar"),
+    ("{}/*.tar", "tar"),
+    ("{}-*.tfrecord*", "tfrecord"),
+    ("{}-?????-of-?????", "tfrecord"),
+    ("{}/*.tfrecord*", "tfrecord"),
+)
+
+
+class ImageNet(Pictures):
+    """Random resized crops and flips in training, the middle of the photo in validation.
+
+    `--data.dir` holds train/CLASS/*.JPEG and val/CLASS/*.JPEG; or train-*.tar and validation-*.tar (or val-*.tar) with
+    members jpg and cls; or train-* and validation-* as TFRecords. Labels of folders are the sorted names' numbers.
+
+    Goyal et al. 2017 (arXiv:1706.02677) for a ResNet-50: 90 epochs, lr 0.1 for batches of 256, weight decay 1e-4,
+    warm-up of 5 epochs; here with a cosine. For larger batches: `--lr-scaling linear --reference-batch-size 256`.
+
+    Args:
+        side: of the square that the model sees.
+        classes: left out: as many as there are folders, or 1000.
+        first_label: the label of the first class in tar shards and TFRecords; left out: 1 for TFRecords that name it
+            image/class/label, as TensorFlow's own ImageNet does, else 0.
+    """
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=90, global_batch_size=256, lr=0.1, warmup_epochs=5.0)
+    needs_data_dir: ClassVar[bool] = True
+    mean = (0.485, 0.456, 0.406)  # of torchvision's and most others' models
+    std = (0.229, 0.224, 0.225)
+
+    def __init__(
+        self,
+        model: str = "resnet50",
+        side: int = 224,
+        classes: int | None = None,
+        first_label: int | None = None,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        weight_decay: float = 1e-4,
+    ) -> None:
+        if side < 1 or (classes is not None and classes < 2):
+            raise UsageError(
+                f"The task's arguments are side={side} and classes={classes}.",
+                "A picture has a pixel at least, and there are two classes to tell apart.",
+                "leave them out, or give larger numbers.",
+            )
+        super().__init__(model, classes or _CLASSES, side, label_smoothing, mixup, weight_decay)
+        self._classes_given = classes is not None
+        self._first_label = first_label
+        self._folder_classes: tuple[str, ...] = ()
+        self._format = ""
+        require_pillow()
+
+    def open_train(self, data: DataAccess) -> Catalog:
+        catalog = _found(data, ("train",), ())
+        self._format = catalog.format.name
+        if self._format == "image_folder":
+            self._take_classes(class_names(catalog))
+        return catalog
+
+    def open_test(self, data: DataAccess) -> Catalog:
+        catalog = _found(data, ("validation", "val"), self._folder_classes)
+        if self._format and catalog.format.name != self._format:
+            raise UsageError(
+                f"The training photos are kept as {self._format}, those to validate on as {catalog.format.name}.",
+                "Their labels need not mean the same.",
+                "keep both in the same way.",
+            )
+        self._format = catalog.format.name
+        if self._format == "image_folder" and not self._folder_classes:  # pipe mode
+            self._take_classes(class_names(catalog))
+        return catalog
+
+    def read(self, records: RecordBatch) -> Labelled:
+        try:
+            pictures = encoded_pictures(records, self._format)
+        except NotAPictureError as error:
+            self._refuse(records, error.args[1], error.args[0])
+        labels = np.array([picture.label - self._first(picture) for picture in pictures], np.int64)
+        random = records.random
+        if random is None:
+            return Labelled(
+                self._decoded(records, pictures, lambda content, _: validation_pixels(content, self.side)), labels
+            )
+        draws = CropDraws.of(random)
+        images = self._decoded(records, pictures, lambda content, row: training_pixels(content, self.side, draws, row))
+        return Labelled(horizontal_flip(images, random), labels)
+
+    def _decoded(
+        self, records: RecordBatch, pictures: list[Encoded], pixels: Callable[[bytes, int], NDArray[np.uint8]]
+    ) -> NDArray[np.uint8]:
+        images = np.empty((len(pictures), self.side, self.side, 3), np.uint8)
+        for row, picture in enumerate(pictures):
+            try:
+                images[row] = pixels(picture.content, row)
+            except BadPhotoError as error:
+                self._refuse(records, row, str(error))
+        return images
+
+    def _first(self, picture: Encoded) -> int:
+        return self._first_label if self._first_label is not None else int(picture.named == FROM_ONE)
+
+    def _take_classes(self, names: tuple[str, ...]) -> None:
+        if self._classes_given and len(names) != self.classes:
+            raise UsageError(
+                f"There are {len(names)} folders of classes, and the task's argument classes is {self.classes}.",
+                "Folders say how many classes there are.",
+                "leave classes out.",
+            )
+        self._folder_classes, self.classes = names, len(names)
+
+    def _refuse(self, records: RecordBatch, row: int, how: str) -> NoReturn:
+        raise HvdtrainError(
+            f"The picture of {self.describe(records, row)} {how}.",
+            "The model cannot be shown it.",
+            "repair or remove that record.",
+        )
+
+
+def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:
+    """What is in a folder of that name, if there is one; behind a URL, if there are photos."""
+    root = data.path(name)
+    photos = ImageFolderFormat(root=root, classes=classes)
+    if "://" not in root:
+        return data.catalog(name, format=photos) if Path(root).is_dir() else None
+    try:
+        return data.catalog(name, format=photos)
+    except MissingDataError:
+        return None
+
+
+def _found(data: DataAccess, names: tuple[str, ...], classes: tuple[str, ...]) -> Catalog:
+    """The records of a split, in the first layout that is there."""
+    for name in names:
+        for pattern, record_format in _SHARDS:
+            try:
+                return data.catalog(pattern.format(name), format=record_format)
+            except MissingDataError:
+                continue
+        folders = _class_folders(data, name, classes)
+        if folders is not None:
+            return folders
+    looked_for = ", ".join(f"{n}/CLASS/*.JPEG, {n}-*.tar, {n}-*.tfrecord, {n}-00000-of-01024" for n in names)
+    raise UsageError(
+        f"{data.path('')} holds no photos to {'train' if 'train' in names else 'validate'} on.",
+        f"Looked for were {looked_for}.",
+        "download ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, where one has to "
+        "register, and unpack each class into a folder of its own, or convert with `hvdtrain shard convert`.",
+    )

@@ -1,0 +1,61 @@
+"""Mixup (Zhang et al. 2017, arXiv:1710.09412) whose pairs are the same at every number of workers.
+
+The usual implementation mixes a batch with its own permutation, so that who meets whom depends on how the batch was cut
+for the workers. Here a record's partner is any record of the training data, drawn for (seed, epoch, record), and read
+for this purpose: twice as much is read and decoded. Each record still is the first of a pair once an epoch: that is
+what the audit counts.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, RecordBatch, RecordReader
+from data_sharding.catalog import OnCorrupt
+
+_WHOLE = 256
+
+
+@final
+class Mixup:
+    """Draws and reads the second pictures.
+
+    Args:
+        alpha: of the Beta(alpha, alpha) distribution of the shares.
+        catalog: the training data.
+        on_corrupt: what to do with a damaged partner: "raise", or else the record stays unmixed.
+    """
+
+    def __init__(self, alpha: float, catalog: Catalog, on_corrupt: OnCorrupt) -> None:
+        self._alpha, self._catalog, self._on_corrupt = alpha, catalog, on_corrupt
+        self._reader: RecordReader | None = None  # made where it is used: this object travels to decode processes
+
+    def partners(self, records: RecordBatch) -> tuple[RecordBatch, NDArray[np.uint16]]:
+        """One other record for each, and the share that the records themselves keep: uint16 [n], 128 to 256 of 256.
+
+        A pair is as likely as its reverse, so the larger share can go to the record itself, whose label then is the
+        one that accuracy in training means.
+        """
+        random = records.random
+        if random is None:
+            raise ValueError("pictures are mixed in training only")
+        ids = random.integers("mixup partner", 0, len(self._catalog))
+        if self._reader is None:
+            self._reader = RecordReader(self._catalog, on_corrupt=self._on_corrupt)
+        others = self._reader.load(ids, random.of_records(ids))
+        drawn = np.array([generator.beta(self._alpha, self._alpha) for generator in random.generators("mixup share")])
+        share = np.round(_WHOLE * np.maximum(drawn, 1 - drawn)).astype(np.uint16)
+        return others, np.where(others.intact, share, _WHOLE).astype(np.uint16)
+
+
+def mix_pictures(own: NDArray[np.uint8], other: NDArray[np.uint8], share: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """share / 256 of `own` and the rest of `other`, rounded, so that pictures stay bytes: uint8 [n, H, W, C]."""
+    weight = share[:, None, None, None]
+    mixed = own * weight  # uint16: at most 255 * 256
+    mixed += other * (_WHOLE - weight)
+    mixed += np.uint16(_WHOLE // 2)
+    mixed >>= np.uint16(8)
+    return mixed.astype(np.uint8)

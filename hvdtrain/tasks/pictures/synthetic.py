@@ -1,0 +1,81 @@
+"""Pictures made from the number of their record: to measure training without data, as Horovod's synthetic benchmark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import ClassVar, Final
+
+import numpy as np
+from filelock import FileLock
+
+from data_sharding import Catalog, RecordBatch
+from data_sharding.mixing import GOLDEN, mix
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
+from hvdtrain.task import TaskDefaults
+from hvdtrain.tasks.pictures.task import Labelled, Pictures
+
+_OFFSETS: Final = 1 << 16  # as many different pictures
+_LOCK_SECONDS: Final = 60.0
+
+
+class Synthetic(Pictures):
+    """Random pixels in 1,000 classes: a window of one long noise, which costs a copy. No data folder, no validation.
+
+    Batches of 32 and lr 0.01 as in Horovod's examples/pytorch/pytorch_synthetic_benchmark.py, which measures 100 steps.
+
+    Args:
+        records: how many make an epoch.
+        side: of the square pictures.
+        classes: to which records belong by their number.
+    """
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=1, global_batch_size=32, lr=0.01)
+    mean = (0.5, 0.5, 0.5)
+    std = (0.2887, 0.2887, 0.2887)  # of uniform noise
+
+    def __init__(
+        self,
+        model: str = "resnet50",
+        records: int = 3200,
+        side: int = 224,
+        classes: int = 1000,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if min(records, side, classes) < 1:
+            raise UsageError(
+                f"The task's arguments are records={records}, side={side} and classes={classes}.",
+                "Each must be 1 or more.",
+                "leave them out, or give larger numbers.",
+            )
+        super().__init__(model, classes, side, label_smoothing, mixup, weight_decay)
+        self._records = records
+        self._noise = np.random.default_rng(0).integers(0, 256, side * side * 3 + _OFFSETS, np.uint8)
+
+    def open_train(self, data: DataAccess) -> Catalog:
+        """A file of one byte a record in the cache, since records have to be somewhere."""
+        path = data.cache_dir.absolute() / f"synthetic-{self._records}.npy"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+                _write(path, self._records)
+        return data.catalog(path)
+
+    def open_test(self, data: DataAccess) -> None:  # noqa: ARG002
+        return None
+
+    def read(self, records: RecordBatch) -> Labelled:
+        offsets = (mix(records.ids.astype(np.uint64) * GOLDEN) % np.uint64(_OFFSETS)).astype(np.int64)
+        length = self.side * self.side * 3
+        images = np.stack([self._noise[offset : offset + length] for offset in offsets.tolist()])
+        return Labelled(images.reshape(-1, self.side, self.side, 3), records.ids % self.classes)
+
+
+def _write(path: Path, records: int) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, np.zeros((records, 1), np.uint8))
+    temporary.replace(path)

@@ -1,0 +1,72 @@
+"""Pictures in PyTorch: models of torchvision, SGD with momentum."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hvdtrain.models.torch import zoo
+from hvdtrain.tasks.pictures.cifar10 import Cifar10
+from hvdtrain.tasks.pictures.imagenet import ImageNet
+from hvdtrain.tasks.pictures.mnist import Mnist
+from hvdtrain.tasks.pictures.synthetic import Synthetic
+from hvdtrain.tasks.pictures.task import Pictures
+
+
+class TorchPictures(Pictures):
+    """The half that needs torch."""
+
+    framework: ClassVar[str] = "torch"
+
+    @classmethod
+    def model_names(cls) -> Sequence[str]:
+        return zoo.model_names()
+
+    def build_model(self) -> nn.Module:
+        return zoo.build_model(self.model, self.classes, self.side)
+
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=self.weight_decay)
+
+    def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        labels = batch["label"]
+        logits = model(self._normalized(batch["image"]))
+        loss = functional.cross_entropy(logits, batch.get("target", labels), reduction="none")
+        # How many classes the model prefers to the right one: the same for ties in both frameworks.
+        before = (logits > logits.gather(1, labels[:, None])).sum(1)
+        return {"loss": loss, "accuracy": (before < 1).float(), "top5": (before < 5).float()}
+
+    def _normalized(self, images: torch.Tensor) -> torch.Tensor:
+        """uint8 [n, H, W, 3] to float32 [n, 3, H, W], in channels-last order, which convolutions on GPUs prefer."""
+        device = images.device
+        if device not in self._constants:  # copying them in each step would make each step wait for the one before
+            mean, std = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device)
+            self._constants[device] = mean * 255, std * 255
+        mean, std = self._constants[device]
+        return ((images.float() - mean) / std).permute(0, 3, 1, 2)
+
+    @functools.cached_property
+    def _constants(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
+        """Mean and deviation of bytes, on each device."""
+        return {}
+
+
+class TorchCifar10(TorchPictures, Cifar10):
+    """CIFAR-10 in PyTorch."""
+
+
+class TorchMnist(TorchPictures, Mnist):
+    """MNIST in PyTorch."""
+
+
+class TorchImageNet(TorchPictures, ImageNet):
+    """Photos in PyTorch."""
+
+
+class TorchSynthetic(TorchPictures, Synthetic):
+    """Random pixels in PyTorch."""
