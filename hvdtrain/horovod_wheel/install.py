@@ -49,7 +49,7 @@ def ensure_mpi(constraints: Path | None) -> Mpi:
     """The MPI to use; PyPI's Open MPI is installed first where the system has none."""
     mpi = find_mpi()
     if mpi is None:
-        print(f"MPI: no mpicxx on this system, installing PyPI's {MPI_PACKAGE}", flush=True)
+        print(f"MPI: no usable mpicxx on this system, installing PyPI's {MPI_PACKAGE}", flush=True)
         pip_install([MPI_PACKAGE], constraints)
         importlib.invalidate_caches()
         mpi = find_mpi()

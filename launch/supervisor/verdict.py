@@ -52,8 +52,10 @@ def judge(members: Sequence[Member], stopped_by: signal.Signals | None) -> Outco
     if code == USAGE:
         speaker = next((member for member in failed if member.rank == 0 and member.code == USAGE), culprit)
         return Outcome(USAGE, speaker.rank)
+    if code == RESUMABLE:
+        return Outcome(RESUMABLE, culprit.rank)  # no failure, and rank 0 has said where to go on
     message = _report(culprit, len(members))
-    if code in (RESUMABLE, 130, 143):
+    if code in (130, 143):
         return Outcome(code, culprit.rank, message)
     return Outcome(code if code > 0 else 1, culprit.rank, message, may_restart=True)
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 _FOLDER = Path(__file__).parent
 sys.path.insert(0, str(_FOLDER / "emulation"))
 
-from requirements import install, missing_packages, missing_rights, obstacle  # noqa: E402
+from requirements import PACKAGES, install, missing_packages, missing_rights, obstacle  # noqa: E402
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -44,7 +44,7 @@ def _prepare() -> str | None:
 def _block(reason: str) -> str:
     text = (
         "tests/cluster was NOT run: nothing about several hosts (ssh, mpirun, horovodrun, Slurm) has been tested. "
-        f"{reason} Needed: Linux, root, and the packages openssh-server iproute2 slurmctld slurmd slurm-client munge openmpi-bin, "
+        f"{reason} Needed: Linux, root, and the packages {' '.join(sorted(set(PACKAGES.values())))}, "
         "which `make test-cluster` installs by itself with apt."
     )
     line = "#" * 100
