@@ -38,9 +38,20 @@ _REQUEUE = """\
 code=0
 {command} || code=$?
 
-# 0 is done; 2 is bad usage, which a restart does not mend; what was cancelled or preempted is Slurm's to start again.
-if [ "$code" -ne 0 ] && [ "$code" -ne 2 ] && [ "$ended" -eq 0 ] &&
-    [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_restarts} ]; then
+# What was cancelled or preempted ("ended") is Slurm's to start again. 0 is done; 2 is bad usage, which a restart does
+# not mend; 75 has saved and goes on, however often. Other ends are failures, counted beside the log.
+failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
+again=no
+case "$code" in
+    0) rm -f "$failures" ;;
+    2) ;;
+    75) again=yes ;;
+    *)
+        echo "$code" >> "$failures"
+        [ "$(wc -l < "$failures")" -gt {max_restarts} ] || again=yes
+        ;;
+esac
+if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
@@ -216,6 +227,6 @@ def _restart_note(job: JobSpec) -> str:
     if not _may_continue(job):
         return "never, as the command has no --output-dir to continue in"
     if job.max_restarts:
-        return f"at most {job.max_restarts}, after a failure or a preemption that gave the workers time to leave"
+        return f"at most {job.max_restarts} after failures; any number after the time limit, if the workers have saved"
     # A worker that leaves within the grace time ends the job before Slurm would put it back into the queue.
     return "by Slurm when a node fails; after other failures and preemptions only with --max-restarts"

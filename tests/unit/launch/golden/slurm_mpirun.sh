@@ -25,8 +25,8 @@ cat > digits.sbatch <<'END-OF-FILE'
 #   between them
 # start: mpirun starts them, and learns the nodes from Slurm
 # network interface: ib0, as --nic says
-# restart: at most 2, after a failure or a preemption that gave the workers time to leave; the log is appended
-#   to
+# restart: at most 2 after failures; any number after the time limit, if the workers have saved; the log is
+#   appended to
 # signal: none before the time limit: Slurm's would reach mpirun's helpers, not the workers
 # variables: API_KEY: sbatch takes your whole environment along
 
@@ -56,9 +56,20 @@ mpirun \
     --max-steps 3 \
     --output-dir /data/runs || code=$?
 
-# 0 is done; 2 is bad usage, which a restart does not mend; what was cancelled or preempted is Slurm's to start again.
-if [ "$code" -ne 0 ] && [ "$code" -ne 2 ] && [ "$ended" -eq 0 ] &&
-    [ "${SLURM_RESTART_COUNT:-0}" -lt 2 ]; then
+# What was cancelled or preempted ("ended") is Slurm's to start again. 0 is done; 2 is bad usage, which a restart does
+# not mend; 75 has saved and goes on, however often. Other ends are failures, counted beside the log.
+failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
+again=no
+case "$code" in
+    0) rm -f "$failures" ;;
+    2) ;;
+    75) again=yes ;;
+    *)
+        echo "$code" >> "$failures"
+        [ "$(wc -l < "$failures")" -gt 2 ] || again=yes
+        ;;
+esac
+if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
