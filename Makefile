@@ -14,7 +14,7 @@ SPREAD  := --numprocesses auto --dist loadfile
 WAITING := --numprocesses 3 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader clean
+.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader bench-startup clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ constraints: ## resolve pyproject.toml's ranges anew and pin what comes out
 
 bench-loader: setup ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.loader --peers-venv $(PEERS)
+
+bench-startup: setup ## time from a command to its first step, beside horovodrun and torchrun
+	$(BIN)/python -m benchmarks.startup
 
 clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
