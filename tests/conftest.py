@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 # Machines that run tests are loaded in bursts: a slow example is not a failure.
 settings.register_profile("hvdtrain", deadline=None)
 settings.load_profile("hvdtrain")
+
+# Shells start background commands with SIGINT ignored, nohup with SIGHUP. Children inherit that, and tests send both.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
