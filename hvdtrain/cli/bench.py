@@ -6,6 +6,7 @@ horovodrun -np 2 python -m hvdtrain bench allreduce [--framework torch] [--sizes
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import os
@@ -51,18 +52,35 @@ def _allreduce(argv: Sequence[str]) -> int:
             "An allreduce needs two or more.",
             "start it with a launcher: horovodrun -np 2 python -m hvdtrain bench allreduce.",
         )
+    _require_whole_horovod("horovod")
     from hvdtrain.adapters.open import take_own_share
-    from hvdtrain.comm.open import open_communicator
+    from hvdtrain.comm.open import open_communicator, require_horovod
     from hvdtrain.doctor.allreduce import SIZES, measure
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    require_horovod(options.framework)
     take_own_share(options.framework, topology)
+    _require_whole_horovod(f"horovod.{options.framework}")
     comm = open_communicator(options.framework, topology, _STALL_SECONDS)
     report = measure(comm, _operation(options.framework), options.framework, options.sizes or SIZES, options.seconds)
     if topology.is_root:
         _print_json(report) if options.json else _print(report)
     comm.close()
     return 0
+
+
+def _require_whole_horovod(module: str) -> None:
+    """Refuse a Horovod that is there and cannot be imported; who has none at all hears of that elsewhere."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "horovod":
+            return
+        raise UsageError(
+            f"Horovod is installed, but {module} cannot be imported: {error}.",
+            "Nothing was measured.",
+            "see `hvdtrain doctor`; `python -m hvdtrain.horovod_wheel install` builds Horovod anew.",
+        ) from error
 
 
 def _operation(framework: str) -> Any:

@@ -38,10 +38,12 @@ class CommandParser(argparse.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
         near = difflib.get_close_matches(wrong[0], flags, 1) if wrong and wrong[0].startswith("-") else []
+        # Of a flag that is there, argparse has said what is wrong with its value.
+        hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(
             f"`{self.prog}` was called wrongly: {message}.",
             self._outcome,
-            f"did you mean {near[0]}?" if near else self._hint,
+            f"did you mean {near[0]}?" if near else hint,
         )
 
 

@@ -72,5 +72,5 @@ def require_horovod(framework: str) -> None:
         raise UsageError(
             f"The installed Horovod was not built for {framework}.",
             "Its processes could not exchange gradients.",
-            f"install {framework}, then {_INSTALL}",
+            _INSTALL if importlib.util.find_spec(framework) else f"install {framework}, then {_INSTALL}",
         )

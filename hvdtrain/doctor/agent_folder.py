@@ -45,7 +45,7 @@ class TokenFiles:
             raise ValueError(f"{token!r} is no token")
         path = os.path.join(folder, _PREFIX + token)
         if step == "make":
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            _make(path)
             self._made.add(path)
         elif step == "look":
             return _look(folder, _PREFIX + token.partition("-")[0] + "-", wanted, time.monotonic() + seconds)
@@ -55,6 +55,17 @@ class TokenFiles:
         else:
             raise ValueError(f"there is no step {step!r}")
         return None
+
+
+def _make(path: str) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    except FileNotFoundError as error:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        raise OSError("it belongs to a file system in which nobody makes files, as /proc is") from error
+    except OSError as error:
+        raise OSError(error.strerror) from error  # the token's name says nothing to the reader
 
 
 def _look(folder: str, prefix: str, wanted: int, deadline: float) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvdtrain.doctor.findings import Finding, HostFacts, Status
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
 from hvdtrain.doctor.units import in_bytes
 
 
@@ -50,20 +50,12 @@ def output_findings(
     Args:
         hosts: their facts.
         seen: host → numbers (places in `hosts`) of the hosts whose token files it saw.
-        refused: host → why it could not make its own.
+        refused: host → why it could not make its own; "" where something that is no folder is in the way.
         was_named: whether the user named the folder; a guessed one that is not shared is only worth a warning.
     """
-    folders = {host: facts["machine"]["output"]["folder"] for host, facts in hosts.items()}
-    findings = [
-        Finding(
-            "output folder",
-            "fail",
-            f"{folders[host]} cannot be written: {reason}",
-            "choose another --output-dir, or change the folder's owner or rights.",
-            host,
-        )
-        for host, reason in refused.items()
-    ]
+    outputs = {host: facts["machine"]["output"] for host, facts in hosts.items()}
+    folders = {host: output["folder"] for host, output in outputs.items()}
+    findings = [_refused(host, outputs[host], reason) for host, reason in refused.items()]
     wanted = {number for number, host in enumerate(hosts) if host not in refused}
     names = list(hosts)
     blind = {host: sorted(wanted - set(numbers)) for host, numbers in seen.items() if wanted - set(numbers)}
@@ -74,9 +66,28 @@ def output_findings(
         hint = "choose an --output-dir on a disk that all hosts mount: checkpoints, logs and the audit belong together."
         findings.append(Finding("output folder", status, fact, hint))
     elif not refused:
-        shared = "can be written" if len(hosts) == 1 else "is the same folder on all hosts, and can be written"
-        findings.append(Finding("output folder", "ok", f"{next(iter(folders.values()))} {shared}"))
+        findings.append(Finding("output folder", "ok", _usable(next(iter(outputs.values())), len(hosts))))
     return findings
+
+
+def _refused(host: str, output: Facts, reason: str) -> Finding:
+    path, folder, obstacle = output["path"], output["folder"], output["obstacle"]
+    hint = "choose another --output-dir, or change the folder's owner or rights."
+    if obstacle is not None:
+        fact = f"{path} is no folder" if obstacle == path else f"{path} cannot be made: {obstacle} is no folder"
+        hint = "choose another --output-dir, or move away what has that name."
+    elif path == folder:
+        fact = f"{folder} cannot be written: {reason}"
+    else:
+        fact = f"{path} cannot be made in {folder}: {reason}"
+    return Finding("output folder", "fail", fact, hint, host)
+
+
+def _usable(output: Facts, hosts: int) -> str:
+    path, folder = output["path"], output["folder"]
+    if path == folder:
+        return f"{folder} {'can be written' if hosts == 1 else 'is the same folder on all hosts, and can be written'}"
+    return f"{path} can be made in {folder}{'' if hosts == 1 else ', the same folder on all hosts'}"
 
 
 def working_dir_findings(hosts: HostFacts, wanted: str) -> list[Finding]:

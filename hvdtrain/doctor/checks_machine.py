@@ -100,6 +100,8 @@ def _limits(host: str, machine: Facts, workers: int, slots: int) -> Iterator[Fin
 
 
 def _disk(host: str, output: Facts) -> Iterator[Finding]:
+    if output["total"] == 0:
+        return  # no disk is behind it, such as /proc: that nobody writes there is said elsewhere
     fact = f"{in_bytes(output['free'])} free in {output['folder']}"
     if output["free"] < _DISK_LEAST:
         yield Finding("disk", "fail", fact, "free some space: not even logs can be kept.", host)

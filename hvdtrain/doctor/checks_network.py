@@ -11,6 +11,25 @@ from hvdtrain.doctor.findings import Finding, HostFacts
 CLOCK_WARN_SECONDS = 1.0
 
 
+def twin_findings(hosts: HostFacts) -> list[Finding]:
+    """Names that mean one machine: one start of one kernel, with the same addresses (containers share only the first).
+
+    None where the hosts are all different, or do not tell.
+    """
+    machines: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for host, facts in hosts.items():
+        boot = facts["machine"]["boot"]
+        if boot is not None:
+            addresses = frozenset(interface["address"] for interface in facts["interfaces"])
+            machines.setdefault((boot, addresses), []).append(host)
+    hint = "name it once, with the slots of all its names together."
+    return [
+        Finding("hosts", "fail", f"{' and '.join(names)} are one machine", hint)
+        for names in machines.values()
+        if len(names) > 1
+    ]
+
+
 def name_findings(hosts: HostFacts) -> list[Finding]:
     """Whether each host's name means the same everywhere, and its own name not loopback. For several hosts."""
     findings = [*_unknown_names(hosts), *_loopback_names(hosts), *_different_answers(hosts)]
@@ -48,7 +67,9 @@ def _different_answers(hosts: HostFacts) -> Iterator[Finding]:
 
 
 def interface_findings(hosts: HostFacts, chosen: Choice, nics: Sequence[str]) -> list[Finding]:
-    """Whether all hosts are on one network, by interfaces of one name, with one MTU. For several hosts."""
+    """Whether all hosts are on one network, by interfaces of one name, with one MTU. For several hosts, or for the
+    `nics` of one.
+    """
     missing = [host for host in hosts if host not in chosen]
     if missing:
         wanted = f"none of {', '.join(nics)}" if nics else "no network interface with an IPv4 address"

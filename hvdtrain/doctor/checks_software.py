@@ -46,7 +46,8 @@ def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) 
 
     Args:
         hosts: their facts.
-        frameworks: those asked for; empty: any one will do.
+        frameworks: those asked for. Empty: what is installed must be whole, and the one that `hvdtrain train` then
+            takes, the first, must have its Horovod.
         workers: of the job; one alone needs no Horovod.
     """
     findings = []
@@ -60,23 +61,26 @@ def _on_host(host: str, facts: Facts, frameworks: Sequence[str], workers: int) -
     if not found:
         hint = "install one of them: pip install 'hvdtrain[torch]'."
         yield Finding("frameworks", "fail", "neither torch nor tensorflow is installed", hint, host)
+    working = [name for name in found if found[name].get("horovod")]
     for name, facts_of in found.items():
         if not installed.get(name):
             hint = f"install it: pip install 'hvdtrain[{name}]'."
             yield Finding("frameworks", "fail", f"{name} is not installed", hint, host)
         elif facts_of.get("error"):
-            asked: Status = "fail" if name in frameworks or len(found) == 1 else "warn"
-            hint = f"run `python -c 'import {name}'` there to see all of it; reinstall {name} where it fails."
-            yield Finding("frameworks", asked, f"{name}: {facts_of['error']}", hint, host)
+            hint = f"run `python -c 'import {name}'` there to see all of it, and reinstall {name}."
+            if len(found) > 1:
+                hint += " --framework examines one alone."
+            yield Finding("frameworks", "fail", f"{name}: {facts_of['error']}", hint, host)
         else:
             yield Finding("frameworks", "ok", f"{name} {installed[name]} can be imported", "", host)
-            yield _binding(host, name, facts_of, name in frameworks or len(found) == 1, workers)
+            needed = name in frameworks or name == next(iter(found)) or not working
+            yield _binding(host, name, facts_of, needed, workers)
 
 
-def _binding(host: str, framework: str, found: Mapping[str, Any], asked: bool, workers: int) -> Finding:
+def _binding(host: str, framework: str, found: Mapping[str, Any], needed: bool, workers: int) -> Finding:
     built = found["horovod"]
     if built is None:
-        status: Status = "ok" if workers == 1 else "fail" if asked else "warn"
+        status: Status = "ok" if workers == 1 else "fail" if needed else "warn"
         fact = f"no Horovod for {framework}: {found['horovod_error']}"
         return Finding("horovod", status, fact, "" if workers == 1 else f"{_INSTALL}.", host)
     transports = [name for name in ("mpi", "gloo", "nccl") if built[name]]

@@ -14,7 +14,7 @@ from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.doctor.checks_environment import environment_findings, process_findings
 from hvdtrain.doctor.checks_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.checks_machine import machine_findings
-from hvdtrain.doctor.checks_network import clock_findings, interface_findings, name_findings
+from hvdtrain.doctor.checks_network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.checks_software import gpu_findings, horovod_findings, mpi_findings, version_findings
 from hvdtrain.doctor.facts import FactsRequest
 from hvdtrain.doctor.facts_software import FRAMEWORKS
@@ -90,7 +90,7 @@ def _compare(question: Question, examined: Examined) -> None:
         *data_findings(hosts),
     ]
     if len(hosts) > 1:
-        examined.findings += [*name_findings(hosts), *working_dir_findings(hosts, os.getcwd())]
+        examined.findings += [*twin_findings(hosts), *name_findings(hosts), *working_dir_findings(hosts, os.getcwd())]
 
 
 def _try_together(
@@ -98,12 +98,15 @@ def _try_together(
 ) -> None:
     """What takes all hosts: the folder, the clocks, the network, the allreduce."""
     examined.findings += _try_folder(agents, examined.facts, question)
+    if twin_findings(examined.facts):
+        return  # a machine has no link to itself
     chosen = choose_interfaces(examined.facts, question.nics)
-    if len(agents) > 1:
-        examined.findings += clock_findings(_clocks(agents))
+    if len(agents) > 1 or question.nics:
         examined.findings += interface_findings(examined.facts, chosen, question.nics)
         if len(chosen) < len(agents):
             return
+    if len(agents) > 1:
+        examined.findings += clock_findings(_clocks(agents))
         say("connecting hosts")
         examined.links = measure_links(agents, chosen)
         examined.findings += link_findings(examined.links)
@@ -117,7 +120,11 @@ def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, question: Questio
     refused: dict[str, str] = {}
     made: dict[str, dict[str, Any]] = {}
     for number, (host, agent) in enumerate(agents.items()):
-        arguments = {"folder": facts[host]["machine"]["output"]["folder"], "token": f"{token}-{number}"}
+        output = facts[host]["machine"]["output"]
+        if output["obstacle"] is not None:
+            refused[host] = ""
+            continue
+        arguments = {"folder": output["folder"], "token": f"{token}-{number}"}
         try:
             agent.ask("mark", _SHORT_SECONDS, step="make", **arguments)
             made[host] = arguments

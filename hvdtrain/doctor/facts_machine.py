@@ -20,8 +20,9 @@ _UNLIMITED_MEMORY = 2**60  # cgroup v1 has no "max", it says 2**63 rounded down 
 def machine_facts(output_dir: str) -> dict[str, Any]:
     """Keys: `architecture`; `cores` {`machine`, `allowed`, `quota`: of the control group, or None}; `memory` {`total`,
     `available`, `limit`: of the control group, or None}, bytes; `limits` {name: [soft, hard]}, -1 unlimited; `output`
-    {`path`, `folder`: nearest that exists, `writable`, `free`}; `shm` {`total`, `free`} or None, bytes; `infiniband`:
-    names of its devices.
+    {`path`, `folder`: nearest that exists, `obstacle`: what is no folder on the way to `path`, or None, `writable`,
+    `free`}; `shm` {`total`, `free`} or None, bytes; `infiniband`: names of its devices; `boot`: which start of which
+    kernel this is, None where that is not told (Documentation/admin-guide/sysctl/kernel.rst, random/boot_id).
     """
     return {
         "architecture": platform.machine(),
@@ -35,15 +36,18 @@ def machine_facts(output_dir: str) -> dict[str, Any]:
         "output": output_facts(output_dir),
         "shm": space("/dev/shm") if os.path.isdir("/dev/shm") else None,
         "infiniband": _folder_names(Path("/sys/class/infiniband")),
+        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
     }
 
 
 def output_facts(output_dir: str) -> dict[str, Any]:
     """Where `output_dir` is or would be made, and the space there."""
     path = Path(output_dir).absolute()
-    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+    way = [str(path), *map(str, path.parents)]  # os.path: a parent that may not be searched is no error here
+    folder = next(place for place in way if os.path.isdir(place))
+    obstacle = next((place for place in way[: way.index(folder)] if os.path.lexists(place)), None)
     writable = os.access(folder, os.W_OK | os.X_OK)
-    return {"path": str(path), "folder": str(folder), "writable": writable, **space(str(folder))}
+    return {"path": str(path), "folder": folder, "obstacle": obstacle, "writable": writable, **space(folder)}
 
 
 def space(folder: str) -> dict[str, int]:

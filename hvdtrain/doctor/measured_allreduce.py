@@ -23,6 +23,9 @@ _START_SECONDS = 60.0
 _GRADIENTS = 100 * 10**6
 _TELLING_BYTES = 2**20  # of smaller ones, the latency is all that shows
 _HALF = 0.5
+_BAD_FIT = 0.5
+"""Deviation from which on the model's figures say little: a time is twice what the ring's line says."""
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -119,12 +122,16 @@ def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]
     if model is None or model["bandwidth"] is None or largest["bytes"] < _TELLING_BYTES:
         hint = "measure again with more --seconds, when these hosts do nothing else."
         return [Finding("allreduce", "warn", f"too few sizes could be measured in time; {taken}", hint)]
-    bandwidth, workers = model["bandwidth"], report["workers"]
-    gradients = RingModel(workers, model["latency"], bandwidth).seconds(_GRADIENTS)
+    bandwidth, good = model["bandwidth"], model["deviation"] <= _BAD_FIT
+    ring = RingModel(report["workers"], model["latency"], bandwidth)
+    fit = f"within {model['deviation']:.0%}" if good else f"but times are up to {model['deviation']:.0%} off that"
     fact = (
-        f"{workers} workers, {report['transport']}: {in_rate(bandwidth)} a link and {in_seconds(model['latency'])} a "
-        f"step of the ring, within {model['deviation']:.0%}; {taken}, 100 MB of gradients {in_seconds(gradients)}"
+        f"{ring.workers} workers, {report['transport']}: {in_rate(bandwidth)} a link and {in_seconds(ring.latency)} a "
+        f"step of the ring, {fit}; {taken}, 100 MB of gradients {in_seconds(_gradient_seconds(ring, report['sizes']))}"
     )
+    if not good:
+        hint = "measure again with more --seconds, when these hosts and their network do nothing else."
+        return [Finding("allreduce", "warn", fact, hint)]
     if slowest_link is not None and bandwidth < _HALF * slowest_link:
         hint = (
             f"single streams reach {in_rate(slowest_link)} on the slowest link: look for busy cores, several workers "
@@ -132,3 +139,10 @@ def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]
         )
         return [Finding("allreduce", "warn", fact, hint)]
     return [Finding("allreduce", "ok", fact)]
+
+
+def _gradient_seconds(ring: RingModel, sizes: Sequence[Mapping[str, Any]]) -> float:
+    """Of `_GRADIENTS` bytes, by the model's line, raised so far that no smaller size was measured to take longer."""
+    times: dict[int, float] = {point["bytes"]: point["seconds"] for point in sizes if point["bytes"] <= _GRADIENTS}
+    above = max((seconds - ring.seconds(size) for size, seconds in times.items()), default=0.0)
+    return ring.seconds(_GRADIENTS) + max(0.0, above)

@@ -52,9 +52,8 @@ def print_report(examined: Examined, hosts: Sequence[str], seconds: float) -> No
         table.add_row(status, Text(finding.name), *where, Text(finding.fact))
     console = Console()
     console.print(table)
-    for finding in findings:
-        if finding.hint:
-            console.print(Text(_hint(finding, len(hosts) > 1)), soft_wrap=True)
+    for hint in dict.fromkeys(_hint(finding, len(hosts) > 1) for finding in findings if finding.hint):
+        console.print(Text(hint), soft_wrap=True)
     console.print(Text(f"\n{_summary(findings)} ({seconds:.1f} s)"))
 
 

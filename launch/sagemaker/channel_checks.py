@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError
+from launch.sagemaker.cloud_checks import require_s3_place
 from launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 if TYPE_CHECKING:
@@ -18,15 +20,17 @@ MAX_CHANNELS = 20
 
 _NUMBERED = re.compile(r"(.+)-(\d+)")
 _PLAN_FLAGS = ("data.pipe-plan", "data.pipe_plan")
+_CHANNEL_FOLDERS = "/opt/ml/input/data"
 
 
 def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     """Raise UsageError for the first thing about the channels that cannot be."""
     _require_distinct(channels)
-    _require_few(channels)
+    _require_few(spec, channels)
     _require_names(spec, channels)
-    _require_readers(spec, channels)
     _require_plan(spec, channels)
+    _require_readers(spec, channels)
+    _require_data_of_channels(spec, channels)
     for channel in channels:
         (_require_here if spec.is_local else _require_s3)(spec, channel)
 
@@ -49,15 +53,37 @@ def _require_distinct(channels: Sequence[Channel]) -> None:
         raise UsageError(f"Two channels are called {twice}.", "Each has a folder or FIFO of its name.", "rename one.")
 
 
-def _require_few(channels: Sequence[Channel]) -> None:
+def _require_few(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     if len(channels) > MAX_CHANNELS:
         names = ", ".join(channel.name for channel in channels[:MAX_CHANNELS])
         over = ", ".join(channel.name for channel in channels[MAX_CHANNELS:])
         raise UsageError(
             f"The job has {len(channels)} channels: {names}, and then {over}.",
             f"SageMaker takes {MAX_CHANNELS}.",
-            "use fewer processes per host, input mode File or FastFile, or a plan with --distribution "
-            "sharded-by-s3-key, which has one channel for each worker of a machine instead of each worker of the job.",
+            _fewer(spec, channels),
+        )
+
+
+def _fewer(spec: TrainingSpec, channels: Sequence[Channel]) -> str:
+    """What this job can do to have fewer channels."""
+    pipes = sum(channel.source.input_mode == "Pipe" for channel in channels)
+    others = len(channels) - pipes
+    if others > MAX_CHANNELS - 1 or not pipes:
+        return "put data below one place in S3, whose folders are then folders of one channel."
+    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
+    if has_plan and pipes > spec.processes_per_host:  # divided over the machines too
+        return "make the plan with --distribution sharded-by-s3-key: it has a channel for each worker of one machine."
+    most = (MAX_CHANNELS - others) // -(-pipes // spec.processes_per_host)
+    return f"use fewer processes per host (here up to {most}), or input mode File or FastFile."
+
+
+def _require_data_of_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    place = str(spec.hyperparameters.get("data.dir", _CHANNEL_FOLDERS))
+    if spec.task is not None and channels and not place.startswith(_CHANNEL_FOLDERS):
+        raise UsageError(
+            f"--data.dir is {place[:200]!r}, and the job has channels ({', '.join(each.name for each in channels)}).",
+            "The data would be looked for there, and the channels never read.",
+            f"leave --data.dir out: it is set to the channel's folder, below {_CHANNEL_FOLDERS}.",
         )
 
 
@@ -99,7 +125,8 @@ def _require_plan(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     raise UsageError(
         f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",
         "hvdtrain needs to know who reads which channel, and how many records come.",
-        "give one channel without {local_rank}, which is then dealt over the workers, or a plan that "
+        "give one channel without a number or {local_rank}, such as train=PLACE, which is then dealt over the workers, "
+        "or a plan that "
         "`hvdtrain shard pipe-plan` made (PipePlanInput, --pipe-plan).",
     )
 
@@ -112,6 +139,7 @@ def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
             f"{spec.instance_type} machines read from S3.",
             "give an s3:// URI, or instance_type='local'.",
         )
+    require_s3_place(f"Channel {channel.name}", place)
 
 
 def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
@@ -126,7 +154,9 @@ def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
             "A job on this machine reads files of this machine.",
             "copy the data here (`aws s3 sync`), and give the path.",
         )
-    if not local_path(place).exists():
+    if not os.path.exists(local_path(place)):  # noqa: PTH110 - of a folder that is closed to us, Path's raises
         raise UsageError(
-            f"Channel {channel.name} is {local_path(place)}.", "There is no such file or folder.", "check the path."
+            f"Channel {channel.name} is {local_path(place)}.",
+            "There is no such file or folder, or you may not look at it.",
+            "check the path.",
         )

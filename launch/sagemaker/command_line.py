@@ -9,10 +9,10 @@ from launch.sagemaker.spec import HyperparameterValue
 
 
 def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
-    """`--epochs 3 --amp --data.dir=x` as {"epochs": 3, "amp": True, "data.dir": "x"}.
+    """`--epochs 3 --debug --data.dir=x` as {"epochs": 3, "debug": True, "data.dir": "x"}.
 
     Values become numbers where that leaves their text as it is, so that workers get the same words again; a flag
-    without a value becomes True, and workers get `--amp True`.
+    without a value becomes True, and workers get `--debug True`.
 
     Raises:
         UsageError: a word that belongs to no flag, or a flag that is given twice.

@@ -14,9 +14,11 @@ from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from launch.sagemaker.channels import Channel, local_channels, local_path, make_channels
 from launch.sagemaker.inputs import Inputs
 from launch.sagemaker.pipe_plan import make_plan
+from launch.sagemaker.preview import secret_names
+from launch.sagemaker.readiness import FlagCheck, ask_hvdtrain, require_job_name, require_ready, require_writable
 from launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
 from launch.sagemaker.request_shape import require_valid_request
-from launch.sagemaker.source_archive import source_files, write_source_archive
+from launch.sagemaker.source_archive import write_source_archive
 from launch.sagemaker.spec import TrainingSpec
 from launch.sagemaker.submit import Service
 from launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
@@ -53,6 +55,7 @@ class Estimator:
         arguments: of `TrainingSpec`, also by the names that SageMaker's SDK has for them (see `ALIASES`).
         profile: of the AWS configuration; None: what the environment says.
         poll_s: seconds between two looks at a job.
+        check_flags: refuses flags that a task's workers would refuse; by default a process that asks hvdtrain.
 
     Attributes:
         spec: the job.
@@ -62,10 +65,17 @@ class Estimator:
         UsageError: an unknown argument, or a job that cannot be.
     """
 
-    def __init__(self, *, profile: str | None = None, poll_s: float = POLL_SECONDS, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        profile: str | None = None,
+        poll_s: float = POLL_SECONDS,
+        check_flags: FlagCheck = ask_hvdtrain,
+        **arguments: Any,
+    ) -> None:
         self.spec = _spec(arguments)
         self.latest_training_job: TrainingJob | LocalJob | None = None
-        self._profile, self._poll_s = profile, poll_s
+        self._profile, self._poll_s, self._check_flags = profile, poll_s, check_flags
 
     def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:
         """The `CreateTrainingJob` request that `fit` would send; nothing is uploaded, and AWS is not asked.
@@ -73,8 +83,15 @@ class Estimator:
         Raises:
             UsageError: a job, channel or request that SageMaker would refuse.
         """
-        name = job_name or new_job_name(self.spec)
+        name = self._name(job_name)
+        self.require_ready(name)
         return self._render(self.channels(inputs, name), name)
+
+    def require_ready(self, job_name: str) -> None:
+        """Raise UsageError for a job name, source folder, entry point, task or flag that cannot be."""
+        require_ready(self.spec, job_name, self._check_flags)
+        if self.spec.is_local:
+            require_writable(self._local_folder(job_name))
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
         """The channels that `inputs` come to.
@@ -84,6 +101,7 @@ class Estimator:
             job_name: the whole name.
             plan_folder: where plans will be made that are not there yet.
         """
+        require_job_name(job_name)
         prefix = "" if self.spec.is_local else f"{job_folder(self.spec, job_name)}/input"
         return make_channels(self.spec, inputs, prefix, plan_folder)
 
@@ -101,9 +119,9 @@ class Estimator:
             UsageError: a job that cannot be; nothing was started.
             HvdtrainError: the job failed, with SageMaker's reason, or could not be started.
         """
-        name = job_name or new_job_name(self.spec)
+        name = self._name(job_name)
         named_by_user = job_name is not None
-        source_files(self.spec)  # refused before anything is made
+        self.require_ready(name)  # refused before anything is made
         with tempfile.TemporaryDirectory(prefix="hvdtrain-sagemaker-") as folder:
             channels = self.channels(inputs, name, Path(folder) / "pipe-plans")
             if self.spec.is_local:
@@ -135,6 +153,13 @@ class Estimator:
                 "wait for its end.",
             ) from error
 
+    def _name(self, job_name: str | None) -> str:
+        return new_job_name(self.spec) if job_name is None else job_name
+
+    def _local_folder(self, name: str) -> Path:
+        place = self.spec.output_path
+        return (local_path(place) if place is not None else Path("runs").absolute()) / name
+
     def _render(self, channels: Sequence[Channel], name: str) -> dict[str, Any]:
         if self.spec.is_local:
             raise UsageError(
@@ -146,6 +171,9 @@ class Estimator:
 
     def _submit(self, channels: Sequence[Channel], name: str, folder: Path, named_by_user: bool) -> TrainingJob:
         request = self._render(channels, name)
+        secret = secret_names(self.spec.environment)
+        if secret:
+            sys.stderr.write(f"{name}: whoever may see the job sees the values of {', '.join(secret)}\n")
         service = Service(region_of(self.spec, os.environ), self._profile, self.spec.output_kms_key)
         if named_by_user:
             service.require_new(name)
@@ -171,8 +199,7 @@ class Estimator:
                 "leave wait=False (--no-wait) out.",
             )
         self._make_plans(channels)
-        place = self.spec.output_path
-        folder = (local_path(place) if place is not None else Path("runs").absolute()) / name
+        folder = self._local_folder(name)
         self.latest_training_job = LocalJob(name, folder)
         self.latest_training_job = LocalJob(name, run_local(self.spec, local_channels(channels), folder))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import final
 
 from hvdtrain.errors import HvdtrainError
 
@@ -22,6 +24,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _HINT = "HINT: "
 _OUR_ERROR = re.compile(r"(rank \d+ on \S+|hvdtrain( \w+)?): ")
 _ERROR_LINES = 8  # an error of ours is two lines, rarely more
+_EXCEPTION_LINES = 3  # of its text
 _EXCEPTION_CHARACTERS = 500
 _LOOK_SECONDS = 0.05
 _STACK_LINES = 12
@@ -62,23 +65,65 @@ def await_first_cause(output: Path, seconds: float) -> None:
 
 
 def cause_of(lines: Sequence[str]) -> str:
-    """Of what a worker wrote last, what tells why it failed; empty if nothing does.
+    """Of what a worker wrote, what tells why it failed; empty if nothing does."""
+    listener = CauseListener()
+    for line in lines:
+        listener.hear(line)
+    return listener.cause
 
-    That is an error of ours with its HINT; or the exception that ended it, followed by the end of its traceback.
+
+@final
+class CauseListener:
+    """Hears the lines of one stream in their order, and remembers the last that told why its worker failed.
+
+    That is an error of ours with its HINT; or an exception, followed by the end of its traceback. An exception's text
+    may have a HINT of its own: an error of ours is known by its beginning.
     """
-    hint = max((i for i, line in enumerate(lines) if _HINT in line), default=-1)
-    stack = max((i for i, line in enumerate(lines) if _TRACEBACK in line), default=-1)
-    if hint > stack:
-        return _own_error(lines[max(0, hint - _ERROR_LINES) : hint + 1])
-    return _exception(lines[stack + 1 :]) if stack >= 0 else ""
 
+    def __init__(self) -> None:
+        self._own: list[str] | None = None  # an error of ours that may still get its HINT
+        self._told: list[str] = []
+        self._raised: list[str] = []
+        self._stack: deque[str] = deque(maxlen=_STACK_LINES)
+        self._margin: int | None = None  # where a traceback's lines begin, while one is heard
 
-def _own_error(lines: Sequence[str]) -> str:
-    begin = max((i for i, line in enumerate(lines) if _OUR_ERROR.match(line)), default=max(0, len(lines) - 2))
-    return "\n".join(lines[begin:])
+    def hear(self, line: str) -> None:
+        """Take the next line."""
+        if _TRACEBACK in line:
+            self._own, self._told, self._raised = None, [], []
+            self._stack.clear()
+            self._margin = line.index(_TRACEBACK)
+        elif self._margin is not None:
+            self._hear_traceback(line[self._margin :])
+        else:
+            if 0 < len(self._raised) < _EXCEPTION_LINES:
+                self._raised.append(line)
+            self._hear_own(line)
 
+    @property
+    def cause(self) -> str:
+        """What was told last; empty if nothing was."""
+        if self._told:
+            return "\n".join(self._told)
+        if not self._raised:
+            return "\n".join(["A traceback without its end:", *self._stack]) if self._stack else ""
+        raised = "\n".join(self._raised)[:_EXCEPTION_CHARACTERS]
+        return "\n".join([raised, "The end of its traceback:", *self._stack])
 
-def _exception(lines: Sequence[str]) -> str:
-    at = next((i for i, line in enumerate(lines) if line and not line[0].isspace()), len(lines))
-    raised = "\n".join(lines[at : at + 3])[:_EXCEPTION_CHARACTERS]
-    return "\n".join([raised, "The end of its traceback:", *lines[max(0, at - _STACK_LINES) : at]])
+    def _hear_traceback(self, line: str) -> None:
+        if not line or line[0].isspace():
+            self._stack.append(line)
+        else:
+            self._raised, self._margin = [line], None
+
+    def _hear_own(self, line: str) -> None:
+        if _OUR_ERROR.match(line):
+            self._own = [line]
+        elif self._own is not None:
+            self._own.append(line)
+        if self._own is None:
+            return
+        if line.startswith(_HINT) or (len(self._own) == 1 and _HINT in line):
+            self._told, self._own = self._own, None
+        elif len(self._own) > _ERROR_LINES:
+            self._own = None

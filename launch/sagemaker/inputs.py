@@ -56,6 +56,7 @@ class TrainingInput:
     shuffle_seed: int | None = None
 
     def __post_init__(self) -> None:
+        self._require_types()
         for name, valid in _CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in valid:
@@ -66,6 +67,22 @@ class TrainingInput:
                 )
         if self.shuffle_seed is not None and not 0 <= self.shuffle_seed <= _MAX_SEED:
             raise UsageError(f"The shuffle seed is {self.shuffle_seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
+
+    def _require_types(self) -> None:
+        seed = self.shuffle_seed
+        wrong: dict[str, object] = {}
+        if not isinstance(self.s3_data, str) or not self.s3_data:
+            wrong["s3_data"] = self.s3_data
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            wrong["shuffle_seed"] = seed
+        if not isinstance(self.attribute_names, tuple | list):
+            wrong["attribute_names"] = self.attribute_names
+        for name, value in wrong.items():
+            raise UsageError(
+                f"The {name} of a TrainingInput is {str(value)[:80]!r}, of type {type(value).__name__}.",
+                "SageMaker takes no such value there.",
+                "give a URI as s3_data, a whole number as shuffle_seed, a tuple of names as attribute_names.",
+            )
 
 
 @dataclass(frozen=True)
@@ -95,9 +112,9 @@ def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
         return {}
     named = dict(inputs) if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}
     for name in named:
-        if not _CHANNEL_NAME.fullmatch(name):
+        if not isinstance(name, str) or not _CHANNEL_NAME.fullmatch(name):
             raise UsageError(
-                f"A channel is called {name[:80]!r}.",
+                f"A channel is called {str(name)[:80]!r}.",
                 "Its name becomes part of a path, and of the job's description.",
                 "use up to 64 letters, digits, dots, hyphens and underscores.",
             )

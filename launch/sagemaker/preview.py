@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.request import ARCHIVE, archive_uri
 from launch.sagemaker.spec import TrainingSpec
 
 Note = tuple[str, str]
+
+_SECRET = re.compile(
+    r"(.*_)?(SECRETS?|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)", re.IGNORECASE
+)
+
+
+def secret_names(names: Iterable[str]) -> list[str]:
+    """Names of variables that sound as if their values were secret."""
+    return [name for name in names if _SECRET.fullmatch(name)]
 
 
 def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compared: str | None) -> tuple[Note, ...]:
@@ -29,6 +39,7 @@ def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compar
     ]
     if spec.environment:
         found.append(("environment", "whoever may see the job sees the values: no secrets"))
+        found += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
     return tuple(found)
 
 

@@ -53,7 +53,7 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
     if found is None:
         raise UsageError(
             "The job has no region.",
-            "Neither its image's name nor AWS_REGION names one.",
+            f"Neither the image {str(spec.image)[:200]!r}, which is not in ECR, nor AWS_REGION names one.",
             "give region (--region), e.g. us-east-1.",
         )
     return found

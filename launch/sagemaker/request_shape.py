@@ -23,6 +23,24 @@ _CLASSES = {
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
 _SHOWN = 100
+_ARGUMENTS = {
+    "TrainingJobName": "job_name (--job-name)",
+    "RoleArn": "role (--role)",
+    "AlgorithmSpecification.TrainingImage": "image (--image)",
+    "AlgorithmSpecification.MetricDefinitions": "metric_definitions (--metric)",
+    "AlgorithmSpecification.ContainerEntrypoint": "container_entrypoint",
+    "HyperParameters": "hyperparameters (what follows --)",
+    "InputDataConfig": "the channels (--channel)",
+    "OutputDataConfig.S3OutputPath": "output_path (--output-path)",
+    "ResourceConfig.VolumeSizeInGB": "volume_size_gb (--volume-size-gb)",
+    "ResourceConfig.KeepAlivePeriodInSeconds": "keep_alive_period_s (--keep-alive-period-s)",
+    "VpcConfig.Subnets": "subnets (--subnet)",
+    "VpcConfig.SecurityGroupIds": "security_group_ids (--security-group)",
+    "Tags": "tags (--tag)",
+    "Environment": "environment (--env)",
+    "CheckpointConfig": "checkpoint_s3_uri (--checkpoint-s3-uri)",
+}
+"""Field of the request → what sets it."""
 
 
 def require_valid_request(request: dict[str, Any]) -> str | None:
@@ -95,7 +113,7 @@ def _size(value: Any, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
     if (least is not None and size < least) or (most is not None and size > most):
         bounds = f"{least if least is not None else 'any'} to {most if most is not None else 'any'}"
         what = f"is {size}" if unit is None else f"has {size} {unit}"
-        yield (f"{path} {what}.", f"SageMaker takes {bounds}.", "change it.")
+        yield (f"{path} {what}.", f"SageMaker takes {bounds}.", _change(path))
 
 
 def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -105,7 +123,14 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
         yield (f"{path} is {value[:_SHOWN]!r}.", "The API has no such choice.", hint)
     pattern = shape.metadata.get("pattern")
     if pattern and not compiled(pattern).fullmatch(value):
-        yield (f"{path} is {value[:_SHOWN]!r}.", f"It must match {pattern[: 2 * _SHOWN]}", "change it.")
+        yield (f"{path} is {value[:_SHOWN]!r}.", f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
+
+
+def _change(path: str) -> str:
+    """A hint that names the argument and flag that a field comes from."""
+    field = path.removeprefix("a key of ")
+    found = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
+    return f"change {found}."
 
 
 def _nearest(value: str, choices: list[str]) -> str:

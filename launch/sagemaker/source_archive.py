@@ -69,7 +69,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         raise UsageError(
             f"There is no folder {folder}.", "It was given as source_dir.", "check the path, or leave it out."
         )
-    inside = folder.resolve()
+    inside = Path(os.path.realpath(folder))  # `resolve` raises RuntimeError for a link to itself
 
     def fail(error: OSError) -> None:
         raise UsageError(
@@ -80,7 +80,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(set(folders) - LEFT_OUT)
         for name in folders:
             if (Path(here) / name).is_symlink():
-                raise _not_taken(Path(here) / name, "a link to a folder")
+                raise _linked_folder(Path(here) / name)
         for name in names:
             path = Path(here) / name
             _require_file(path, inside)
@@ -88,16 +88,27 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _require_file(path: Path, inside: Path) -> None:
-    if path.is_symlink() and not path.resolve().is_relative_to(inside):
-        raise _not_taken(path, f"a link to {path.resolve()}, outside of the folder,")
+    target = Path(os.path.realpath(path))
+    if path.is_symlink() and not path.exists():
+        raise _not_taken(path, f"a link to {path.readlink()}, which leads to nothing,")
+    if not target.is_relative_to(inside):
+        raise _not_taken(path, f"a link to {target}, outside of the folder,")
     if not path.is_file():
         raise _not_taken(path, "neither a file nor a folder")
+
+
+def _linked_folder(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is a link to a folder.",
+        "Of links, only those to files of source_dir are packed: folders could come twice, or lead in a circle.",
+        "put a copy of the folder in its place, or import from the folder itself.",
+    )
 
 
 def _not_taken(path: Path, what: str) -> UsageError:
     return UsageError(
         f"{path} is {what}.".replace(",.", "."),
-        "source_dir is packed for other machines, where it would lead nowhere.",
+        "source_dir is packed for other machines, which get the files that are in it and nothing else.",
         "put a copy there, or choose another source_dir.",
     )
 

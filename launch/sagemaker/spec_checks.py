@@ -7,6 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError, did_you_mean
+from launch.sagemaker.cloud_checks import require_cloud
+from launch.sagemaker.spec_types import require_types
 
 if TYPE_CHECKING:
     from launch.sagemaker.spec import TrainingSpec
@@ -19,28 +21,26 @@ RESERVED = "sagemaker_"
 _JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _MAX_BASE_NAME = 63 - len("-2026-11-21-19-40-00-123")
 _INSTANCE_TYPE = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
-_ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
-_S3_FOLDER = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\s]*)?")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
-_KEPT = "/opt/ml/"
 _MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
 
 
 def require_valid_spec(spec: TrainingSpec) -> None:
     """Raise UsageError for the first thing about a job that cannot be."""
+    require_types(spec)
     _require_program(spec)
     _require_choices(spec)
     _require_numbers(spec)
     _require_hyperparameters(spec)
     _require_environment(spec)
+    _require_metrics(spec)
     _require_network(spec)
     if spec.is_local:
         _require_local_output(spec)
     else:
-        _require_cloud(spec)
+        require_cloud(spec)
 
 
 def _require_program(spec: TrainingSpec) -> None:
@@ -158,6 +158,19 @@ def _require_hyperparameters(spec: TrainingSpec) -> None:
                 "choose another name, or the argument of the Estimator that sets this one.",
             )
         _require_value(name, value)
+    if spec.task is not None:
+        _require_one_spelling(spec)
+
+
+def _require_one_spelling(spec: TrainingSpec) -> None:
+    """hvdtrain's flags may be written with - or _, and so be given twice."""
+    spellings: dict[str, str] = {}
+    for name in spec.hyperparameters:
+        other = spellings.setdefault(name.replace("_", "-"), name)
+        if other != name:
+            raise UsageError(
+                f"There are hyperparameters {other!r} and {name!r}.", "Both are the same flag.", "leave one out."
+            )
 
 
 def _require_value(name: str, value: object) -> None:
@@ -198,38 +211,16 @@ def _require_network(spec: TrainingSpec) -> None:
         )
 
 
-def _require_cloud(spec: TrainingSpec) -> None:
-    needed = {
-        "role": (spec.role, "an ARN such as arn:aws:iam::111122223333:role/train"),
-        "image": (spec.image, "the URI of an image in ECR"),
-        "output_path": (spec.output_path, "a folder such as s3://bucket/jobs"),
-    }
-    for name, (value, example) in needed.items():
-        if not value:
-            flag = "--" + name.replace("_", "-")
+def _require_metrics(spec: TrainingSpec) -> None:
+    for name, text in spec.metric_definitions.items():
+        try:
+            re.compile(text)
+        except re.error as error:
             raise UsageError(
-                f"The job has no {name}.",
-                f"SageMaker asks for {example}.",
-                f"give {name} ({flag}); see docs/sagemaker.md.",
-            )
-    if not _ROLE.fullmatch(spec.role or ""):
-        raise UsageError(
-            f"The role is {str(spec.role)[:80]!r}.",
-            "SageMaker takes a role by its full ARN.",
-            "`aws iam get-role --role-name NAME` prints it.",
-        )
-    for name, uri in (("output_path", spec.output_path), ("checkpoint_s3_uri", spec.checkpoint_s3_uri)):
-        if uri is not None and not _S3_FOLDER.fullmatch(uri):
-            raise UsageError(
-                f"The {name} is {uri[:80]!r}.", "It is no folder in S3.", f"write {name} as s3://bucket/folder."
-            )
-    _require_kept_results(spec)
-    if spec.region is not None and not _REGION.fullmatch(spec.region):
-        raise UsageError(
-            f"The region is {spec.region[:80]!r}.",
-            "Regions have names such as us-east-1.",
-            "choose one of AWS's regions.",
-        )
+                f"The metric {name[:80]} has the regular expression {text[:80]!r}.",
+                f"It cannot be one: {error}.",
+                r"write e.g. loss=([0-9.]+); a bracket that is meant as such is \(.",
+            ) from error
 
 
 def _require_local_output(spec: TrainingSpec) -> None:
@@ -238,14 +229,3 @@ def _require_local_output(spec: TrainingSpec) -> None:
         raise UsageError(
             f"The output_path is {place[:200]!r}.", "A job on this machine writes to its disk.", "give a folder."
         )
-
-
-def _require_kept_results(spec: TrainingSpec) -> None:
-    for name in ("output-dir", "output_dir") if spec.task is not None else ():
-        place = str(spec.hyperparameters.get(name, _KEPT))
-        if not place.startswith(_KEPT):
-            raise UsageError(
-                f"The hyperparameter {name} is {place[:200]!r}.",
-                "What is written there would be lost with the machine.",
-                f"leave it out: results go to output_path, checkpoints to checkpoint_s3_uri; SageMaker keeps {_KEPT}*.",
-            )

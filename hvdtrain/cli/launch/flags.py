@@ -11,6 +11,7 @@ from launch.job_checks import BINDINGS
 from launch.mpi_flavors import FLAVORS
 
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
+_DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as sbatch(1), --time
 
 
 def add_job_flags(parser: CommandParser) -> None:
@@ -83,7 +84,7 @@ def add_start_timeout(parser: CommandParser, seconds: float = 60.0) -> None:
 
 def add_time_limit(parser: CommandParser) -> None:
     """--time-limit."""
-    parser.add_argument("--time-limit", type=_seconds, metavar="[H:]M:S", help="or seconds")
+    parser.add_argument("--time-limit", type=_seconds, metavar="[[D-]H:]M:S", help="or seconds")
 
 
 def add_mpi(parser: CommandParser) -> None:
@@ -106,8 +107,11 @@ def add_binding(parser: CommandParser) -> None:
 
 
 def _seconds(text: str) -> int:
+    if days := _DAYS.fullmatch(text):
+        number, hours, minutes, seconds = (int(part or 0) for part in days.groups())
+        return ((number * 24 + hours) * 60 + minutes) * 60 + seconds
     match = _TIME.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 12:00:00, 30:00 or 1800")
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2-00:00:00, 12:00:00, 30:00 or 1800")
     hours, minutes, seconds, alone = (int(part or 0) for part in match.groups())
     return alone or hours * 3600 + minutes * 60 + seconds

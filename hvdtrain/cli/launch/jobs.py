@@ -34,7 +34,7 @@ def job_from(
     fields = JobSpec.__dataclass_fields__.keys() & given.keys() - {"np", "hosts", "python"}
     return JobSpec(
         command=command,
-        np=_workers(options.np, hosts),
+        np=_workers(options.np, hosts, "hostfile" in given),
         hosts=hosts,
         python=given.get("python") or python,
         env=tuple(dict.fromkeys((*env, *given.get("pass_env", [])))),
@@ -43,13 +43,12 @@ def job_from(
     )
 
 
-def _workers(asked: int | None, hosts: tuple[Host, ...]) -> int:
+def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> int:
     if asked is not None:
         return asked
     if not hosts:
-        raise UsageError(
-            "The number of workers is not known.", "Nothing says how many slots there are.", "give it with -np."
-        )
+        hint = "name hosts, e.g. -H a:4,b:4, or say -np 4 for this machine." if takes_hosts else "give it with -np."
+        raise UsageError("The number of workers is not known.", "Nothing says how many slots there are.", hint)
     return total_slots(hosts)
 
 

@@ -37,8 +37,25 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     if not options.dry_run and flavor.startswith("openmpi"):
         _require_user(options.allow_root)
     if not options.dry_run:
+        _require_same_mpi(options.mpi, program)
         require_usable_hosts(job, "mpirun", os.environ)
     return print_or_execute(plan, options.dry_run)
+
+
+def _require_same_mpi(said: str | None, program: str | None) -> None:
+    """--mpi is for an mpirun that does not tell; for --dry-run also for one that is elsewhere."""
+    if said is None or program is None:
+        return
+    try:
+        found = mpi_flavor(program)
+    except UsageError:
+        return  # it does not tell
+    if found != said:
+        raise UsageError(
+            f"--mpi is {said}, and {program} is of {found}.",
+            "Each MPI has flags of its own.",
+            f"leave --mpi out, or put the mpirun of {said} on PATH.",
+        )
 
 
 def _require_user(allow_root: bool) -> None:

@@ -6,26 +6,33 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.rendered import require_outside_job
+from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.config import TrainConfig
-from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import UsageError
 from launch.plan import comment
 from launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from launch.sagemaker.command_line import hyperparameters_of
 from launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
 from launch.sagemaker.preview import notes
+from launch.sagemaker.readiness import config_here
 from launch.sagemaker.request import as_text, new_job_name
 from launch.sagemaker.request_shape import require_valid_request
 from launch.sagemaker.spec import TrainingSpec
 from launch.sagemaker.spec_checks import INPUT_MODES
 
 _PAIRS = {"environment": "--env", "tags": "--tag", "metric_definitions": "--metric"}
+_EXAMPLES = {
+    "--env": "--env NCCL_DEBUG=INFO",
+    "--tag": "--tag team=vision",
+    "--metric": "--metric 'loss=loss=([0-9.]+)'",
+    "--channel": "--channel train=s3://bucket/folder/",
+}
+_MAY_BE_EMPTY = ("--env", "--tag")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
 
@@ -97,7 +104,7 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         UsageError: a job that cannot be, or boto3 is missing.
         HvdtrainError: the job failed, or AWS refused it.
     """
-    estimator = Estimator(profile=options.profile, **_arguments(options, command))
+    estimator = Estimator(profile=options.profile, check_flags=require_trains, **_arguments(options, command))
     inputs = _inputs(options)
     if options.dry_run:
         return _print(estimator, inputs, options.job_name)
@@ -119,12 +126,13 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
         )
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:
-        _require_known_flags(words, options.source_dir)
-        given["task"] = hyperparameters.pop("task", TrainConfig().task)
+        config = _checked(words, options.source_dir)
+        hyperparameters.pop("task", None)
+        given["task"] = config.task  # a config file may name it
     return {**given, "hyperparameters": hyperparameters}
 
 
-def _require_known_flags(words: Sequence[str], source_dir: str | None) -> None:
+def _checked(words: Sequence[str], source_dir: str | None) -> TrainConfig:
     """Refuse here what every worker would refuse after the machines have come."""
     checked = list(words)
     for index, word in enumerate(checked):
@@ -132,20 +140,8 @@ def _require_known_flags(words: Sequence[str], source_dir: str | None) -> None:
         if flag == "--config":
             at = index if equals else index + 1
             path = value if equals else checked[at] if at < len(checked) else ""
-            checked[at] = f"{flag}={_config(path, source_dir)}" if equals else _config(path, source_dir)
-    parse_train_config(checked)
-
-
-def _config(path: str, source_dir: str | None) -> str:
-    """Where the config file is now, that will be at `path` in the container."""
-    here = Path(source_dir or ".").expanduser() / path
-    if source_dir is None or Path(path).is_absolute() or not here.is_file():
-        raise UsageError(
-            f"--config is {path!r}.",
-            "In the container it is a file of the source folder.",
-            "put it into a folder, and give --source-dir FOLDER and --config its path there.",
-        )
-    return str(here)
+            checked[at] = f"{flag}={config_here(path, source_dir)}" if equals else config_here(path, source_dir)
+    return require_trains(checked)
 
 
 def _inputs(options: argparse.Namespace) -> dict[str, Input]:
@@ -165,12 +161,12 @@ def _inputs(options: argparse.Namespace) -> dict[str, Input]:
 
 def _pair(text: str, flag: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not (name and equals and value):
+    if not (name and equals and (value or flag in _MAY_BE_EMPTY)):
         shown = name if equals else text
         raise UsageError(
             f"{flag} is given {shown[:80]!r}.",
             "It has a name, =, and a value.",
-            "write e.g. --channel train=s3://b/f/.",
+            f"write e.g. {_EXAMPLES[flag]}.",
         )
     return name, value
 
@@ -178,8 +174,9 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
 def _print(estimator: Estimator, inputs: dict[str, Input], job_name: str | None) -> int:
     """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; what is said of it on stderr."""
     spec = estimator.spec
-    name = job_name or new_job_name(spec)
+    name = new_job_name(spec) if job_name is None else job_name
     if spec.is_local:
+        estimator.require_ready(name)
         return _print_local(estimator, inputs, name)
     request = estimator.request(inputs, name)
     channels = estimator.channels(inputs, name)

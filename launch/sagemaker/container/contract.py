@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ class Container:
         current_host: this one's.
         channels: by name.
         network_interface: on which the containers see each other, if SageMaker says so.
+        resources: all that resourceconfig.json holds.
+        inputs: all that inputdataconfig.json holds.
     """
 
     folders: Folders
@@ -84,6 +86,8 @@ class Container:
     current_host: str
     channels: Mapping[str, Channel]
     network_interface: str | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def host_index(self) -> int:
@@ -120,6 +124,8 @@ def read_container(environ: Mapping[str, str]) -> Container:
         current_host=current_host,
         channels=read_channels(inputs or {}),
         network_interface=nic if isinstance(nic, str) and nic else None,
+        resources=resources,
+        inputs=inputs or {},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -20,23 +21,27 @@ from launch.rendezvous.server import RendezvousServer
 from launch.sagemaker.container.command import WorkerCommand
 from launch.sagemaker.container.contract import Container
 from launch.sagemaker.container.environment import script_variables, without_launcher
+from launch.sagemaker.container.overheard import OverheardCrew
 from launch.sagemaker.container.places import Place, meeting_variables, places
-from launch.sagemaker.failure import cause_of
 from launch.supervisor.console import Console
 from launch.supervisor.member import Member
 from launch.supervisor.signals import SignalInbox
 from launch.supervisor.supervisor import Limits, Supervisor
-from launch.supervisor.verdict import Outcome, how_it_ended
+from launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, how_it_ended
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
 START_SECONDS = 300.0
 """Within which the workers of a host must have found each other."""
 
-_SAVED = (
-    "The workers were asked to stop, and left with a checkpoint.\n"
-    "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on from there when it is started again."
+ELSEWHERE = "Another machine's failure ended the workers of this one: its own account tells the cause."
+"""How the account begins of a machine whose workers ended only because others did."""
+
+_RESUME = "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on from there when it is started again."
+_PERHAPS_ELSEWHERE = (
+    "If nobody stopped the job and it had time left, another machine has failed: its own account tells the cause."
 )
+_VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod has been shut down")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -71,10 +76,17 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
         stack.callback(kill_all, mark)
         if own[0].size > len(own):
             variables = [_among_others(inherited, container, place, mark) for place in own]
-            return _supervise(command, variables, own, container.current_host, None, inbox)
+            return _supervise(_connecting(command, inherited), variables, own, container.current_host, None, inbox)
         server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
         variables = _alone(inherited, len(own), server.environment, mark)
         return _supervise(command, variables, own, "", server, inbox)
+
+
+def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerCommand:
+    """`hvdtrain train` meets the ranks of other hosts by itself; a script that only calls `hvd.init()` does not."""
+    if command.run_folder is not None or inherited.get("HOROVOD_CONTROLLER") == "mpi":
+        return command
+    return replace(command, argv=(sys.executable, "-P", "-m", "hvdtrain.comm.script_start", *command.argv))
 
 
 def _supervise(
@@ -89,12 +101,13 @@ def _supervise(
     orders = [Order(number, command.argv, each) for number, each in enumerate(variables)]
     members = [Member(order.rank, host) for order in orders]
     crew = LocalCrew(orders, str(command.folder))
+    overheard = OverheardCrew(crew)
     watched = server is not None and command.run_folder is not None and len(own) > 1
     limits = Limits(START_SECONDS if watched else None, GRACE_SECONDS)
     nobody: frozenset[int] = frozenset()
     with closing(crew):
         outcome = Supervisor(
-            [crew],
+            [overheard],
             members,
             Console(),
             inbox,
@@ -102,7 +115,7 @@ def _supervise(
             lambda: server.connected if server else nobody,
             lambda: server.arrived if server else nobody,
         ).run()
-    return _ending(outcome, members, own)
+    return _ending(outcome, members, own, overheard, command)
 
 
 def _alone(inherited: Mapping[str, str], count: int, rendezvous: Mapping[str, str], mark: str) -> list[dict[str, str]]:
@@ -125,16 +138,40 @@ def _among_others(inherited: Mapping[str, str], container: Container, place: Pla
     }
 
 
-def _ending(outcome: Outcome, members: Sequence[Member], own: Sequence[Place]) -> Ending:
+def _ending(
+    outcome: Outcome, members: Sequence[Member], own: Sequence[Place], overheard: OverheardCrew, command: WorkerCommand
+) -> Ending:
     if outcome.code == 0:
         return Ending(0)
-    if outcome.culprit is None:
-        return Ending(outcome.code, outcome.message or _SAVED)
+    is_all = own[0].size == len(own)
+    is_whole_machine = not is_all and own[0].local_size == len(own)
+    victims = [_is_victim(member) for member in members if member.code != 0]
+    elsewhere = ELSEWHERE if is_whole_machine and victims and all(victims) else ""
+    if outcome.culprit is None or outcome.code == RESUMABLE:
+        why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
+        return Ending(outcome.code, _lines(outcome.message or _left(command), why), by_itself=is_all)
     member, place = members[outcome.culprit], own[outcome.culprit]
-    told = cause_of(member.tail.text()) if member.code > 0 else ""
+    if member.code == 0:  # it left while others still needed it
+        return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
+    told = overheard.cause(member.rank) if member.code > 0 else ""
     heading = f"Rank {place.rank} of {place.size}{member.place} {how_it_ended(member.code)}."
-    return Ending(outcome.code, "\n".join(filter(None, [heading, told, "", outcome.message])), not _is_victim(told))
+    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not _is_victim(member))
 
 
-def _is_victim(told: str) -> bool:
-    return "Another rank has ended or stalled" in told or "HorovodInternalError" in told
+def _lines(*parts: str) -> str:
+    return "\n".join(filter(None, parts))
+
+
+def _left(command: WorkerCommand) -> str:
+    """What to say of workers that left with 75, as those do that can be started again."""
+    told = "The workers stopped before the end of the training"
+    if command.run_folder is None:
+        return f"{told}: the script left with exit code {RESUMABLE}."
+    latest = command.run_folder / "checkpoints" / "latest"
+    if not latest.is_file():
+        return f"{told}; there is no checkpoint here."
+    return f"{told}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
+
+
+def _is_victim(member: Member) -> bool:
+    return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)

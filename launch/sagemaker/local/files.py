@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from launch.sagemaker.channels import local_path
 from launch.sagemaker.container.contract import Folders
 from launch.sagemaker.hyperparameters import encode, reserved
 from launch.sagemaker.local.channels import LocalChannel
@@ -40,8 +41,21 @@ def write_config(
         (folders.config / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
-def make_folders(folders: Folders, spec: TrainingSpec, source: Path | None) -> None:
-    """All folders of a container; `code` leads to the job's source.
+def checkpoint_folder(uri: str, beside: Path) -> Path:
+    """The folder on this machine that stands for a checkpoint location: the same for all jobs that name it.
+
+    Args:
+        uri: s3://BUCKET/KEY, which becomes checkpoints/BUCKET/KEY in `beside`; or a folder.
+        beside: the folder that jobs share.
+    """
+    if not uri.startswith("s3://"):
+        return local_path(uri)
+    parts = [part for part in uri.removeprefix("s3://").split("/") if part not in ("", ".", "..")]
+    return beside.joinpath("checkpoints", *parts)
+
+
+def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None) -> None:
+    """All folders of a container; `code` leads to the job's source, `checkpoints` to the job's checkpoint location.
 
     Raises:
         UsageError: another job has left something there.
@@ -54,8 +68,9 @@ def make_folders(folders: Folders, spec: TrainingSpec, source: Path | None) -> N
         )
     for folder in (folders.config, folders.data, folders.model, folders.output / "data"):
         folder.mkdir(parents=True, exist_ok=True)
-    if spec.checkpoint_s3_uri is not None:
-        folders.checkpoints.mkdir(exist_ok=True)
+    if checkpoints is not None:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        folders.checkpoints.symlink_to(checkpoints, target_is_directory=True)
     if source is not None and not folders.code.exists():
         folders.code.symlink_to(source, target_is_directory=True)
     folders.code.mkdir(exist_ok=True)

@@ -24,17 +24,23 @@ class PipeFeeder:
         data: folder of the FIFOs, /opt/ml/input/data of the container.
         channels: name → folder whose files it delivers, in the order of their names.
         log: file for what the simulator says.
+        environment: its variables, with the mark of the job, so that the job's guard finds it.
     """
 
-    def __init__(self, data: Path, channels: Mapping[str, Path], log: Path) -> None:
-        self._data, self._channels, self._log = data, channels, log
+    def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
+        self._data, self._channels, self._log, self._environment = data, channels, log, environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         if self._channels:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    self._command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=dict(self._environment),
+                    start_new_session=True,
                 )
         return self
 

@@ -56,6 +56,8 @@ def test_token_files_are_seen_by_others_and_removed(agent: Agent, tmp_path: Path
     assert list(tmp_path.iterdir()) == [other]
     with pytest.raises(AgentError, match="No such file"):
         agent.ask("mark", 10.0, folder=str(tmp_path / "none"), token=f"{'ab' * 8}-0", step="make")
+    with pytest.raises(AgentError, match="in which nobody makes files"):
+        agent.ask("mark", 10.0, folder="/proc", token=f"{'ab' * 8}-0", step="make")
 
 
 def test_what_a_shell_prints_first_is_kept_apart() -> None:

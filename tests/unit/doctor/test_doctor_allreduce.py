@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.doctor.allreduce import SIZES, measure
 from hvdtrain.doctor.measured_allreduce import allreduce_findings
-from hvdtrain.doctor.ring_model import RingModel
+from hvdtrain.doctor.ring_model import RingModel, fit_ring
+from hvdtrain.doctor.units import in_seconds
 
 
 class Network:
@@ -83,3 +86,42 @@ def test_what_the_doctor_says_of_it() -> None:
     (unsure,) = allreduce_findings(report_of(100e6, 4, 1024), 110e6)
     assert unsure.status == "warn"
     assert "too few sizes" in unsure.fact
+
+
+def judged(times: dict[int, float]) -> tuple[str, str]:
+    """Status and fact of what two workers measured."""
+    model = fit_ring(2, times)
+    report = report_of(model.bandwidth) | {
+        "workers": 2,
+        "sizes": [{"bytes": size, "seconds": seconds} for size, seconds in times.items()],
+        "model": {"latency": model.latency, "bandwidth": model.bandwidth, "deviation": model.deviation},
+    }
+    (finding,) = allreduce_findings(report, None)
+    assert bool(finding.hint) == (finding.status != "ok")
+    return finding.status, finding.fact
+
+
+def test_a_bad_fit_is_a_warning_and_promises_nothing_faster_than_was_measured() -> None:
+    """Times of two workers on two cores that others were using."""
+    calm = {4: 1e-3, 2**20: 2e-3, 2**22: 5e-3, 2**24: 17e-3}
+    status, fact = judged(calm)
+    assert status == "ok", fact
+    assert ", within " in fact
+    status, fact = judged(calm | {2**24: 534e-3})
+    assert status == "warn"
+    assert "16 MiB take 534 ms" in fact
+    assert "within" not in fact
+    assert float(fact.removesuffix(" ms").rpartition(" ")[2]) > 534 or fact.endswith(" s")
+
+
+@given(st.lists(st.floats(1e-3, 0.9), min_size=len(SIZES), max_size=len(SIZES)))
+def test_gradients_never_take_less_than_what_is_smaller(seconds: list[float]) -> None:
+    """The figure may be rounded: whatever is smaller took no longer, by the same rounding."""
+    times = dict(zip(SIZES, seconds, strict=True))
+    if fit_ring(2, times).bandwidth == float("inf"):
+        return  # is said to be too little to tell
+    _, fact = judged(times)
+    number, unit = fact.rsplit(" ", 2)[1:]
+    told = float(number) * {"s": 1.0, "ms": 1e-3}[unit]
+    longest, long_unit = in_seconds(max(seconds)).split()
+    assert told >= float(longest) * {"s": 1.0, "ms": 1e-3}[long_unit]

@@ -13,7 +13,7 @@ from hvdtrain.doctor.addresses import choose_interfaces
 from hvdtrain.doctor.checks_environment import environment_findings, process_findings
 from hvdtrain.doctor.checks_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.checks_machine import machine_findings
-from hvdtrain.doctor.checks_network import clock_findings, interface_findings, name_findings
+from hvdtrain.doctor.checks_network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.checks_software import gpu_findings, horovod_findings, mpi_findings, version_findings
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
 
@@ -33,6 +33,7 @@ def all_findings(hosts: Hosts, slots: int = 4) -> list[Finding]:
         *environment_findings(hosts, many),
         *process_findings(hosts),
         *data_findings(hosts),
+        *twin_findings(hosts),
         *name_findings(hosts),
         *interface_findings(hosts, choose_interfaces(hosts), ()),
         *working_dir_findings(hosts, "/shared"),
@@ -159,6 +160,54 @@ def test_a_host_without_the_interface_fails(healthy: Healthy) -> None:
         assert (found.status, found.host) == ("fail", "host2")
 
 
+def test_an_interface_that_one_machine_alone_lacks_fails(healthy: Healthy) -> None:
+    hosts = healthy(1)
+    assert [f.status for f in interface_findings(hosts, choose_interfaces(hosts, ("lo",)), ("lo",))] == ["ok"]
+    (found,) = interface_findings(hosts, choose_interfaces(hosts, ("nosuch0",)), ("nosuch0",))
+    assert (found.status, found.fact) == ("fail", "it has none of nosuch0")
+
+
+def test_one_machine_under_two_names_fails(healthy: Healthy) -> None:
+    hosts = healthy(3)
+    assert twin_findings(hosts) == []
+    hosts["host3"]["interfaces"] = hosts["host1"]["interfaces"]
+    (found,) = twin_findings(hosts)
+    assert (found.status, found.fact) == ("fail", "host1 and host3 are one machine")
+    hosts["host3"]["machine"]["boot"] = "another"
+    assert twin_findings(hosts) == []
+
+
+WITHOUT = {"horovod": None, "horovod_error": "ModuleNotFoundError: No module named 'horovod'"}
+CRASHES = {"error": "the import ended with signal 6"}
+BOTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, set[str]]] = {
+    # What is wrong with torch, with tensorflow, workers: the statuses of the findings.
+    "all is well": ({}, {}, 2, {"ok"}),
+    "no Horovod": (WITHOUT, WITHOUT, 2, {"ok", "fail"}),
+    "no Horovod for one worker": (WITHOUT, WITHOUT, 1, {"ok"}),
+    "none for what train takes": (WITHOUT, {}, 2, {"ok", "fail"}),
+    "none for the other": ({}, WITHOUT, 2, {"ok", "warn"}),
+    "torch crashes": (CRASHES, {}, 2, {"ok", "fail"}),
+    "tensorflow crashes": ({}, CRASHES, 2, {"ok", "fail"}),
+    "torch crashes for one worker": (CRASHES, {}, 1, {"ok", "fail"}),
+}
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_what_is_installed_must_work_where_no_framework_is_named(case: str, healthy: Healthy) -> None:
+    torch, tensorflow, workers, wanted = BOTH[case]
+    hosts = healthy(1)
+    facts = hosts["host1"]
+    whole = facts["frameworks"]["torch"]
+    facts["software"]["versions"]["tensorflow"] = "2.21.0"
+    facts["frameworks"] = {
+        name: change if "error" in change else whole | change
+        for name, change in (("torch", torch), ("tensorflow", tensorflow))
+    }
+    findings = horovod_findings(hosts, [], workers)
+    assert {finding.status for finding in findings} == wanted, findings
+    assert all(finding.hint for finding in findings if finding.status != "ok")
+
+
 @given(st.dictionaries(st.text("abc", min_size=1), st.floats(-1e3, 1e3), min_size=2))
 def test_clocks_warn_beyond_a_second(offsets: dict[str, float]) -> None:
     (found,) = clock_findings(offsets)
@@ -177,6 +226,37 @@ def test_the_output_folder_must_be_one(healthy: Healthy) -> None:
     seen = {"host1": [0, 2], "host3": [0, 2]}
     (refused,) = output_findings(hosts, seen, {"host2": "Read-only file system"}, True)
     assert (refused.status, refused.host) == ("fail", "host2")
+    assert refused.fact == "/shared/runs cannot be made in /shared: Read-only file system"
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "fact"),
+    [
+        ({}, "ok", "/shared/runs can be made in /shared"),
+        ({"path": "/shared"}, "ok", "/shared can be written"),
+        ({"obstacle": "/shared/runs"}, "fail", "/shared/runs is no folder"),
+        (
+            {"path": "/shared/a/b", "obstacle": "/shared/a"},
+            "fail",
+            "/shared/a/b cannot be made: /shared/a is no folder",
+        ),
+    ],
+)
+def test_the_output_folder_is_named_as_the_user_did(
+    changed: dict[str, str], status: str, fact: str, healthy: Healthy
+) -> None:
+    hosts = healthy(1)
+    output = hosts["host1"]["machine"]["output"]
+    output |= changed
+    refused = {"host1": ""} if output["obstacle"] else {}
+    (found,) = output_findings(hosts, {} if refused else {"host1": [0]}, refused, True)
+    assert (found.status, found.fact) == (status, fact)
+
+
+def test_where_no_disk_is_none_is_called_full(healthy: Healthy) -> None:
+    hosts = healthy(1)
+    hosts["host1"]["machine"]["output"] |= {"total": 0, "free": 0}  # /proc
+    assert "disk" not in {finding.name for finding in machine_findings(hosts, {"host1": 2})}
 
 
 _FINDINGS = st.lists(

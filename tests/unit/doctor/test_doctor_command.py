@@ -74,6 +74,31 @@ def test_wrong_calls_of_bench(argv: list[str], fact: str, tmp_path: Path) -> Non
     assert fact in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("package", "binding", "fact"),
+    [
+        ("raise ImportError('no libmpi.so.40')", None, "horovod cannot be imported: no libmpi.so.40"),
+        ("", "raise ImportError('no libmpi.so.40')", "horovod.torch cannot be imported: no libmpi.so.40"),
+    ],
+)
+def test_bench_tells_a_horovod_that_breaks_from_one_that_was_not_built(
+    package: str, binding: str | None, fact: str, tmp_path: Path
+) -> None:
+    for module, text in (("horovod", package), ("horovod/torch", binding)):
+        if text is not None:
+            (tmp_path / module).mkdir()
+            (tmp_path / module / "__init__.py").write_text(text + "\n")
+            (tmp_path / module / "mpi_lib_v2.so").write_text("")
+    places = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = call(["bench", "allreduce"], tmp_path, places | meeting | path)
+    assert done.returncode == 2, done
+    assert fact in done.stderr
+    assert "HINT: see `hvdtrain doctor`" in done.stderr
+    assert "install torch" not in done.stderr
+
+
 def test_it_refuses_to_run_in_every_rank(tmp_path: Path) -> None:
     done = call(["doctor"], tmp_path, {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"})
     assert done.returncode == 2
@@ -132,6 +157,22 @@ def test_missing_data_and_a_folder_that_cannot_be_written(bare: Bare, tmp_path: 
     assert "cannot be written" in failed["output folder"]["fact"]
     assert all(finding["hint"] for finding in failed.values())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_examination_finds_a_file_for_a_folder_no_interface_and_one_machine_twice(
+    bare: Bare, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    flags = ["--output-dir", str(tmp_path / "file"), "--no-measure", "--json"]
+    alone = bare.doctor([*flags, "--nic", "nosuch0"], tmp_path)
+    assert alone.returncode == 1, alone.stderr
+    facts = {finding["name"]: finding["fact"] for finding in of_status(json.loads(alone.stdout), "fail")}
+    assert facts["output folder"] == f"{tmp_path / 'file'} is no folder"
+    assert facts["network"] == "it has none of nosuch0"
+    twice = bare.doctor([*flags, "-H", "localhost:2,127.0.0.1:2"], tmp_path)
+    assert twice.returncode == 1, twice.stderr
+    facts = {finding["name"]: finding["fact"] for finding in of_status(json.loads(twice.stdout), "fail")}
+    assert facts["hosts"] == "localhost and 127.0.0.1 are one machine"
 
 
 def test_an_interpreter_without_hvdtrain_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hvdtrain.doctor.facts_data import data_facts
 from hvdtrain.doctor.facts_environment import environment_facts, job_command
 from hvdtrain.doctor.facts_gpu import parse_devices
-from hvdtrain.doctor.facts_machine import core_quota, machine_facts, memory_limit
+from hvdtrain.doctor.facts_machine import core_quota, machine_facts, memory_limit, output_facts
 from hvdtrain.doctor.facts_network import interfaces, resolved_names
 from hvdtrain.doctor.facts_software import framework_facts
 from hvdtrain.doctor.framework_probe import loaded_mpi
@@ -29,6 +29,15 @@ def test_this_machine() -> None:
     assert found["limits"]["nofile"] == list(resource.getrlimit(resource.RLIMIT_NOFILE))
     assert found["output"]["path"] == str(Path("runs/none").absolute())
     assert Path(found["output"]["folder"]).is_dir()
+
+
+def test_what_is_no_folder_is_in_the_way_of_the_output(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for name, obstacle in (("file", "file"), ("file/a/b", "file"), ("link", "link"), ("new/a", None), ("", None)):
+        found = output_facts(str(tmp_path / name))
+        assert found["folder"] == str(tmp_path)
+        assert found["obstacle"] == (None if obstacle is None else str(tmp_path / obstacle)), name
 
 
 def test_loopback_is_an_interface() -> None:

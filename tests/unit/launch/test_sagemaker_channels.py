@@ -120,6 +120,7 @@ def test_what_the_plan_says_is_read_as_its_own_reader_reads_it(tmp_path: Path) -
 
 
 PIPE = {"input_mode": "Pipe", "processes_per_host": 4}
+SCRIPT = {**PIPE, "entry_point": "t.py"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,14 @@ PIPE = {"input_mode": "Pipe", "processes_per_host": 4}
         ({}, {"train": "/data"}, "machines read from S3"),
         (PIPE, {"train": "data/"}, "machines read from S3"),
         ({}, {"train": "s3://bucket/{local_rank}/"}, "Only Pipe channels"),
-        (PIPE, {"train-0": DATA, "train-1": DATA}, "give train-0, train-1, train-2, train-3"),
+        (SCRIPT, {"train-0": DATA, "train-1": DATA}, "give train-0, train-1, train-2, train-3"),
+        (PIPE, {f"train-{rank}": DATA for rank in range(4)}, "without a number or {local_rank}, such as train=PLACE"),
+        (PIPE, {"train-0": DATA, "train-1": DATA}, "without a number or {local_rank}, such as train=PLACE"),
+        ({}, {3: DATA}, "channel is called '3'"),
+        ({}, {"train": "s3://My_Bucket/x"}, "It has 'M' '_' 'B'."),
+        ({}, {"train": "s3://bucket/a\nb"}, r"It has '\n'."),
+        ({}, {"train": "s3://b/"}, "No bucket is called 'b'"),
+        ({"hyperparameters": {"data.dir": "/tmp/x"}}, {"train": DATA}, "the channels never read"),
         (PIPE, {"train": "s3://bucket/{local_rank}/"}, "without a plan"),
         (PIPE, {"train": TrainingInput(DATA, s3_data_type="ManifestFile")}, "would all go through one FIFO"),
         (PIPE, {"train": DATA, "val-1": DATA}, "give it a name without a number"),
@@ -151,7 +159,30 @@ def test_21_channels_are_named_and_answered_with_a_way_out() -> None:
         UsageError, match=r"21 channels: train-0, .*, and then train-20\. SageMaker takes 20\."
     ) as refused:
         channels(job, {"train": DATA})
-    assert "fewer processes per host" in refused.value.hint
+    assert "fewer processes per host (here up to 20)" in refused.value.hint
+
+
+def test_the_way_out_of_too_many_channels_fits_the_job(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has 21 channels") as refused:
+        channels(spec(), {f"part{number}": DATA for number in range(21)})
+    assert refused.value.hint.startswith("put data below one place")
+    with pytest.raises(UsageError, match="has 22 channels") as refused:
+        channels(spec(**{**PIPE, "processes_per_host": 20, "instance_count": 2}), {"train": DATA, "val": DATA})
+    assert refused.value.hint.startswith("use fewer processes per host (here up to 18)")
+    save(tmp_path, workers_per_host=10, hosts=2)
+    job = spec(**{**PIPE, "processes_per_host": 10, "instance_count": 2})
+    with pytest.raises(UsageError, match="has 21 channels: train-0") as refused:
+        channels(job, {"train": PipePlanInput(str(tmp_path))})
+    assert "--distribution sharded-by-s3-key" in refused.value.hint
+    twice = {name: f"s3://bucket/{name}/{{local_rank}}/" for name in ("a", "b")}
+    with pytest.raises(UsageError, match="has 22 channels") as refused:
+        channels(spec(**{**SCRIPT, "processes_per_host": 11, "instance_count": 2}), twice)
+    assert "(here up to 10)" in refused.value.hint
+
+
+def test_data_of_channels_may_be_named_by_their_folder() -> None:
+    own = {"hyperparameters": {"data.dir": "/opt/ml/input/data/train"}}
+    assert list(channels(spec(**own), {"train": DATA, "validation": DATA})) == ["train", "validation"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +191,14 @@ def test_21_channels_are_named_and_answered_with_a_way_out() -> None:
 def test_a_choice_that_there_is_not(name: str, value: str) -> None:
     with pytest.raises(UsageError, match="did you mean"):
         TrainingInput(DATA, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("s3_data", 5), ("s3_data", ""), ("shuffle_seed", "7"), ("attribute_names", "a")]
+)
+def test_a_value_of_another_type(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"The {name} of a TrainingInput is '{value}'"):
+        TrainingInput(**{"s3_data": DATA, name: value})
 
 
 @pytest.mark.parametrize(

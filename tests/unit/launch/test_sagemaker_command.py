@@ -8,14 +8,17 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hvdtrain.cli.launch import run
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import UsageError
+from launch.sagemaker import Estimator
 from launch.sagemaker.hyperparameters import decode, flags
 
+FOLDER = Path(__file__).parent / "sagemaker_source"
 CLOUD = (
     "sagemaker --instance-type ml.p4d.24xlarge --role arn:aws:iam::111122223333:role/train "
     "--image 111122223333.dkr.ecr.us-east-1.amazonaws.com/hvdtrain:1 --output-path s3://bucket/jobs --job-name job-1"
@@ -62,7 +65,11 @@ def test_the_request_is_printed_as_a_user_of_the_command_line_sees_it(tmp_path: 
 def test_the_command_comes_back_in_the_container(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The words after -- and the workers' flags mean the same to `hvdtrain train`."""
     (tmp_path / "run.yaml").write_text("seed: 7\n")
-    words = "--config run.yaml --task wine_torch:Wine --lr 1e-3 --task-args.width 16 --dry-run --batch_size=8 --debug"
+    (tmp_path / "wine_torch.py").touch()
+    words = (
+        "--config run.yaml --task wine_torch:Wine --lr 1e-3 --task-args.width 16 --data.check-crc False "
+        "--batch_size=8 --debug"
+    )
     request, _ = printed(capsys, f"{CLOUD} --source-dir {tmp_path} --dry-run -- train {words}")
     own = request["HyperParameters"]
     assert isinstance(own, dict)
@@ -73,7 +80,7 @@ def test_the_command_comes_back_in_the_container(capsys: pytest.CaptureFixture[s
         assert parse_train_config(arguments) == parse_train_config(shlex.split(words))
     finally:
         os.chdir(here)
-    assert arguments[arguments.index("--dry-run") + 1] == "True"
+    assert arguments[arguments.index("--debug") + 1] == "True"
 
 
 def test_every_flag_reaches_the_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +88,7 @@ def test_every_flag_reaches_the_request(capsys: pytest.CaptureFixture[str]) -> N
         capsys,
         f"{CLOUD} --region eu-west-1 --volume-size-gb 100 --max-run-s 60 --use-spot --max-wait-s 90 "
         "--max-retry-attempts 3 --checkpoint-s3-uri s3://bucket/c --env A=1 --env B=2=3 --tag team=x --metric m=a=(.*) "
+        "--tag k= --env C= --env HF_TOKEN=x "
         "--subnet subnet-1 --subnet subnet-2 --security-group sg-1 --mpi-options=--verbose --processes-per-host 2 "
         "--nic eth1 --channel train=s3://bucket/a --dry-run",
     )
@@ -89,9 +97,11 @@ def test_every_flag_reaches_the_request(capsys: pytest.CaptureFixture[str]) -> N
         "NCCL_SOCKET_IFNAME": "=eth1",
         "A": "1",
         "B": "2=3",
+        "C": "",
+        "HF_TOKEN": "x",
     }
     assert request["VpcConfig"] == {"Subnets": ["subnet-1", "subnet-2"], "SecurityGroupIds": ["sg-1"]}
-    assert request["Tags"] == [{"Key": "team", "Value": "x"}]
+    assert request["Tags"] == [{"Key": "team", "Value": "x"}, {"Key": "k", "Value": ""}]
     assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 90}
     assert request["RetryStrategy"] == {"MaximumRetryAttempts": 3}
     algorithm = request["AlgorithmSpecification"]
@@ -102,10 +112,12 @@ def test_every_flag_reaches_the_request(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(own["sagemaker_region"]) == "eu-west-1"
     assert json.loads(own["sagemaker_mpi_custom_mpi_options"]).endswith("--verbose")
     assert "no secrets" in said
+    assert "environment HF_TOKEN: looks like a secret" in said
 
 
-def test_an_entry_point_gets_the_flags_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    request, _ = printed(capsys, f"{CLOUD} --entry-point train.py --dry-run -- --anything 3")
+def test_an_entry_point_gets_the_flags_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    request, _ = printed(capsys, f"{CLOUD} --entry-point {tmp_path}/train.py --dry-run -- --anything 3")
     own = request["HyperParameters"]
     assert isinstance(own, dict)
     assert (own["anything"], json.loads(own["sagemaker_program"]), "task" in own) == ("3", "train.py", False)
@@ -142,7 +154,26 @@ def test_a_local_job_shows_what_workers_get(capsys: pytest.CaptureFixture[str], 
         (f"{CLOUD} --pipe-plan plans --dry-run", "plan.json cannot be read"),
         (f"{CLOUD} --instance-typ x --dry-run", "did you mean --instance-type"),
         (f"{CLOUD} --input-mode pipe --dry-run", "invalid choice: 'pipe'"),
-        (f"{CLOUD} --job-name a_b --dry-run", "TrainingJobName is 'a_b'"),
+        (f"{CLOUD} --job-name a_b --dry-run", "job's name is 'a_b'"),
+        (f"{CLOUD} --source-dir nosuch --dry-run", "There is no folder"),
+        (f"{CLOUD} --source-dir {__file__} --dry-run", "There is no folder"),
+        (f"{CLOUD} --entry-point nosuch.py --dry-run", "no file nosuch.py here"),
+        (f"{CLOUD} --source-dir {FOLDER} --entry-point nosuch.py --dry-run", "no file nosuch.py in"),
+        (f"{CLOUD} --dry-run -- train --task nosuch", "There is no task 'nosuch'"),
+        (f"{CLOUD} --dry-run -- train --task mine:Task", "no mine.py and no source_dir"),
+        (f"{CLOUD} --source-dir {FOLDER} --dry-run -- train --task mine:Task", "there is no mine.py in"),
+        (f"{CLOUD} --channel train=s3://bucket/a --dry-run -- train --data.dir /tmp/x", "the channels never read"),
+        (f"{CLOUD} --dry-run -- train --dry-run", "and train nothing"),
+        (f"{CLOUD} --dry-run -- train --print-config", "and train nothing"),
+        ("sagemaker --instance-type local --dry-run -- train --task mine:Task", "no mine.py and no source_dir"),
+        ("sagemaker --instance-type local --dry-run --job-name ../../esc", "job's name is '../../esc'"),
+        ("sagemaker --instance-type local --job-name ../../esc", "job's name is '../../esc'"),
+        ("sagemaker --instance-type local --job-name ''", "job's name is ''"),
+        ("sagemaker --instance-type local --output-path /proc/two", "cannot be written to"),
+        (f"sagemaker --instance-type local --output-path {'x' * 300}", "cannot be written to: File name too long"),
+        (f"sagemaker --instance-type local --output-path {__file__}", "cannot be written to: Not a directory"),
+        (f"{CLOUD} --env =x --dry-run", "write e.g. --env NCCL_DEBUG=INFO"),
+        (f"{CLOUD} --metric a= --dry-run", "write e.g. --metric"),
         ("sagemaker --instance-type local --no-wait", "leave wait=False (--no-wait) out"),
     ],
 )
@@ -183,3 +214,37 @@ def test_without_boto3_the_request_is_printed_and_submitting_says_what_to_instal
     refused = call()
     assert refused.returncode == 2, refused.stderr
     assert "HINT: pip install 'hvdtrain[sagemaker]'" in refused.stderr
+
+
+def test_a_config_file_names_the_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("task: mine:Task\n")
+    (tmp_path / "mine.py").touch()
+    request, _ = printed(capsys, f"{CLOUD} --source-dir {tmp_path} --dry-run -- train --config run.yaml")
+    own = request["HyperParameters"]
+    assert isinstance(own, dict)
+    assert (own["task"], own["config"]) == ('"mine:Task"', '"run.yaml"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source_dir": "nosuch"}, "There is no folder"),
+        ({"hyperparameters": {"epochs": "many"}}, "--epochs is given as 'many'"),
+        ({"hyperparameters": {"epochs": 3, "nosuch": 3}}, "There is no flag --nosuch"),
+        ({"task": "nosuch"}, "There is no task 'nosuch'"),
+        ({"hyperparameters": {"dry-run": True}}, "train nothing"),
+        ({"hyperparameters": {"config": "run.yaml"}}, "give --source-dir FOLDER"),
+    ],
+)
+def test_the_python_interface_refuses_what_the_command_refuses(arguments: dict[str, Any], message: str) -> None:
+    cloud = {
+        "instance_type": "ml.p3.8xlarge",
+        "role": "arn:aws:iam::111122223333:role/train",
+        "image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/hvdtrain:1",
+        "output_path": "s3://bucket/jobs",
+    }
+    with pytest.raises(UsageError) as refused:
+        Estimator(**{"task": "digits", **cloud, **arguments}).request()
+    assert message in str(refused.value)
+    with pytest.raises(UsageError):
+        Estimator(**{"task": "digits", **arguments}).fit()

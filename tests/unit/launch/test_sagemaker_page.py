@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ from launch.sagemaker.inputs import Input
 from launch.sagemaker.request_shape import require_valid_request
 from launch.sagemaker.script import script
 
-PAGE = (Path(__file__).parents[3] / "docs" / "sagemaker.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "sagemaker.md").read_text()
 BLOCKS = {
     language: re.findall(rf"<!-- dry run -->\n```{language}\n(.*?)```", PAGE, re.DOTALL)
     for language in ("bash", "python")
@@ -26,6 +28,7 @@ BLOCKS = {
 
 def test_the_command_that_is_shown(tmp_path: Path) -> None:
     (block,) = BLOCKS["bash"]
+    _make_source(tmp_path)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", block],
@@ -42,8 +45,15 @@ def test_the_command_that_is_shown(tmp_path: Path) -> None:
     assert request["ResourceConfig"]["InstanceCount"] == 2
 
 
-def test_the_python_that_is_shown() -> None:
+def _make_source(folder: Path) -> None:
+    (folder / "src").mkdir()
+    shutil.copy(ROOT / "examples" / "wine_torch.py", folder / "src")
+
+
+def test_the_python_that_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = BLOCKS["python"]
+    _make_source(tmp_path)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(block, "docs/sagemaker.md", "exec"), names)
     assert require_valid_request(names["request"])

@@ -26,6 +26,7 @@ from launch.sagemaker.channel_checks import MAX_CHANNELS
 from launch.sagemaker.request import as_text, new_job_name, region_of
 from launch.sagemaker.request_shape import compiled, problems, require_valid_request
 
+SOURCE = Path(__file__).parent / "sagemaker_source"
 GOLDEN = Path(__file__).parent / "golden_sagemaker"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
@@ -79,10 +80,12 @@ def requests() -> dict[str, dict[str, Any]]:
     return {
         "no_channel": Estimator(task="digits", **CLOUD).request(job_name="job-1"),
         "file": Estimator(task="digits", **CLOUD).request(DATA, "job-1"),
-        "file_full": Estimator(task="wine_torch:Wine", **FULL).request(DATA, "job-1"),
+        "file_full": Estimator(entry_point="train.py", source_dir=str(SOURCE), **FULL).request(DATA, "job-1"),
         "pipe": Estimator(task="digits", **pipes).request(DATA, "job-1"),
         "pipe_two_machines": Estimator(task="digits", instance_count=2, **pipes).request(DATA, "job-1"),
-        "own_script": Estimator(entry_point="train.py", **{**pipes, "instance_count": 3}).request(RICH, "job-1"),
+        "own_script": Estimator(entry_point=str(SOURCE / "train.py"), **{**pipes, "instance_count": 3}).request(
+            RICH, "job-1"
+        ),
     }
 
 
@@ -129,8 +132,12 @@ def test_what_it_asks_for(name: str) -> None:
 
 # What each of these breaks, `ParamValidator` lets pass.
 BROKEN: list[tuple[list[str | int], Any, str]] = [
-    (["TrainingJobName"], "job_1", "TrainingJobName is 'job_1'. It must match"),
-    (["TrainingJobName"], "j" * 64, "TrainingJobName has 64 characters. SageMaker takes 1 to 63"),
+    (
+        ["TrainingJobName"],
+        "job_1",
+        "TrainingJobName is 'job_1'. It must match [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}",
+    ),
+    (["TrainingJobName"], "j" * 64, "SageMaker takes 1 to 63.\nHINT: change job_name (--job-name)."),
     (["RoleArn"], "arn:aws:iam::1:role/train", "RoleArn is"),
     (["AlgorithmSpecification", "TrainingInputMode"], "Stream", "Valid: FastFile, File, Pipe"),
     (["ResourceConfig", "InstanceType"], "ml.p3.8xlarg", "did you mean 'ml.p3.8xlarge'"),
@@ -140,7 +147,7 @@ BROKEN: list[tuple[list[str | int], Any, str]] = [
     (["VpcConfig", "Subnets"], ["subnet-1"] * 17, "VpcConfig.Subnets has 17 entries"),
     (["HyperParameters", "note"], "x" * 2501, "HyperParameters['note'] has 2501 characters"),
     (["Environment"], {"A-B": "1"}, "a key of Environment is 'A-B'"),
-    (["Tags", 0, "Value"], "4 < 5", "Tags[0].Value is '4 < 5'"),
+    (["Tags", 0, "Value"], "4 < 5", "change tags (--tag)"),
 ]
 
 
@@ -186,7 +193,7 @@ def test_sagemakers_own_sdk_renders_the_same_request() -> None:
         "tags": {"a": "b"},
         "max_retry_attempts": 2,
     }
-    job = {"entry_point": "train.py", "source_dir": ".", "instance_count": 2, "processes_per_host": 4}
+    job = {"entry_point": "train.py", "source_dir": str(SOURCE), "instance_count": 2, "processes_per_host": 4}
     train = TrainingInput("s3://bucket/train/{local_rank}/", content_type="application/x-tfrecord", shuffle_seed=7)
     inputs = {"train": train, "validation": TrainingInput("s3://bucket/val/", input_mode="File")}
     ours = Estimator(**job, **settings, input_mode="Pipe").request(inputs, "digits-1")
@@ -229,14 +236,14 @@ def test_the_region_of_a_job(changes: dict[str, Any], environ: dict[str, str], r
     assert region_of(TrainingSpec(task="digits", **{**CLOUD, **changes}), environ) == region
 
 
-def test_a_job_without_a_region_is_refused() -> None:
-    with pytest.raises(UsageError, match="no region"):
+def test_a_job_without_a_region_is_refused_naming_its_image() -> None:
+    with pytest.raises(UsageError, match="no region.*'x:1'"):
         region_of(TrainingSpec(task="digits", **{**CLOUD, "image": "x:1"}), {})
 
 
 def test_a_value_that_is_too_long_is_refused() -> None:
     with pytest.raises(UsageError, match="'note' is 2502 characters long"):
-        Estimator(task="digits", **CLOUD, hyperparameters={"note": "x" * 2500}).request(DATA)
+        Estimator(entry_point=str(SOURCE / "train.py"), **CLOUD, hyperparameters={"note": "x" * 2500}).request(DATA)
 
 
 def test_job_names_hold_the_time() -> None:
@@ -246,9 +253,12 @@ def test_job_names_hold_the_time() -> None:
     assert len(name) == 63
 
 
-def test_the_ready_to_edit_script_prints_a_valid_request() -> None:
+def test_the_ready_to_edit_script_prints_a_valid_request(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "my_task.py").touch()
     done = subprocess.run(
         [sys.executable, str(FOLDER / "sagemaker_estimator.py"), "--dry-run"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,

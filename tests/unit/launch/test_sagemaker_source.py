@@ -97,13 +97,27 @@ def test_what_cannot_be_packed_is_refused(source: Path, tmp_path: Path) -> None:
     refused("leak is a link to .*secret, outside", spec(source))
     (source / "leak").unlink()
     (source / "loop").symlink_to(source, target_is_directory=True)
-    refused("a link to a folder", spec(source))
+    refused("a link to a folder. Of links, only those to files", spec(source))
     (source / "loop").unlink()
+    (source / "inside").symlink_to("package", target_is_directory=True)
+    refused("inside is a link to a folder", spec(source))
+    (source / "inside").unlink()
+    (source / "itself").symlink_to("itself")
+    refused("itself is a link to itself, which leads to nothing", spec(source))
+    (source / "itself").unlink()
     os.mkfifo(source / "pipe")
     refused("pipe is neither a file nor a folder", spec(source))
     (source / "pipe").unlink()
     (source / "gone").symlink_to("nothing")
-    refused("gone is neither", spec(source))
+    refused("gone is a link to nothing, which leads to nothing", spec(source))
+
+
+def test_a_folder_that_is_a_file_or_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "itself").symlink_to("itself")
+    for name in ("file", "itself"):
+        with pytest.raises(UsageError, match=f"There is no folder .*{name}"):
+            source_files(spec(tmp_path / name))
 
 
 def test_a_socket_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

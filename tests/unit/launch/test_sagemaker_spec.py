@@ -13,6 +13,7 @@ from hvdtrain.errors import UsageError
 from launch.sagemaker import Estimator, TrainingSpec
 from launch.sagemaker.command_line import hyperparameters_of
 from launch.sagemaker.hyperparameters import decode, encode, flags, mpi_options, reserved
+from launch.sagemaker.preview import secret_names
 
 CLOUD: dict[str, Any] = {
     "role": "arn:aws:iam::111122223333:role/train",
@@ -61,12 +62,41 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"checkpoint_s3_uri": "s3://B/x"}, "no folder in S3"),
         ({"hyperparameters": {"output_dir": "runs/x"}}, "would be lost with the machine"),
         ({"region": "Virginia"}, "region is 'Virginia'"),
+        ({"instance_count": "2"}, "It must be a whole number.\nHINT: write it as in instance_count=2."),
+        ({"instance_count": True}, "instance_count is True, of type bool"),
+        ({"processes_per_host": None}, "processes_per_host is None, of type NoneType"),
+        ({"max_wait_s": 1.5}, "max_wait_s is 1.5, of type float"),
+        ({"use_spot": 1}, "use_spot is 1, of type int"),
+        ({"source_dir": "a\0b"}, "text without a NUL"),
+        ({"hyperparameters": {"note": "a\0b"}}, "text without a NUL"),
+        ({"role": 5}, "role is 5, of type int"),
+        ({"hyperparameters": {5: 1}}, "A name in hyperparameters is 5, of type int"),
+        ({"hyperparameters": ["a"]}, "It must be a mapping"),
+        ({"container_entrypoint": "train"}, "container_entrypoint is 'train', of type str. It must be a tuple"),
+        ({"subnets": (1,), "security_group_ids": ("sg-1",)}, "An entry of subnets is 1, of type int"),
+        ({"tags": {"a": 1}}, "tags['a'] is of type int"),
+        ({"hyperparameters": {"global-batch-size": 8, "global_batch_size": 8}}, "Both are the same flag"),
+        ({"image": "foo bar"}, "image is 'foo bar'"),
+        ({"output_path": "s3://My_bucket/a b"}, "it has 'M' '_' ' '"),
+        ({"metric_definitions": {"a": "("}}, "metric a has the regular expression '('"),
+        ({"environment": {"AWS_SECRET_ACCESS_KEY": "hunter2"}}, "environment has AWS_SECRET_ACCESS_KEY"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         spec(**changes)
     assert message in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_script_of_ones_own_may_have_flags_that_differ_in_a_dash() -> None:
+    own = {"a-b": 1, "a_b": 2}
+    assert spec(task=None, entry_point="train.py", hyperparameters=own).hyperparameters == own
+
+
+def test_names_that_sound_secret() -> None:
+    names = ["HF_TOKEN", "DB_PASSWORD", "API_KEY", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "wandb_api_key"]
+    assert secret_names(names) == ["HF_TOKEN", "DB_PASSWORD", "API_KEY", "wandb_api_key"]
 
 
 def test_a_local_job_needs_nothing_of_aws() -> None:

@@ -167,6 +167,16 @@ def test_pipes_are_dealt_from_what_is_in_the_bucket(bucket: str, tmp_path: Path)
         )
 
 
+def test_a_variable_that_sounds_secret_is_pointed_out_without_its_value(
+    bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"HF_TOKEN": "hunter2", "TOKENIZERS_PARALLELISM": "0"}
+    estimator(bucket, environment=variables).fit(f"s3://{bucket}/train/", job_name="secret-1")
+    said = capsys.readouterr().err
+    assert "whoever may see the job sees the values of HF_TOKEN\n" in said
+    assert "hunter2" not in said
+
+
 def test_a_job_that_fails_says_why(bucket: str) -> None:
     one = estimator(bucket)
     one.fit(f"s3://{bucket}/train/", wait=False, job_name="fails-1")
@@ -288,7 +298,7 @@ def test_what_is_refused_here_is_not_sent(bucket: str, aws: Aws, tmp_path: Path)
     for changes in ({"source_dir": str(tmp_path / "none")}, {"instance_type": "ml.nothing.large"}):
         with pytest.raises(UsageError):
             estimator(bucket, **changes).fit(train)
-    with pytest.raises(UsageError, match="TrainingJobName is 'a_b'"):
+    with pytest.raises(UsageError, match="job's name is 'a_b'"):
         estimator(bucket).fit(train, job_name="a_b")
     assert asked == []
 

@@ -1,0 +1,56 @@
+"""Whether machines with these flags would train: `python -m hvdtrain.cli.launch.train_flags FLAGS` exits 0 or 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from hvdtrain.config import TrainConfig
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.tasks.registry import BUILT_IN
+
+_PRINTERS = ("--help", "-h", "--print-config")
+
+
+def require_trains(words: Sequence[str]) -> TrainConfig:
+    """The config that workers get from these flags of `hvdtrain train`.
+
+    Raises:
+        UsageError: what every worker would refuse, or flags with which nothing is trained.
+    """
+    printer = next((word for word in words if word.partition("=")[0].replace("_", "-") in _PRINTERS), None)
+    if printer is not None:
+        raise _trains_nothing(printer)
+    config = parse_train_config(words)
+    if config.dry_run:
+        raise _trains_nothing("--dry-run")
+    if ":" not in config.task and config.task not in BUILT_IN:
+        raise UsageError(
+            f"There is no task {config.task!r}.",
+            "Nothing says what to train.",
+            f"name one that comes with hvdtrain, or your own as module:Class; {did_you_mean(config.task, BUILT_IN)}",
+        )
+    return config
+
+
+def _trains_nothing(flag: str) -> UsageError:
+    return UsageError(
+        f"The workers' flags have {flag}.",
+        "Machines would be paid for, and train nothing.",
+        "leave it out; to look at the job itself, put --dry-run before the --.",
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check `argv`; the refusal goes to stderr."""
+    try:
+        require_trains(argv)
+    except UsageError as error:
+        sys.stderr.write(f"hvdtrain: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

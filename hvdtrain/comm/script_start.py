@@ -1,0 +1,75 @@
+"""Start a script of the user's own that knows nothing of our rendezvous, so that its `hvd.init()` finds all ranks:
+
+    python -P -m hvdtrain.comm.script_start COMMAND...      with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
+
+The ranks meet first; then the command runs with Horovod's variables. Rank 0 goes on serving Horovod's store beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from hvdtrain.comm.rendezvous import connected_ranks
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.topology import detect_topology
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+_PORT = "MASTER_PORT"
+
+
+def run_script(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Meet the other ranks and run `command`; returns its exit code, or minus the signal that ended it.
+
+    Ranks other than 0 become the command, and do not return.
+
+    Raises:
+        UsageError: the variables do not tell where to meet.
+        HvdtrainError: the ranks did not find each other in time.
+    """
+    own = {**environ, _PORT: _next_port(environ.get(_PORT, ""))}
+    topology = detect_topology(own)
+    with connected_ranks(topology, own):
+        variables = {**own, _PORT: environ.get(_PORT, "")}
+        if not topology.is_root:
+            os.execvpe(command[0], list(command), variables)
+        return _beside_the_store(command, variables)
+
+
+def _next_port(port: str) -> str:
+    """Another port to meet at: MASTER_PORT itself stays free for what the script may use beside Horovod."""
+    return str(int(port) + (1 if int(port) < 65_535 else -1)) if port.isascii() and port.isdigit() else port
+
+
+def _beside_the_store(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    child = subprocess.Popen(list(command), env=dict(variables))
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    for number in _PASSED_ON:
+        signal.signal(number, pass_on)
+    return child.wait()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit as the command does."""
+    try:
+        code = run_script(argv, os.environ)
+    except HvdtrainError as error:
+        sys.stderr.write(f"hvdtrain: {error}\n")
+        return error.exit_code
+    if code >= 0:
+        return code
+    if -code not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)  # so that whoever started this one sees the same end
+    return 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,199 @@
+"""Local SageMaker jobs from outside: own scripts on two machines, signals, a killed launcher, checkpoints kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.errors import HvdtrainError
+from launch.processes.guard import kill_all, processes_of
+from launch.sagemaker.failure import REASON_CHARACTERS
+from launch.sagemaker.local.mode import run_local
+from launch.sagemaker.spec import TrainingSpec
+
+DEADLINE_S = 90.0
+WAITS_FOR_A_SIGNAL = """\
+import os, pathlib, signal, sys, time
+def stop(number, frame):
+    pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "saved").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "ready").touch()
+time.sleep(600)
+"""
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def launched(folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`hvdtrain launch sagemaker --instance-type local` with its output in `folder`/said; nothing of it stays."""
+    mark = f"test-{os.getpid()}-{folder.name}"
+    command = [sys.executable, "-m", "hvdtrain", "launch", "sagemaker", "--instance-type", "local", "--job-name", "j"]
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [*command, "--output-path", str(folder / "runs"), *flags],
+            stdout=said,
+            stderr=said,
+            env={**os.environ, "HVDTRAIN_JOB": mark},
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+        kill_all(mark)
+
+
+def test_a_plain_horovod_script_on_two_machines_is_one_job(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "import torch\n"
+        "import horovod.torch as hvd\n"
+        "hvd.init()\n"
+        "total = int(hvd.allreduce(torch.tensor([hvd.rank() + 1]), op=hvd.Sum))\n"
+        "told = (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_size(), total)\n"
+        "Path(os.environ['SM_OUTPUT_DATA_DIR'], f'rank_{hvd.rank()}').write_text(repr(told))\n"
+        "sys.exit(3 if total == 99 else 0)\n"
+    )
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), instance_count=2, hyperparameters={"epochs": 1})
+    run_local(spec, {}, tmp_path / "jobs" / "1")
+    told = [
+        (tmp_path / "jobs" / "1" / f"algo-{rank + 1}" / "output" / "data" / f"rank_{rank}").read_text()
+        for rank in range(2)
+    ]
+    assert told == ["(0, 2, 0, 1, 2, 3)", "(1, 2, 0, 1, 2, 3)"]
+
+
+def test_how_a_script_on_two_machines_ends_is_seen_through_its_start(tmp_path: Path) -> None:
+    """Rank 0 runs beside the store that it serves, rank 1 in the place of its start."""
+    (tmp_path / "own.py").write_text(
+        "import os, time\nif os.environ['HOROVOD_RANK'] == '1':\n    time.sleep(600)\nraise ValueError('of rank 0')\n"
+    )
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), instance_count=2, max_run_s=60)
+    with pytest.raises(HvdtrainError, match=r"failed on algo-1 .*\n?.*ValueError: of rank 0") as caught:
+        run_local(spec, {}, tmp_path / "jobs" / "1")
+    assert caught.value.conflict.startswith("Rank 0 of 2 on algo-1 failed with exit code 1.")
+    assert "another machine has failed" in (tmp_path / "jobs" / "1" / "algo-2" / "output" / "failure").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_gives_workers_time_to_save(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(WAITS_FOR_A_SIGNAL)
+    data = tmp_path / "runs" / "j" / "algo-1" / "output" / "data"
+    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), "--", "train") as process:
+        until((data / "ready").exists, (tmp_path / "said").read_text())
+        process.send_signal(number)
+        assert process.wait(DEADLINE_S) == 75, (tmp_path / "said").read_text()
+    assert (data / "saved").exists()
+    assert f"The training job was stopped by {number.name}." in (tmp_path / "said").read_text()
+
+
+def test_a_killed_launcher_leaves_no_simulator_of_pipes(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(WAITS_FOR_A_SIGNAL)
+    (tmp_path / "records").write_bytes(b"x")
+    ready = tmp_path / "runs" / "j" / "algo-1" / "output" / "data" / "ready"
+    flags = ["--input-mode", "Pipe", "--channel", f"train-0={tmp_path / 'records'}"]
+    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), *flags, "--", "train") as process:
+        mark = f"test-{os.getpid()}-{tmp_path.name}"
+        until(ready.exists, "no worker started")
+
+        def simulators() -> list[int]:
+            return [pid for pid in processes_of(mark) if b"pipe-sim" in _command_line(pid)]
+
+        until(lambda: bool(simulators()), "no simulator started")
+        process.kill()
+        process.wait(10)
+        until(lambda: not list(processes_of(mark)), f"left behind: {list(map(_command_line, processes_of(mark)))}")
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # ended meanwhile
+        return b""
+
+
+def test_jobs_with_one_checkpoint_location_share_its_folder(tmp_path: Path) -> None:
+    """And what is there afterwards is what the next job finds in /opt/ml/checkpoints."""
+    (tmp_path / "own.py").write_text(
+        "import os, pathlib\n"
+        "kept = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'], 'checkpoints', 'count')\n"
+        "before = int(kept.read_text()) if kept.exists() else 0\n"
+        "kept.write_text(str(before + 1))\n"
+    )
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), checkpoint_s3_uri="s3://bucket/a/../kept/")
+    for number in range(2):
+        run_local(spec, {}, tmp_path / "jobs" / str(number))
+    assert (tmp_path / "jobs" / "checkpoints" / "bucket" / "a" / "kept" / "count").read_text() == "2"
+
+
+def test_a_job_out_of_time_before_its_first_step_claims_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(WAITS_FOR_A_SIGNAL)
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), max_run_s=2)
+    with pytest.raises(HvdtrainError, match="has not ended within its max_run_s"):
+        run_local(spec, {}, tmp_path / "jobs" / "1")
+    failure = (tmp_path / "jobs" / "1" / "algo-1" / "output" / "failure").read_text()
+    assert "left with a checkpoint" not in failure
+    assert "exit code 75" in failure
+
+
+def test_the_cause_is_shown_whatever_came_after_it(tmp_path: Path) -> None:
+    """A traceback longer than what is kept of the output, noise after it, and a HINT that is not ours."""
+    (tmp_path / "own.py").write_text(
+        "import atexit, sys\n"
+        "def deep(n):\n"
+        "    return deep(n - 1) if n % 2 else other(n - 1)\n"
+        "def other(n):\n"
+        "    if n <= 0:\n"
+        "        raise ValueError('the true cause. HINT: not one of ours')\n"
+        "    return deep(n - 1)\n"
+        "def noise():\n"
+        "    for n in range(3000):\n"
+        "        print('noise', n, file=sys.stderr)\n"
+        "atexit.register(noise)\n"
+        "deep(80)\n"
+    )
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"))
+    with pytest.raises(HvdtrainError):
+        run_local(spec, {}, tmp_path / "jobs" / "1")
+    shown = (tmp_path / "jobs" / "1" / "algo-1" / "output" / "failure").read_text()[:REASON_CHARACTERS]
+    assert shown.splitlines()[1] == "ValueError: the true cause. HINT: not one of ours"
+    assert "raise ValueError" in shown
+
+
+def test_a_script_finds_the_variables_of_the_toolkit(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import json, os, pathlib\n"
+        "told = {name: value for name, value in os.environ.items() if name.startswith('SM_')}\n"
+        "pathlib.Path(os.environ['SM_OUTPUT_DATA_DIR'], 'told').write_text(json.dumps(told))\n"
+    )
+    spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), hyperparameters={"lr": 0.1, "amp": True})
+    (tmp_path / "data").mkdir()
+    folder = run_local(spec, {"train": str(tmp_path / "data")}, tmp_path / "jobs" / "1")
+    told = json.loads((folder / "output" / "data" / "told").read_text())
+    assert json.loads(told["SM_USER_ARGS"]) == ["--amp", "True", "--lr", "0.1"]
+    assert (told["SM_USER_ENTRY_POINT"], told["SM_MODULE_NAME"]) == ("own.py", "own")
+    assert int(told["SM_NUM_CPUS"]) == len(os.sched_getaffinity(0))
+    assert told["SM_NUM_GPUS"].isdigit()
+    assert json.loads(told["SM_RESOURCE_CONFIG"])["current_instance_type"] == "local"
+    assert json.loads(told["SM_INPUT_DATA_CONFIG"])["train"]["TrainingInputMode"] == "File"
+    everything = json.loads(told["SM_TRAINING_ENV"])
+    assert everything["channel_input_dirs"] == {"train": told["SM_CHANNEL_TRAIN"]}
+    assert (everything["is_master"], everything["hyperparameters"]) == (True, {"amp": True, "lr": 0.1})

@@ -1,0 +1,1 @@
+"""Stands for a user's own script; it is packed, and never run."""

@@ -1,0 +1,128 @@
+"""What a container tells of its failure: the cause, wherever it stood in the output, and whose it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from launch.processes.worker import End
+from launch.sagemaker.container.command import WorkerCommand
+from launch.sagemaker.container.overheard import OverheardCrew
+from launch.sagemaker.container.places import Place
+from launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
+from launch.sagemaker.failure import REASON_CHARACTERS, cause_of
+from launch.supervisor.member import Member
+from launch.supervisor.verdict import Outcome
+
+TRAIN = Path(__file__).parents[3] / "launch" / "sagemaker" / "train.sh"
+HEADER = "Traceback (most recent call last):"
+
+
+class Speaker:
+    """A crew of one worker that says something on stderr."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+
+    def watch(self, selector: object, events: object) -> None:
+        assert selector is None
+        for piece in self._pieces:
+            events.wrote(0, 2, piece)  # type: ignore[attr-defined]
+
+    def send(self, number: object) -> None:
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        raise NotImplementedError
+
+
+class Nobody:
+    def wrote(self, rank: int, stream: int, data: bytes) -> None:
+        pass
+
+
+def heard(*pieces: bytes) -> OverheardCrew:
+    crew = OverheardCrew(Speaker(*pieces))
+    crew.watch(None, Nobody())  # type: ignore[arg-type]
+    return crew
+
+
+def ending(outcome: Outcome, run_folder: Path | None, hosts: int = 1, said: bytes = b"", code: int = 75) -> Ending:
+    member = Member(0, "algo-1")
+    member.end = End(code)
+    member.tail.add(said)
+    command = WorkerCommand(("x",), Path(), run_folder)
+    return _ending(outcome, [member], [Place(0, hosts, 0, 1, 0, hosts)], heard(said), command)
+
+
+def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
+    frames = [line for n in range(500) for line in (f'  File "a.py", line {n}, in f', "    f()")]
+    noise = [f"noise {n}" for n in range(3000)]
+    told = cause_of([HEADER, *frames, "ValueError: the cause", *noise])
+    assert told.startswith("ValueError: the cause\n")
+    assert "line 499, in f" in told[:REASON_CHARACTERS]
+    assert "line 0," not in told
+
+
+def test_a_hint_of_the_users_own_is_no_error_of_ours() -> None:
+    lines = [HEADER, '  File "a.py", line 1, in f', "ValueError: no x", "HINT: ask Bob", "and more"]
+    assert cause_of(lines).startswith("ValueError: no x\nHINT: ask Bob")
+    assert cause_of(["HINT: log in as guest", "done"]) == ""
+    assert cause_of([*lines, "rank 0 on a: No y.", "It is needed.", "HINT: give y."]) == (
+        "rank 0 on a: No y.\nIt is needed.\nHINT: give y."
+    )
+
+
+def test_each_exception_of_a_group_and_a_traceback_that_was_cut() -> None:
+    group = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "a.py", line 1, in <module>',
+        "  | ExceptionGroup: two (1 sub-exception)",
+        "  +-+---------------- 1 ----------------",
+        f"    | {HEADER}",
+        '    |   File "a.py", line 2, in f',
+        "    | KeyError: 'k'",
+        "    +------------------------------------",
+    ]
+    assert cause_of(group).startswith("KeyError: 'k'")
+    assert cause_of([HEADER, '  File "a.py", line 1, in f']).endswith('File "a.py", line 1, in f')
+
+
+def test_lines_come_in_pieces_and_the_last_one_unfinished() -> None:
+    assert heard(b"Trace", b"back (most recent call last):\n  File", b" x\nValueE", b"rror: y").cause(0) == (
+        "ValueError: y\nThe end of its traceback:\n  File x"
+    )
+
+
+def test_only_a_checkpoint_that_is_there_is_told_of(tmp_path: Path) -> None:
+    assert "there is no checkpoint" in ending(Outcome(75), tmp_path).cause
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest").write_text("step_00000012\n")
+    told = ending(Outcome(75), tmp_path).cause
+    assert "the newest checkpoint is step_00000012.\nHINT: a job with a checkpoint location" in told
+    assert "exit code 75" in ending(Outcome(75), None).cause
+
+
+def test_another_machines_failure_is_told_as_such(tmp_path: Path) -> None:
+    stopped = Outcome(143, message="hvdtrain launch: stopped by SIGTERM.")
+    alone, several = ending(stopped, tmp_path), ending(stopped, tmp_path, hosts=2)
+    assert (alone.cause, alone.by_itself) == (stopped.message, True)
+    assert (several.cause.splitlines()[0], several.by_itself) == (stopped.message, False)
+    assert "another machine has failed" in several.cause
+    victim = b"rank 0 on algo-1 stopped: Another rank has ended or stalled.\n"
+    told = ending(Outcome(1, 0, "message"), tmp_path, 2, victim, 1)
+    assert told.cause.startswith(ELSEWHERE)
+    assert not told.by_itself
+    alone = ending(Outcome(1, 0, "message"), tmp_path, 1, victim, 1)
+    assert alone.cause == "Rank 0 of 1 on algo-1 failed with exit code 1.\nmessage"
+
+
+def test_an_image_without_python_says_so_in_the_failure_file(tmp_path: Path) -> None:
+    environment = {"PATH": os.defpath, "PYTHON": "no-such-python", "SAGEMAKER_BASE_DIR": str(tmp_path)}
+    finished = subprocess.run(["/bin/sh", str(TRAIN)], env=environment, capture_output=True, text=True, timeout=20)
+    told = (tmp_path / "output" / "failure").read_text()
+    assert finished.returncode == 2
+    assert told.startswith("There is no no-such-python in this image.")
+    assert "HINT: " in told
+    assert told in finished.stderr
