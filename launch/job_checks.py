@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 BINDINGS = ("auto", "none", "core")
 MAX_WORKERS = 1_000_000
 
+_MOST = 2**31 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
@@ -51,43 +53,48 @@ def _require_command(job: JobSpec) -> None:
 
 def _require_numbers(job: JobSpec) -> None:
     at_least = {
-        "np": (job.np, 1),
-        "slots per host": (job.slots_per_host, 1),
-        "GPUs per host": (job.gpus_per_host, 0),
-        "cores per host": (job.cores_per_host, 1),
-        "ssh port": (job.ssh_port, 1),
-        "time limit": (job.time_limit, 1),
-        "min workers": (job.min_workers, 1),
-        "max workers": (job.max_workers, 1),
-        "max restarts": (job.max_restarts, 0),
-        "backoff": (job.backoff, 0),
-        "start timeout": (job.start_timeout, 0),
-        "grace": (job.grace, 0),
+        "-np": (job.np, 1),
+        "--slots-per-host": (job.slots_per_host, 1),
+        "--gpus-per-host": (job.gpus_per_host, 0),
+        "--cores-per-host": (job.cores_per_host, 1),
+        "--ssh-port": (job.ssh_port, 1),
+        "--time-limit": (job.time_limit, 1),
+        "--min-workers": (job.min_workers, 1),
+        "--max-workers": (job.max_workers, 1),
+        "--max-restarts": (job.max_restarts, 0),
+        "--backoff": (job.backoff, 0),
+        "--start-timeout": (job.start_timeout, 0),
+        "--grace": (job.grace, 0),
     }
     for name, (value, least) in at_least.items():
         # "not >=" and the upper bound also refuse nan and inf.
-        if value is not None and not least <= value <= 2**31 - 1:
-            raise UsageError(
-                f"The {name} is {value}.", f"It must be {least} or more.", f"give a number from {least} up."
-            )
-    _require_at_most("np", job.np, MAX_WORKERS)
-    _require_at_most("ssh port", job.ssh_port or 1, 65_535)
+        if value is None or least <= value <= _MOST:
+            continue
+        if math.isfinite(value):
+            _require_at_most(name, value, _MOST)
+        conflict = f"It must be {least} or more." if math.isfinite(value) else "It must be a number with an end."
+        raise UsageError(f"{name} is {value}.", conflict, f"give a number from {least} up.")
+    _require_at_most("-np", job.np, MAX_WORKERS)
+    _require_at_most("--ssh-port", job.ssh_port or 1, 65_535)
 
 
-def _require_at_most(name: str, value: int, most: int) -> None:
+def _require_at_most(name: str, value: float, most: int) -> None:
     if value > most:
-        raise UsageError(f"The {name} is {value}.", f"It must be {most} or less.", "give a smaller number.")
+        raise UsageError(f"{name} is {value}.", f"It must be {most} or less.", "give a smaller number.")
 
 
 def _require_room(job: JobSpec) -> None:
     low, high = job.min_workers or job.np, job.max_workers or job.np
-    if low > high:
-        raise UsageError(f"min workers is {low} and max workers {high}.", "No number of workers is both.", "swap them.")
-    if not low <= job.np <= high:
+    if job.min_workers and job.max_workers and low > high:
         raise UsageError(
-            f"The job starts {job.np} workers.",
-            f"It may run with {low} to {high}.",
-            "choose --np between --min-workers and --max-workers.",
+            f"--min-workers is {low} and --max-workers {high}.", "No number of workers is both.", "swap them."
+        )
+    if not low <= job.np <= high:
+        wrong, bound = ("--min-workers", low) if low > job.np else ("--max-workers", high)
+        raise UsageError(
+            f"The job starts {job.np} workers, and {wrong} is {bound}.",
+            "It would start outside of its own bounds.",
+            f"use -np {bound}, or {wrong} {job.np}.",
         )
     slots = sum(host.slots for host in job.hosts)
     if job.hosts and job.np > slots:
@@ -95,7 +102,7 @@ def _require_room(job: JobSpec) -> None:
         raise UsageError(
             f"The job has {job.np} workers.",
             f"Its hosts have {slots} slots: {hosts}.",
-            f"use --np {slots}, or add hosts or slots.",
+            f"use -np {slots}, or add hosts or slots.",
         )
 
 

@@ -51,6 +51,12 @@ def parse_hostfile(text: str, where: str = "the hostfile") -> tuple[Host, ...]:
 
 
 def _parse_line(words: list[str], where: str) -> tuple[str, int | None]:
+    if "=" in (word[:1] for word in words[1:]) or any(word.endswith("=") for word in words[1:]):
+        raise UsageError(
+            f"{where}{' '.join(words)[:80]!r} has spaces around =.",
+            "Words are told apart by them.",
+            "write it without, e.g. slots=4.",
+        )
     settings = dict(_parse_setting(word, words[0], where) for word in words[1:])
     if "slots" not in settings:
         return parse_name_and_slots(words[0], where)

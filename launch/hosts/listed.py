@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hvdtrain.errors import UsageError
-from launch.hosts.host import Host, join_hosts, require_host_name
+from launch.hosts.host import MAX_SLOTS, Host, join_hosts, require_host_name
 
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 
@@ -46,6 +46,12 @@ def parse_slots(text: str, name: str, where: str) -> int:
     """A whole number of slots, 1 or more."""
     if text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1:
         return int(text)
+    if text.isascii() and text.isdigit() and int(text[:7]) >= 1:
+        raise UsageError(
+            f"{where}the slots of {name} are {text[:80]}.",
+            f"A host runs {MAX_SLOTS} workers at most.",
+            f"write {name}:4 for four.",
+        )
     raise UsageError(
         f"{where}the slots of {name} are {text[:80]!r}.",
         "A host runs a whole number of workers, 1 or more.",

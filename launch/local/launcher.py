@@ -19,7 +19,7 @@ from launch.hosts import Host
 from launch.local.environment import worker_environment
 from launch.local.restart import command_for_restart, trains, with_run_folder
 from launch.processes.crew import LocalCrew
-from launch.processes.guard import Guard, kill_all
+from launch.processes.guard import Guard
 from launch.processes.place import deal_out
 from launch.processes.worker import Order
 from launch.rendezvous.server import RendezvousServer
@@ -105,16 +105,17 @@ def run_local(job: LocalJob) -> int:
     if job.max_restarts:
         job = replace(job, command=with_run_folder(job.command, job.max_restarts))
     mark = secrets.token_hex(16)
-    console = Console()
-    with SignalInbox() as inbox, Guard(mark):
+    with SignalInbox() as inbox, Guard(mark, adopts=True) as guard:
+        console = Console(inbox)
         policy = RestartPolicy(job.max_restarts, job.backoff)
-        return run_with_restarts(partial(_run_once, job, mark, console, inbox), policy, console, inbox)
+        attempt = partial(_run_once, job, mark, guard, console, inbox)
+        return run_with_restarts(attempt, policy, console, inbox)
 
 
-def _run_once(job: LocalJob, mark: str, console: Console, inbox: SignalInbox, restarts: int) -> Outcome:
+def _run_once(job: LocalJob, mark: str, guard: Guard, console: Console, inbox: SignalInbox, restarts: int) -> Outcome:
     console.holding = True
     with ExitStack() as stack:
-        stack.callback(_require_none_left, mark)
+        stack.callback(_require_none_left, guard)
         server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
         crew = LocalCrew(_orders(job, server.environment, mark, restarts), job.working_dir)
         stack.callback(crew.close)
@@ -136,8 +137,8 @@ def _orders(job: LocalJob, rendezvous: Mapping[str, str], mark: str, restarts: i
         yield Order(place.rank, command, environment)
 
 
-def _require_none_left(mark: str) -> None:
-    left = kill_all(mark)
+def _require_none_left(guard: Guard) -> None:
+    left = guard.sweep()
     if left:
         raise HvdtrainError(
             f"Processes {', '.join(map(str, left))} of the job cannot be killed.",

@@ -53,6 +53,7 @@ class Agent:
         self._unread = 0
         self._crew: LocalCrew | None = None
         self._mark: str | None = None
+        self._guard: Guard | None = None
         self._selector = selectors.DefaultSelector()
         self._stack = ExitStack()
         self._lives_until = time.monotonic() + seconds
@@ -104,7 +105,7 @@ class Agent:
         if self._mark is None:
             # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
             self._mark = f"{host_mark}.{os.getpid()}"
-            self._stack.enter_context(Guard(self._mark))
+            self._guard = self._stack.enter_context(Guard(self._mark, adopts=True))
         try:
             _require_swept(host_mark)
             self._crew = LocalCrew(_orders(job, f"{host_mark},{self._mark}"), job["folder"])
@@ -115,7 +116,7 @@ class Agent:
         self._crew.watch(self._selector, self)
 
     def _sweep(self) -> list[int]:
-        left = kill_all(self._mark) if self._mark is not None else []
+        left = self._guard.sweep() if self._guard is not None else []
         if self._crew is not None:
             self._crew.close()
         return left

@@ -29,11 +29,11 @@ def run(job: JobSpec, options: SshOptions) -> int:
         HvdtrainError: processes cannot be killed, or nobody reads the output.
     """
     require_runnable(job, os.environ)
-    console = Console()
     if not options.checks_host_keys:
-        console.say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
+        Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
     hosts = job.hosts if job.max_restarts else job.used_hosts  # others may step in where one is lost
     with SignalInbox() as inbox, Fleet(hosts, options, is_this_machine, inbox, job.start_timeout) as fleet:
+        console = Console(inbox)
         attempt = Attempt(job, fleet, console, inbox)
         return run_with_restarts(attempt.run, RestartPolicy(job.max_restarts, job.backoff), console, inbox)
 

@@ -18,6 +18,7 @@ from launch.ssh.frames import BrokenFrameError, Frame, FrameReader
 
 _READ_BYTES = 2**18
 _WORDS_BYTES = 4000
+_STEPS = 5  # in the time after which silence means loss
 _LAST_SECONDS = 2.0  # for ssh to end, and to say why, after its output has ended
 
 
@@ -48,6 +49,7 @@ class HostLink:
         self._link_seconds = link_seconds
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._words = b""
+        self._stood_still = 0.0
         self._turn = threading.Lock()
         self._process = _started(argv)
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -121,7 +123,7 @@ class HostLink:
             selector.register(out, selectors.EVENT_READ)
             selector.register(err, selectors.EVENT_READ)
             while True:
-                ready = [key.fileobj for key, _ in selector.select(self._patience())]
+                ready = [key.fileobj for key, _ in self._select(selector)]
                 if err in ready and not self._hear_words(err.fileno()):
                     selector.unregister(err)
                 why = self._hear_frames(out.fileno(), reader) if out in ready else ""
@@ -129,6 +131,14 @@ class HostLink:
                     self._let_end(err.fileno())
                 if why or self._patience() == 0:
                     return why or self._silence()
+
+    def _select(self, selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait in steps: one that takes far longer than it should shows that this process itself stood still."""
+        step = min(self._patience(), self._link_seconds / _STEPS)
+        began = time.monotonic()
+        ready = selector.select(step)
+        self._stood_still = max(self._stood_still, time.monotonic() - began - step)
+        return ready
 
     def _patience(self) -> float:
         deadline = self._began + self._hello_seconds if self.hello is None else self.heard + self._link_seconds
@@ -197,6 +207,10 @@ class HostLink:
         said = [line for line in self._words.decode(errors="replace").splitlines() if line.strip()]
         if why == _ENDED:
             why = f"{why} (exit code {self._process.returncode})"
+        if self._stood_still > self._link_seconds / 2:
+            why += (
+                f"; this launcher itself stood still for {self._stood_still:.0f} s (stopped by Ctrl-Z or a debugger?)"
+            )
         return f"{why}; its last words: {said[-1].strip()[:300]}" if said else why
 
 
@@ -211,11 +225,11 @@ def _started(argv: Sequence[str]) -> subprocess.Popen[bytes]:
             start_new_session=True,  # out of reach of the terminal's signals: the launcher forwards them in its order
         )
     except OSError as error:
-        raise UsageError(
-            f"{argv[0]} cannot be started: {error.strerror or error}.",
-            "Agents on other hosts are started by ssh, on this machine by --python.",
-            "install it (Debian: apt-get install openssh-client), or check --python.",
-        ) from error
+        fact = f"{argv[0]} cannot be started: {error.strerror or error}."
+        if "-m" in argv[:3]:
+            raise UsageError(fact, "Workers of this machine are started by it.", "check --python.") from error
+        hint = "install it (Debian: apt-get install openssh-client)."
+        raise UsageError(fact, "Agents on other hosts are started by it.", hint) from error
 
 
 def _is_ready(file: int, event: int, seconds: float) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
+import signal
 from collections import defaultdict
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
 from launch.processes.crew import ERR, OUT
+from launch.supervisor.signals import SignalInbox
 
 _HELD_BYTES = 2**16
+_PIPE_BYTES = 4096
 _LINE_BYTES = 2**16  # a line longer than this is passed on in pieces
 
 
@@ -20,10 +25,18 @@ class Console:
     Rank 0's bytes pass unchanged, so that its progress bar redraws itself; of a line without one, when it is complete.
     Other ranks' lines pass whole, as `[1] …`.
     While `holding`, they are kept instead: until all ranks have met, ranks tend to fail alike, and one voice suffices.
+
+    Args:
+        inbox: signals to the launcher. When one comes, a reader that pauses is not waited for any longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inbox: SignalInbox | None = None) -> None:
         self.holding = True
+        self.patient = True
+        """Whether to wait for a reader that pauses; else what it does not take is lost."""
+        self.may_vanish = False
+        """Whether the terminal is gone: then what cannot be written is no failure."""
+        self._inbox = inbox
         self._unfinished = False  # rank 0's bar stands on the cursor's line
         self._rest: dict[tuple[int, int], bytes] = defaultdict(bytes)
         self._held: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
@@ -63,6 +76,15 @@ class Console:
         """Forget what is held: another rank has said the same."""
         self._held.clear()
 
+    def drop_held_of(self, rank: int) -> None:
+        """Forget what is held of `rank`: the report quotes it."""
+        self._held.pop(rank, None)
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Ranks of which something is held."""
+        return frozenset(self._held)
+
     def say(self, text: str) -> None:
         """The launcher's own words, on standard error."""
         self._whole_lines(ERR, text.encode(errors="replace") + b"\n")
@@ -98,11 +120,45 @@ class Console:
 
     def _write(self, stream: int, data: bytes) -> None:
         try:
-            while data:
-                data = data[os.write(stream, data) :]
+            while data and self._has_room(stream):
+                # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
+                data = data[_written(stream, data[:_PIPE_BYTES]) :]
         except OSError as error:
+            if self._is_hangup(error):
+                return
             raise HvdtrainError(
                 f"The launcher's output cannot be written: {error.strerror or error}.",
                 "Nobody would hear what goes wrong, so the workers were stopped.",
                 "keep the reading end open, or send the output to a file.",
             ) from error
+
+    def _has_room(self, stream: int) -> bool:
+        """Wait for a reader that pauses; but not any more once a signal has come: workers are to hear of it."""
+        poll = select.poll()
+        poll.register(stream, select.POLLOUT)
+        if self._inbox is not None:
+            poll.register(self._inbox, select.POLLIN)
+        woken = False
+        while self.patient:
+            if stream in (file for file, _ in poll.poll()):
+                break
+            if self._inbox is not None:
+                woken = True
+                self.patient = not self._inbox.has_signal()
+        if woken and self._inbox is not None:
+            self._inbox.wake()  # the bytes that were read here were for the supervisor
+        return stream in (file for file, _ in poll.poll(0))
+
+    def _is_hangup(self, error: OSError) -> bool:
+        """Whether the terminal is gone: workers are asked to save as by its SIGHUP, which may come a moment later."""
+        if error.errno == errno.EIO and not self.may_vanish and signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:
+            self.may_vanish = True
+            signal.raise_signal(signal.SIGHUP)
+        return self.may_vanish
+
+
+def _written(stream: int, data: bytes) -> int:
+    try:
+        return os.write(stream, data)
+    except BlockingIOError:
+        return 0  # another process was faster

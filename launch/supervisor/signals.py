@@ -1,4 +1,4 @@
-"""Signals to the launcher, as events of its loop."""
+"""Signals to the launcher, as events of its loop, and what each of them means to the workers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ import select
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from enum import Enum
 from types import FrameType
 from typing import Any, Self, final
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Stop, stop, save and stop (Slurm's `--signal=USR1`), the terminal is gone."""
 
+FINAL = (signal.SIGINT, signal.SIGTERM)
+"""Of which the second one means: now. As `hvdtrain.stop_signals`, which workers follow, has it."""
+
+ECHO_SECONDS = 1.0
+"""A terminal, a shell and a scheduler may each signal the launcher for one request. As `hvdtrain.stop_signals`."""
+
 
 @final
 class SignalInbox:
-    """Collects FORWARDED signals between entering and leaving; main thread only."""
+    """Collects FORWARDED signals between entering and leaving; main thread only.
+
+    What is ignored stays ignored: SIGHUP under nohup, SIGINT in a job that a script's shell runs in the background.
+    """
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -24,11 +34,13 @@ class SignalInbox:
         os.set_blocking(self._writing, False)
         self._before: dict[signal.Signals, Any] = {}
         self._wakeup_before = -1
+        self._waiting: list[signal.Signals] = []
 
     def __enter__(self) -> Self:
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in FORWARDED:
-            self._before[number] = signal.signal(number, _noted)
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._before[number] = signal.signal(number, _noted)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -49,17 +61,63 @@ class SignalInbox:
 
     def take(self) -> list[signal.Signals]:
         """The signals that came since the last call."""
+        self._read()
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def has_signal(self) -> bool:
+        """Whether `take` would return one. `fileno` is not readable after that, until something new comes."""
+        self._read()
+        return bool(self._waiting)
+
+    def _read(self) -> None:
         try:
             numbers: Iterable[int] = os.read(self._reading, 4096)
         except BlockingIOError:
-            return []
-        return [signal.Signals(number) for number in numbers if number in FORWARDED]
+            return
+        self._waiting += [signal.Signals(number) for number in numbers if number in FORWARDED]
 
     def wait(self, seconds: float) -> signal.Signals | None:
         """Sleep, or less: until a signal comes."""
         ready, _, _ = select.select([self], [], [], seconds)
         signals = self.take() if ready else []
         return signals[0] if signals else None
+
+
+class Meaning(Enum):
+    """What the launcher does about a signal."""
+
+    PASS = "pass it on"
+    NOTHING = "workers know already"
+    END = "end the workers at once"
+
+
+@final
+class Requests:
+    """Tells a first request from its echo and from a second one, by the rules of `hvdtrain.stop_signals`."""
+
+    def __init__(self) -> None:
+        self._final_since: float | None = None
+        self._told = False  # whether workers got a signal of which a second one would end them
+
+    def meaning(self, number: signal.Signals, now: float) -> Meaning:
+        """Of a signal that came at `now`, in seconds of one clock.
+
+        SIGTERM after SIGUSR1 or SIGHUP is a first one: with Slurm the time limit follows the notice.
+        """
+        if number == signal.SIGUSR1:
+            return Meaning.PASS
+        if number in FINAL:
+            if self._final_since is not None:
+                return Meaning.NOTHING if now - self._final_since <= ECHO_SECONDS else Meaning.END
+            self._final_since = now
+        first, self._told = not self._told, True
+        return Meaning.PASS if first else Meaning.NOTHING
+
+
+def for_workers(number: signal.Signals) -> signal.Signals:
+    """The signal that workers get: SIGTERM where the terminal is gone, which they do not listen for themselves."""
+    return signal.SIGTERM if number == signal.SIGHUP else number
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:

@@ -13,13 +13,14 @@ from launch.processes.crew import Crew
 from launch.processes.worker import End
 from launch.supervisor.console import Console
 from launch.supervisor.member import Member
-from launch.supervisor.signals import SignalInbox
+from launch.supervisor.signals import FINAL, Meaning, Requests, SignalInbox, for_workers
 from launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, judge, quoted
 
 OWN_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""
 
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
+_QUOTED_RANKS = 4  # of those that never came
 _KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel, and is left to the sweep that follows
 
 
@@ -68,7 +69,9 @@ class Supervisor:
         self._hold_until: float | None = begin + _HOLD_SECONDS
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
+        self._requests = Requests()
         self._stopped_by: signal.Signals | None = None
+        self._met = False
         self._late: Outcome | None = None
 
     def run(self) -> Outcome:
@@ -81,7 +84,8 @@ class Supervisor:
                 for key, _ in selector.select(self._until_next_deadline()):
                     key.data()
                 self._act_on_deadlines()
-        outcome = self._late or judge(self._members, self._stopped_by)
+        self._met = self._met or len(self._connected()) == len(self._members)
+        outcome = self._late or judge(self._members, self._stopped_by, self._met, self._console.held)
         self._speak(outcome)
         return outcome
 
@@ -112,15 +116,21 @@ class Supervisor:
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:
-        """The first one begins the grace; a second SIGINT or SIGTERM ends it."""
-        if self._stopped_by is not None and number in (signal.SIGINT, signal.SIGTERM):
+        """The first one begins the grace, SIGTERM after a notice begins it anew, a second SIGINT or SIGTERM ends it."""
+        meaning = self._requests.meaning(number, time.monotonic())
+        if number == signal.SIGHUP:
+            self._console.may_vanish = True
+        if meaning is Meaning.END:
             self._kill()
-        else:
+            return
+        if meaning is Meaning.PASS:
             for crew in self._crews:
-                crew.send(number)
-        if self._stopped_by is None:
+                crew.send(for_workers(number))
+        if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
             self._stopped_by = number
-            self._kill_at = time.monotonic() + self._limits.grace
+            self._console.patient = False
+            if self._give_up_at is None:
+                self._kill_at = time.monotonic() + self._limits.grace
             self._start_by = None
 
     def _kill(self) -> None:
@@ -130,6 +140,7 @@ class Supervisor:
             crew.kill()
 
     def _all_have_met(self) -> None:
+        self._met = True
         self._hold_until = None
         self._start_by = None
         self._console.release_all()
@@ -161,19 +172,23 @@ class Supervisor:
         ranks = sorted(set(range(size)) - self._arrived()) or sorted(set(range(size)) - self._connected())
         missing = [self._members[rank] for rank in ranks]
         named = ", ".join(f"rank {member.rank} (process {member.process}{member.place})" for member in missing)
+        held = self._console.held
+        words = [f"Rank {member.rank}: {quoted(member, member.rank in held)}" for member in missing[:_QUOTED_RANKS]]
         return Outcome(
             1,
             missing[0].rank,
-            f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds. "
-            f"{quoted(missing[0])}\n"
-            "HINT: if it only needs longer to begin, give --start-timeout more seconds.",
+            f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds.\n"
+            + "\n".join(words)
+            + "\nHINT: if it only needs longer to begin, give --start-timeout more seconds.",
             may_restart=True,
         )
 
     def _speak(self, outcome: Outcome) -> None:
-        if outcome.code == USAGE and outcome.culprit is not None:
+        if outcome.code == USAGE and outcome.culprit is not None and not outcome.message:
             self._console.release(outcome.culprit)
             self._console.drop_held()
+        elif outcome.culprit is not None and outcome.message:
+            self._console.drop_held_of(outcome.culprit)
         self._console.release_all()
         if outcome.message:
             self._console.say(outcome.message)

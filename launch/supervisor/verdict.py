@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from launch.supervisor.member import Member
@@ -11,9 +12,14 @@ from launch.supervisor.member import Member
 USAGE, RESUMABLE = 2, 75
 
 SHOWN_LINES = 20
+GIST_LINES = 3
+"""Of a rank whose lines stand above."""
 
 _SHOWN_CHARACTERS = 300
-_STACKS = ("Traceback (most recent call last)", "Fatal Python error")
+_CRASH = "Fatal Python error"
+_STACKS = ("Traceback (most recent call last)", _CRASH)
+_MISSING = "Missing ranks:"
+_MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 _VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod has been shut down")
 """What a rank says that only stopped because another did: `hvdtrain.comm.failure`, Horovod itself."""
 
@@ -35,29 +41,75 @@ class Outcome:
     may_restart: bool = False
 
 
-def judge(members: Sequence[Member], stopped_by: signal.Signals | None) -> Outcome:
+def judge(
+    members: Sequence[Member],
+    stopped_by: signal.Signals | None,
+    met: bool = False,
+    held: Container[int] = (),
+) -> Outcome:
     """The outcome once every worker has ended.
 
     Args:
         members: all of them.
         stopped_by: the signal that was forwarded to them, if one was.
+        met: whether all ranks were connected once: a wrong call shows before that.
+        held: ranks whose lines were not shown yet, and are quoted in full.
     """
     if stopped_by is not None:
         return _after_signal(members, stopped_by)
     failed = sorted((m for m in members if m.end and m.end.failed), key=lambda m: m.order)
     if not failed:
         return Outcome(0)
-    culprit = next((member for member in failed if not _is_victim(member)), failed[0])
+    culprit = next((member for member in failed if not _is_victim(member)), None)
+    if culprit is None:
+        return _without_culprit(members, failed, held)
     code = culprit.code
-    if code == USAGE:
+    if code == USAGE and not met:
         speaker = next((member for member in failed if member.rank == 0 and member.code == USAGE), culprit)
         return Outcome(USAGE, speaker.rank)
     if code == RESUMABLE:
         return Outcome(RESUMABLE, culprit.rank)  # no failure, and rank 0 has said where to go on
-    message = _report(culprit, len(members))
-    if code in (130, 143):
+    message = _report(culprit, len(members), culprit.rank in held)
+    if code in (USAGE, 130, 143):
         return Outcome(code, culprit.rank, message)
     return Outcome(code if code > 0 else 1, culprit.rank, message, may_restart=True)
+
+
+def _without_culprit(members: Sequence[Member], failed: Sequence[Member], held: Container[int]) -> Outcome:
+    """All that failed say that another rank did: the one they wait for, one that left early, or none that is known."""
+    first, size = failed[0], len(members)
+    stalled = sorted({rank for member in failed for rank in stalled_ranks(member.tail.text())} - {first.rank})
+    early = [m.rank for m in members if m.end and m.end.code == 0 and m.order < first.order]
+    blamed = first.rank
+    if stalled and stalled[-1] < size:
+        blamed = stalled[0]
+        why = f"{_ranks(stalled)} of {size} took no part in a collective operation for which others waited"
+    elif early:
+        blamed = early[0]
+        why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {_them(early)}"
+    else:
+        why = "the ranks lost each other, and none of them says more"
+    victims = _ranks([member.rank for member in failed])
+    text = f"hvdtrain launch: {why}; {victims} stopped only because of that. Of rank {first.rank}: "
+    code = first.code if first.code > 0 else 1
+    return Outcome(code, blamed, text + quoted(first, first.rank in held), may_restart=True)
+
+
+def stalled_ranks(lines: Sequence[str]) -> set[int]:
+    """The ranks for which others wait, by the words of Horovod's stall_inspector.cc: "Missing ranks:", "1: [names]"."""
+    found: set[int] = set()
+    listing = False
+    for line in lines:
+        match = _MISSING_RANK.match(line)
+        if match and listing:
+            found.add(int(match[1]))
+        else:
+            listing = line.rstrip().endswith(_MISSING)
+    return found
+
+
+def _them(ranks: Sequence[int]) -> str:
+    return "them" if len(ranks) > 1 else "it"
 
 
 def _after_signal(members: Sequence[Member], stopped_by: signal.Signals) -> Outcome:
@@ -79,21 +131,29 @@ def _is_victim(member: Member) -> bool:
     return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)
 
 
-def _report(member: Member, size: int) -> str:
+def _report(member: Member, size: int, in_full: bool) -> str:
     how = how_it_ended(member.code)
     if member.end and member.end.lost:
         how = f"was lost: {member.end.lost}"
     elif member.end and member.end.out_of_memory and member.code == -signal.SIGKILL:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
-    return f"hvdtrain launch: rank {member.rank} of {size}{member.place} {how}. {quoted(member)}"
+    return f"hvdtrain launch: rank {member.rank} of {size}{member.place} {how}. {quoted(member, in_full)}"
 
 
-def quoted(member: Member) -> str:
-    """The worker's last lines, as they end a message."""
+def quoted(member: Member, in_full: bool) -> str:
+    """The worker's last lines, as they end a message; of what was shown before, where it ended."""
     lines = last_words(member.tail.text())
+    if not in_full:
+        lines = _gist(lines)
     if not lines:
         return "It wrote nothing."
     return "\n".join(["Its last lines:", *(f"  [{member.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
+
+
+def _gist(lines: list[str]) -> list[str]:
+    """A traceback tells what it was at its end, the interpreter's own report of a crash at its beginning."""
+    crash = next((i for i, line in enumerate(lines) if _CRASH in line), None)
+    return lines[-GIST_LINES:] if crash is None else lines[crash : crash + GIST_LINES]
 
 
 def how_it_ended(code: int) -> str:

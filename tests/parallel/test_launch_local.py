@@ -186,8 +186,16 @@ def test_an_exception_on_one_rank_comes_first_and_last(start: Start) -> None:
     text = "RuntimeError: deliberate failure in measure"
     assert job.stderr.index(f"[1] {text}\n") < heading, job.tail()
     assert job.stderr.endswith(f"\n  [1] {text}\n"), job.tail()
+    assert job.stderr.count("Traceback (most recent call last)") == 1, job.tail()
     other = job.stderr.find("stopped: A collective")
     assert other < 0 or job.stderr.index(text) < other, job.tail()
+
+
+def test_a_rank_that_hangs_is_blamed_and_not_those_that_waited(start: Start) -> None:
+    job = start("--stall-timeout", "5", place="measure", kind="hang", call=4)
+    assert job.wait() == 1, job.tail()
+    report = job.stderr[job.stderr.rindex("hvdtrain launch: ") :]
+    assert report.startswith("hvdtrain launch: rank 1 of 2 took no part in a collective operation"), job.tail()
 
 
 @pytest.mark.parametrize("flag", ["--epochz", "--data.threadz"])

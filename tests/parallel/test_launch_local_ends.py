@@ -157,6 +157,29 @@ def test_workers_that_ignore_a_signal_are_killed_after_the_grace(start: Start) -
     assert "ranks 0, 1 did not leave in time and had to be killed" in job.ended(143)
 
 
+SAVES = """
+def save(*_): time.sleep(2); os._exit(75)
+signal.signal(signal.SIGUSR1, save)
+signal.signal(signal.SIGTERM, (lambda *_: None) if "late" in os.environ else save)
+"""
+
+
+def test_sigterm_after_the_notice_does_not_tear_a_save(start: Start) -> None:
+    job = start(SAVES + WAIT, environment={**os.environ, "late": "1"})
+    job.workers()
+    job.process.send_signal(signal.SIGUSR1)
+    time.sleep(1.1)  # the limit comes some time after the notice, so it is no echo
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(75)
+
+
+def test_a_terminal_that_closes_lets_workers_save(start: Start) -> None:
+    job = start(SAVES + WAIT)
+    job.workers()
+    job.process.send_signal(signal.SIGHUP)
+    job.ended(75)
+
+
 def test_a_signal_ends_the_wait_for_a_restart(start: Start) -> None:
     job = start(CRASH, max_restarts=1, backoff=60.0)
     job.await_that(lambda: "restart 1 of 1 in 60 s" in job.said)

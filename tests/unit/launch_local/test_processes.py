@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.processes.guard import MARK_VARIABLE, kill_all, marked, processes_of
+from launch.processes.guard import LOOK_SECONDS, MARK_VARIABLE, kill_all, marked, processes_of
 from launch.processes.memory import out_of_memory_kills
 from launch.processes.worker import Order, Worker
 from launch.supervisor.member import Tail
@@ -133,3 +133,64 @@ def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
     new.mkdir(parents=True)
     (new / "memory.events").write_text("low 0\noom 9\noom_kill 8\n")
     assert out_of_memory_kills(tmp_path) == 8
+
+
+ORPHANS = """
+import os, subprocess, sys
+from launch.processes.guard import Guard
+from launch.processes.worker import Order, Worker
+mark, ending = sys.argv[1:]
+stranger = subprocess.Popen(["sleep", "600.5"])
+lines = f"(env -i setsid sleep 600.1 & env -i sleep 600.2 & exit 0) & env -i setsid sleep 600.3 & {ending}"
+with Guard(mark, adopts=True) as guard:
+    worker = Worker(Order(0, ["sh", "-c", lines], {**os.environ, "HVDTRAIN_JOB": mark}))
+    print(stranger.pid, flush=True)
+    if sys.stdin.readline():
+        print(guard.sweep(), stranger.poll(), flush=True)
+stranger.kill()
+"""
+
+
+def sleepers() -> set[str]:
+    """Which of the sleeps above run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0] == b"sleep" and words[1].startswith(b"600."):
+            found.add(words[1].decode())
+    return found
+
+
+@pytest.mark.parametrize("ending", ["wait", "exit 0"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> None:
+    """They have cleared their environment; some have a session of their own, some have lost their parents."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS, secrets.token_hex(8), ending],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        start_new_session=True,
+    )
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    stranger = int(launcher.stdout.readline())
+    mine = {"600.1", "600.2", "600.3"}
+    until(lambda: sleepers() >= mine)
+    if killed:
+        time.sleep(LOOK_SECONDS + 0.5)  # the guard looks from time to time; what is younger than that may stay
+        launcher.kill()
+        launcher.wait(5)
+        until(lambda: not sleepers() & mine)
+        os.kill(stranger, signal.SIGKILL)  # it is none of the job
+    else:
+        launcher.stdin.write(b"sweep\n")
+        launcher.stdin.flush()
+        assert launcher.stdout.readline() == b"[] None\n"
+        assert not sleepers() & mine
+    launcher.stdin.close()
+    launcher.stdout.close()
+    launcher.wait(5)

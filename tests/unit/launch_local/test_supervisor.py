@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from hvdtrain import stop_signals
 from launch.processes.crew import ERR, OUT
 from launch.processes.worker import End
 from launch.supervisor.console import Console
 from launch.supervisor.member import Member
+from launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
 from launch.supervisor.verdict import judge, last_words
 
 VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
@@ -46,7 +53,7 @@ def workers(
 def test_who_is_to_blame(ended: list[Member], code: int, culprit: int | None, restart: bool) -> None:
     outcome = judge(ended, None)
     assert (outcome.code, outcome.culprit, outcome.may_restart) == (code, culprit, restart)
-    assert bool(outcome.message) is (code not in (0, 2))
+    assert bool(outcome.message) is (code not in (0, 2, 75))
 
 
 @pytest.mark.parametrize(
@@ -148,3 +155,131 @@ def test_holding_has_an_end(console: Console, capfdbinary: pytest.CaptureFixture
     for _ in range(100):
         console.take(1, OUT, b"x" * 1000 + b"\n")
     assert len(capfdbinary.readouterr().out) > 30_000
+
+
+STALL = b"""[W stall_inspector.cc:107] One or more tensors were submitted to be reduced, ...
+Missing ranks:
+1: [allreduce.a]
+3: [allreduce.a, allreduce.b ...]
+"""
+
+
+def test_who_stalls_is_blamed_by_the_words_of_those_that_waited() -> None:
+    outcome = judge(workers((1, STALL + VICTIM), -9, (1, VICTIM), -9, killed=(1, 3)), None, met=True)
+    assert outcome.culprit == 1
+    assert "ranks 1, 3 of 4 took no part in a collective operation" in outcome.message
+    assert "ranks 0, 2 stopped only because of that" in outcome.message
+
+
+def test_who_leaves_early_is_named() -> None:
+    outcome = judge(workers((1, VICTIM), 0, order=[1, 0]), None, met=True)
+    assert outcome.culprit == 1
+    assert "rank 1 of 2 left with exit code 0 while others still needed it; rank 0 stopped" in outcome.message
+
+
+def test_victims_are_not_accused() -> None:
+    outcome = judge(workers((1, VICTIM), (1, VICTIM)), None, met=True)
+    assert "failed with" not in outcome.message
+    assert "ranks 0, 1 stopped only because of that" in outcome.message
+
+
+def test_exit_code_2_is_a_failure_once_all_have_met() -> None:
+    outcome = judge(workers(-9, (2, b"oh no\n"), killed=(0,)), None, met=True)
+    assert (outcome.code, outcome.may_restart) == (2, False)
+    assert outcome.message.endswith("rank 1 of 2 failed with exit code 2. Its last lines:\n  [1] oh no")
+
+
+def test_what_was_shown_is_not_repeated_in_full() -> None:
+    text = "".join(f"line {number}\n" for number in range(30)).encode()
+    assert judge(workers(0, (1, text)), None).message.count("line") == 4  # and "Its last lines"
+    assert judge(workers(0, (1, text)), None, held={1}).message.count("  [1] line") == 20
+    crash = b"a\nFatal Python error: Segmentation fault\n\nThread 1:\n  File x in measure\n  y\nmodules: z\n"
+    assert judge(workers(0, (1, crash)), None).message.endswith("  [1] Thread 1:\n  [1]   File x in measure")
+
+
+PASS, NOTHING, END = Meaning.PASS, Meaning.NOTHING, Meaning.END
+INT, TERM, USR1, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
+
+
+@pytest.mark.parametrize(
+    ("came", "meanings"),
+    [
+        ([(TERM, 0), (TERM, 0.9), (INT, 1.0), (TERM, 1.1)], [PASS, NOTHING, NOTHING, END]),
+        ([(USR1, 0), (TERM, 60), (TERM, 62)], [PASS, PASS, END]),
+        ([(HUP, 0), (TERM, 60), (INT, 62)], [PASS, NOTHING, END]),  # workers have got SIGTERM for SIGHUP
+        ([(TERM, 0), (HUP, 60), (USR1, 61)], [PASS, NOTHING, PASS]),
+    ],
+)
+def test_what_a_signal_means(came: list[tuple[signal.Signals, float]], meanings: list[Meaning]) -> None:
+    requests = Requests()
+    assert [requests.meaning(number, at) for number, at in came] == meanings
+
+
+def test_launcher_and_workers_have_the_same_rules() -> None:
+    assert stop_signals.ECHO_SECONDS == ECHO_SECONDS
+    assert set(stop_signals._FINAL) == set(FINAL)
+    assert for_workers(HUP) in stop_signals.REQUESTS
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with SignalInbox() as inbox:
+            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGTERM)
+            assert inbox.take() == [signal.SIGTERM]
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+PAUSED = """
+import os, signal, sys
+from launch.supervisor.console import Console
+from launch.supervisor.signals import SignalInbox
+os.set_blocking(1, sys.argv[1] == "blocking")
+with SignalInbox() as inbox:
+    shown = Console(inbox)
+    shown.holding = False
+    os.write(2, b"begin\\n")
+    for _ in range(300):
+        shown.take(0, 1, b"x" * 999 + b"\\n")
+    print([number.name for number in inbox.take()], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("mode", ["blocking", "not"])
+def test_a_reader_that_pauses_loses_nothing_and_does_not_keep_signals_away(mode: str) -> None:
+    def paused() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PAUSED, mode],
+            cwd=Path(__file__).parents[3],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"begin\n"
+        time.sleep(0.2)  # the pipe is full soon, and nobody can see when
+        return process
+
+    output, errors = paused().communicate(timeout=20)
+    assert (len(output), errors) == (300_000, b"[]\n")
+    stopped = paused()
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(20) == 0
+    output, errors = stopped.communicate(timeout=20)
+    assert errors == b"['SIGTERM']\n"
+    assert len(output) < 300_000
+
+
+def test_a_terminal_that_is_gone_asks_to_stop_and_is_no_failure() -> None:
+    far, near = os.openpty()
+    with SignalInbox() as inbox:
+        shown = Console(inbox)
+        os.close(far)
+        shown._write(near, b"x")
+        assert inbox.take() == [signal.SIGHUP]
+        shown._write(near, b"x")
+        assert inbox.take() == []
+    os.close(near)
