@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -105,7 +106,13 @@ def damaged(path: str | Path, reason: str) -> CatalogError:
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
     with zipfile.ZipFile(path) as archive:
         # The zip's CRCs are checked before numpy believes any header inside.
-        if (broken := archive.testzip()) is not None:
+        try:
+            broken = archive.testzip()
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise zipfile.BadZipFile("a member begins before the file does") from error
+        if broken is not None:
             raise zipfile.BadZipFile(f"bad CRC in {broken}")
     with np.load(path, allow_pickle=False) as members:
         columns = {name: members[name] for name in COLUMNS if name in members or name not in _OPTIONAL}

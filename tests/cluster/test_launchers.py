@@ -33,9 +33,10 @@ def require_same(run: Run, launcher: str, weights: str) -> None:
     assert run.weights == weights
 
 
-def test_horovodrun_trains_across_hosts_to_the_known_accuracy(hosts: EmulatedHosts, tmp_path: Path) -> None:
-    argv = [*ACROSS["horovodrun"], "--output-dir", str(tmp_path / "run")]
-    done = hosts.run("host1", argv, 2 * START_SECONDS, ENVIRONMENT)
+@pytest.mark.parametrize("launcher", ["horovodrun", "srun"])
+def test_training_across_hosts_reaches_the_known_accuracy(slurm: EmulatedSlurm, tmp_path: Path, launcher: str) -> None:
+    argv = [*ACROSS[launcher], "--output-dir", str(tmp_path / "run")]
+    done = slurm.run(argv, 2 * START_SECONDS, ENVIRONMENT)
     assert done.returncode == 0, done.tail()
     run = read_run(tmp_path / "run")
     assert (run.status, run.size, run.num_nodes) == ("finished", 2, 2)

@@ -154,6 +154,15 @@ def test_a_damaged_catalog_is_refused_or_harmless(catalog: ds.Catalog, data: st.
         assert equal(loaded, catalog)
 
 
+def test_a_catalog_whose_directory_points_before_the_file_is_damaged(catalog: ds.Catalog, tmp_path: Path) -> None:
+    catalog.save(tmp_path / "catalog.npz")
+    content = bytearray((tmp_path / "catalog.npz").read_bytes())
+    content[-6] ^= 1  # the zip's last 22 bytes say where its directory begins; members then begin at -1
+    (tmp_path / "catalog.npz").write_bytes(content)
+    with pytest.raises(ds.CatalogError, match="cannot be used"):
+        ds.Catalog.load(tmp_path / "catalog.npz")
+
+
 def manifest(**changes: object) -> np.ndarray:
     files = [["/a", 10**6, "0"]] * 4
     about = {"version": 2, "format": "tfrecord", "options": {}, "fingerprint": "", "files": files, "damage": []}

@@ -45,7 +45,7 @@ REFUSED = {
     "too many workers": (["-H", "a:1", "-np", "2"], "Its hosts have 1 slots"),
     "a size": (["--sizes", "5"], "no float32 values"),
     "a time": (["--seconds", "nan"], "is no time"),
-    "a port": (["--ssh-port", "99999"], "The ssh port is 99999"),
+    "a port": (["--ssh-port", "99999"], "--ssh-port is 99999"),
 }
 
 
