@@ -157,7 +157,8 @@ def test_a_damaged_catalog_is_refused_or_harmless(catalog: ds.Catalog, data: st.
 def test_a_catalog_whose_directory_points_before_the_file_is_damaged(catalog: ds.Catalog, tmp_path: Path) -> None:
     catalog.save(tmp_path / "catalog.npz")
     content = bytearray((tmp_path / "catalog.npz").read_bytes())
-    content[-6] ^= 1  # the zip's last 22 bytes say where its directory begins; members then begin at -1
+    begin = int.from_bytes(content[-6:-2], "little")  # of its directory: the first member then begins at -1
+    content[-6:-2] = (begin + 1).to_bytes(4, "little")
     (tmp_path / "catalog.npz").write_bytes(content)
     with pytest.raises(ds.CatalogError, match="cannot be used"):
         ds.Catalog.load(tmp_path / "catalog.npz")
