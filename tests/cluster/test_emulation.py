@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
+from processes import wait_until
 
 
 def test_hosts_have_names_processes_and_addresses_of_their_own(hosts: EmulatedHosts) -> None:
@@ -18,6 +19,7 @@ def test_hosts_have_names_processes_and_addresses_of_their_own(hosts: EmulatedHo
 
 def test_what_runs_on_a_host_is_seen_and_swept(hosts: EmulatedHosts) -> None:
     spawned = hosts.spawn("host2", ["sleep", "60"])
+    wait_until("it runs", lambda: bool(hosts.left_over()), 10)
     with pytest.raises(AssertionError, match="sleep 60"):
         hosts.wait_until_quiet(0.5)
     assert list(hosts.left_over()) == ["host2"]
