@@ -135,28 +135,6 @@ def _own_address_towards(address: str) -> str:
         return name[0]
 
 
-def require_reachable_name(own_address: str) -> None:
-    """Refuse a host whose own name means loopback, where other hosts take part; `own_address` leads to those.
-
-    Horovod 0.28.1 connects its process sets, the one of all ranks too, by `gethostname()` whatever HOROVOD_GLOO_IFACE
-    says: `GlooContext::InitializeForProcessSet` never sets its interface. The other ranks would be sent to themselves,
-    and all processes abort in C++.
-
-    Raises:
-        HvdtrainError: it does not resolve, or to loopback.
-    """
-    if ipaddress.ip_address(own_address).is_loopback:  # then the other hosts are emulated on this one
-        return
-    name = socket.gethostname()
-    address = resolve(name)
-    if ipaddress.ip_address(address).is_loopback:
-        raise HvdtrainError(
-            f"The name of this host, {name}, resolves to {address} here.",
-            "Horovod tells that address to the ranks of other hosts, who would look for this rank on their own host.",
-            f"let /etc/hosts on {name} give it the address {own_address}.",
-        )
-
-
 def interface_of(address: str) -> str:
     """The network interface that bears `address`.
 

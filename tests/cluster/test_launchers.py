@@ -52,6 +52,29 @@ def test_launchers_across_hosts_give_the_same_weights(
     require_same(read_run(tmp_path / "run"), launcher, weights)
 
 
+def test_workers_meet_on_hosts_whose_own_names_mean_loopback(
+    hosts: EmulatedHosts, tmp_path: Path, weights: str
+) -> None:
+    """Debian's installer writes them beside 127.0.1.1. Started by hand, without launcher, ssh and MPI."""
+    master = {"WORLD_SIZE": "2", "MASTER_ADDR": hosts.address("host1"), "MASTER_PORT": "29400"}
+    argv = ["python", "-m", "hvdtrain", "train", *SHORT, "--output-dir", str(tmp_path / "run")]
+    started = []
+    for rank, host in enumerate(("host1", "host2")):
+        names = tmp_path / f"names of {host}"
+        names.write_text(f"127.0.0.1 localhost\n127.0.1.1 {host}\n")
+        hosts.bind(host, names, Path("/etc/hosts"))
+        place = {"RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        started.append(hosts.spawn(host, argv, {**ENVIRONMENT, **master, **place}))
+    try:
+        ended = [worker.wait(START_SECONDS) for worker in started]
+    finally:
+        for host in hosts.names:
+            hosts.unbind(host, Path("/etc/hosts"))
+    assert [done.returncode for done in ended] == [0, 0], ended[0].tail()
+    run = read_run(tmp_path / "run")
+    assert (run.size, run.num_nodes, run.weights) == (2, 2, weights)
+
+
 @pytest.mark.parametrize("start", ["srun", "mpirun"])
 def test_launch_slurm_submits_a_job_that_trains_on_both_nodes(
     slurm: EmulatedSlurm, tmp_path: Path, weights: str, start: str
