@@ -14,7 +14,7 @@ SPREAD  := --numprocesses auto --dist loadfile
 WAITING := --numprocesses 3 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader bench-startup clean
+.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader bench-startup bench-step clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-loader: setup ## time record loaders side by side with peers in the virtua
 
 bench-startup: setup ## time from a command to its first step, beside horovodrun and torchrun
 	$(BIN)/python -m benchmarks.startup
+
+bench-step: setup ## time training steps, beside hand-written Horovod and DDP (ARGS="--suites mlp" for less)
+	$(BIN)/python -m benchmarks.step $(ARGS)
 
 clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,12 +1,15 @@
 """The training config: typed, frozen, checked. `config_parser` reads it from YAML and flags."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`, here and in the modules of the classes that TrainConfig inherits: the
+# command line reads the fields' types, and would look for their names in this module only.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hvdtrain.duration import seconds_of
 from hvdtrain.errors import UsageError
+from hvdtrain.knobs import Knobs
+from hvdtrain.schedule_flags import ScheduleFlags
+from hvdtrain.validation_flags import ValidationFlags
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """One training run. None means: the task's default.
+class RunConfig:
+    """What is trained, on what, for how long. None means: the task's default.
 
     Args:
         task: a task that comes with hvdtrain, or your own as module:Class.
@@ -65,17 +68,18 @@ class TrainConfig:
         max_steps: stop after this many updates since the start of training, with a checkpoint to resume from.
         max_time: stop with a checkpoint and exit code 75 after this time since the start: seconds, or as 3:30:00 (which
             YAML wants in quotes).
-        batch_size: records per worker and update; give this or global_batch_size.
-        global_batch_size: records per update over all workers.
+        batch_size: records per worker and micro batch (see accumulate_steps); give this or global_batch_size.
+        global_batch_size: records per update over all workers and micro batches.
         lr: peak learning rate, for the reference batch size.
         lr_scaling: how lr grows with the global batch: none, linear (Goyal et al. 2017) or sqrt.
         reference_batch_size: the global batch that lr was tuned for; only lr_scaling uses it.
         warmup_epochs: epochs in which lr rises linearly to its peak.
-        lr_schedule: constant, or cosine down to 0 at the last step.
         seed: of initial weights, shuffling and all other random numbers.
         output_dir: the run folder; left out: a new folder under runs/.
         resume: auto (continue what is in output_dir), never, or the path of a run folder or checkpoint.
-        keep_checkpoints: how many of the newest stay.
+        init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or another
+            run's folder, of either framework; where a run is resumed, its own weights count.
+        keep_checkpoints: how many of the newest stay, besides the best.
         checkpoint_interval: updates between checkpoints inside an epoch; 0: at the end of each epoch only.
         log_interval: updates between two lines of metrics.
         progress: bar, lines, none, or auto: a bar on a terminal, else lines.
@@ -98,10 +102,10 @@ class TrainConfig:
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
     reference_batch_size: int | None = None
     warmup_epochs: float | None = None
-    lr_schedule: Literal["constant", "cosine"] = "cosine"
     seed: int = 42
     output_dir: str | None = None
     resume: str = "auto"
+    init_weights: str | None = None
     keep_checkpoints: int = 3
     checkpoint_interval: int = 0
     log_interval: int = 10
@@ -138,12 +142,24 @@ class TrainConfig:
                 "One follows from the other and the number of workers.",
                 "give --global-batch-size, which means the same training at every number of workers.",
             )
+        _require_one_start(self.init_weights, self.resume)
         if self.lr_scaling != "none" and self.reference_batch_size is None:
             raise UsageError(
                 f"--lr-scaling {self.lr_scaling} is given without --reference-batch-size.",
                 "Scaling multiplies lr by (global batch / reference batch), and the second number is unknown.",
                 "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
             )
+
+
+@dataclass(frozen=True)
+class TrainConfig(Knobs, ValidationFlags, ScheduleFlags, RunConfig):
+    """One training run: what `RunConfig`, `ScheduleFlags`, `ValidationFlags` and `Knobs` say."""
+
+    def __post_init__(self) -> None:
+        RunConfig.__post_init__(self)
+        ScheduleFlags.__post_init__(self)
+        ValidationFlags.__post_init__(self)
+        Knobs.__post_init__(self)
 
 
 _SEEDS = 2**32  # Keras and numpy take no larger ones
@@ -157,6 +173,15 @@ _AT_LEAST_ONE = (
     "keep_checkpoints",
     "log_interval",
 )
+
+
+def _require_one_start(init_weights: str | None, resume: str) -> None:
+    if init_weights is not None and resume not in ("auto", "never"):
+        raise UsageError(
+            f"--init-weights {init_weights} and --resume {resume} are both given.",
+            "Each says which weights to start from.",
+            "give --resume to go on with a training, or --init-weights to begin a new one.",
+        )
 
 
 def _require_at_least(name: str, value: float | None, least: int) -> None:

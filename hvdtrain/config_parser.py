@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
@@ -34,6 +34,7 @@ _KINDS = {
     "float": "a number",
     "bool": "true or false",
     "dict": "a mapping",
+    "list": "a list, e.g. [30, 60]",
     "NoneType": "null",
 }
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -48,7 +49,8 @@ class _Parser(ArgumentParser):
     """Shows flags as users write them."""
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), super().format_help(formatter))
+        text = re.sub(r", --[a-z_.]+\+ [A-Z_.]+", "", super().format_help(formatter))  # its way to append to a list
+        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), text)
 
 
 def parse_train_config(argv: Sequence[str]) -> TrainConfig:
@@ -60,7 +62,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
     """
     parser = _train_parser()
-    arguments = _files_first(list(_normalized(argv, _switches(parser))))
+    arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
     _check_flags(arguments, parser)
     _check_files(arguments, parser)
     try:
@@ -136,7 +138,8 @@ def _scalar(text: str) -> bool | int | float | str | None:
 
 
 def _flags(parser: ArgumentParser) -> set[str]:
-    return {option for action in parser._actions for option in action.option_strings} - {"--data", "--print_shtab"}
+    options = {option for action in parser._actions for option in action.option_strings}
+    return {option for option in options if not option.endswith("+")} - {"--data", "--print_shtab"}
 
 
 def _keys(parser: ArgumentParser) -> set[str]:
@@ -160,6 +163,29 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield f"{flag}=true"
         else:
             yield flag + equals + value
+
+
+def _lists(parser: ArgumentParser) -> set[str]:
+    def takes_list(hint: Any) -> bool:
+        return any(get_origin(one) is list for one in (hint, *get_args(hint)))
+
+    return {o for a in parser._actions if takes_list(getattr(a, "_typehint", None)) for o in a.option_strings}
+
+
+def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
+    """Values of flags that take a list may be written 30,60,80, in the place of YAML's [30, 60, 80]."""
+    flag_before = ""
+    for token in arguments:
+        flag, equals, value = token.partition("=")
+        if flag in lists and equals:
+            yield f"{flag}={_as_list(value)}"
+        else:
+            yield _as_list(token) if flag_before in lists else token
+        flag_before = token
+
+
+def _as_list(text: str) -> str:
+    return text if text.lstrip().startswith(("[", "--")) or text == "null" else f"[{text}]"
 
 
 def _files_first(arguments: list[str]) -> list[str]:

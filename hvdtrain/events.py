@@ -12,14 +12,16 @@
         EvalStarted, Evaluated     where the task has validation data
         EpochEnded
         CheckpointSaved
+        StoppedEarly               instead of further epochs, where validation has not improved for `patience` epochs
     RunEnded                       also when `max_steps` ended the run early
 
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
-Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train has
-RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
+Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train, or
+after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
 A request to stop ends training after any step: Logged, CheckpointSaved, RunEnded; or validation after any batch: no
 Evaluated, CheckpointSaved, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
-EpochEnded. A request that came before the first step leads to RunStarted, CheckpointSaved (unless resumed), RunEnded.
+EpochEnded, CheckpointSaved. A request that came before the first step leads to RunStarted, CheckpointSaved (unless
+resumed), RunEnded.
 Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
 decide from them, and may call a collective as long as it does so on every rank.
 """
@@ -29,6 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from hvdtrain.best import Best
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Logged:
     Attributes:
         values: mean over samples of each of the task's measures.
         masked: records left out because they are damaged, over all ranks.
+        skipped: updates left out because gradients overflowed (fp16).
         samples_per_second: over all ranks.
         rank_seconds: one entry a rank, in the order of ranks.
     """
@@ -102,6 +107,7 @@ class Logged:
     values: Mapping[str, float]
     rank_seconds: tuple[Seconds, ...]
     masked: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +118,22 @@ class EvalStarted:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Means over the whole validation set, each sample counted once."""
+    """Means over the whole validation set, each sample counted once.
+
+    Attributes:
+        best: the best validation since the start of training; of the same `step` if it is this one.
+    """
 
     epoch: int
     step: int
     samples: int
     seconds: float
     values: Mapping[str, float]
+    best: Best | None = None
+
+    @property
+    def is_best(self) -> bool:
+        return self.best is not None and self.best.step == self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +150,24 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedEarly:
+    """The last `patience` validations did not improve `metric` by more than `min_delta`. `epoch` was the last one."""
+
+    epoch: int
+    step: int
+    metric: str
+    patience: int
+    min_delta: float
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+        by = f" (by more than {self.min_delta:g})" if self.min_delta else ""
+        validations = "1 validation" if self.patience == 1 else f"{self.patience} validations"
+        return f"after epoch {self.epoch + 1}: no better {self.metric} in {validations}{by}"
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     step: int
     samples_seen: int
@@ -142,6 +175,15 @@ class RunEnded:
 
 
 Event = (
-    RunStarted | EpochStarted | StepEnded | Logged | EvalStarted | Evaluated | EpochEnded | CheckpointSaved | RunEnded
+    RunStarted
+    | EpochStarted
+    | StepEnded
+    | Logged
+    | EvalStarted
+    | Evaluated
+    | EpochEnded
+    | CheckpointSaved
+    | StoppedEarly
+    | RunEnded
 )
 Callback = Callable[[Event], None]

@@ -26,6 +26,8 @@ class Reading:
         masked: records that the plan has and that were left out because they are damaged.
         samples_per_second: over all ranks, by the slowest rank's clock.
         rank_seconds: the split of time of each rank.
+        not_finite: ranks whose own sum of losses is NaN or infinite.
+        skipped: updates left out because gradients overflowed.
     """
 
     values: dict[str, float]
@@ -33,6 +35,8 @@ class Reading:
     masked: int
     samples_per_second: float
     rank_seconds: tuple[Seconds, ...]
+    not_finite: tuple[int, ...] = ()
+    skipped: int = 0
 
 
 class Meter:
@@ -104,7 +108,14 @@ class Meter:
             int(masked),
             counted / slowest if slowest > 0 else 0.0,
             tuple(_split(r) for r in rows),
+            _ranks_not_finite(rows, names),
+            sums.skipped,
         )
+
+
+def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
+    losses = rows[:, 6 + names.index("loss")]
+    return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
 
 
 def _split(row: NDArray[np.float64]) -> Seconds:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
@@ -90,6 +91,12 @@ class PipeSource:
             timeout_s=self._config.timeout,
         )
 
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
+        return None
+
+    def describe(self, record_id: int) -> str:
+        return f"number {record_id} of the pipe"
+
     def close(self) -> None:
         """Give up the channel. May be called twice."""
         self._channels.close()
@@ -135,6 +142,12 @@ class AgreedPipeSource:
         if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
             _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
         return AgreedPipeLoader(self._stream, self._steps, epoch, start_step)
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
+        return None
+
+    def describe(self, record_id: int) -> str:
+        return f"number {record_id} of the pipe"
 
     def close(self) -> None:
         """Give up the channel. May be called twice."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hvdtrain.best import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +16,20 @@ class Position:
     Attributes:
         step: updates done since the start of training; with the plan this says which record comes next.
         samples_seen: real (unmasked) samples in those updates, over all ranks.
+        standing: how the validations at the ends of epochs have gone.
     """
 
     step: int = 0
     samples_seen: int = 0
+    standing: Standing = Standing()
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Position:
+        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no standing."""
+        standing = fields.get("standing")
+        known = Standing.from_json(standing) if standing is not None else Standing()
+        return cls(int(fields["step"]), int(fields["samples_seen"]), known)
 
     def after(self, global_weight: float) -> Position:
         """The position one update later, whose global batch held `global_weight` real samples."""
-        return Position(self.step + 1, self.samples_seen + int(global_weight))
+        return replace(self, step=self.step + 1, samples_seen=self.samples_seen + int(global_weight))

@@ -16,11 +16,13 @@ from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
 from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.schedule import Schedule, scaled_lr
+from hvdtrain.schedule_flags import schedule_of
 from hvdtrain.source import CatalogSource
 from hvdtrain.task import Task, TaskDefaults
 from hvdtrain.task_arguments import build_task, task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.user_cache import user_cache
+from hvdtrain.validation_flags import require_validation
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
 
@@ -69,7 +71,7 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
     """Fill in what the user left open: then `global_batch_size`, `epochs`, `lr`, `warmup_epochs` are numbers."""
     batch = config.global_batch_size or defaults.global_batch_size
     if config.batch_size is not None:
-        batch = config.batch_size * size
+        batch = config.batch_size * size * config.accumulate_steps
     epochs = config.epochs or defaults.epochs
     warmup = config.warmup_epochs
     if warmup is None:  # a default must not stand in the way of a run of few epochs
@@ -171,6 +173,7 @@ def _counts(parts: list[list[Any]]) -> str:
 
 def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Prepared:
     batch, epochs, peak = config.global_batch_size, config.epochs, config.lr
+    require_validation(config, data.validation is not None)
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
         raise ValueError("with_defaults has not been applied")
     if batch < comm.topology.size:
@@ -179,14 +182,7 @@ def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Pr
             "Some workers would have nothing to do in any step.",
             f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
         )
-    if batch // comm.topology.size < task.smallest_slice:
-        raise UsageError(
-            f"The global batch of {batch} records leaves {batch // comm.topology.size} to some of the "
-            f"{comm.topology.size} workers.",
-            f"BatchNorm takes its statistics from the records of one worker, of which there must be "
-            f"{task.smallest_slice} or more.",
-            f"give --global-batch-size {comm.topology.size * task.smallest_slice} or more, or start fewer workers.",
-        )
+    _require_large_enough(batch, comm.topology.size, config, task)
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
@@ -198,21 +194,29 @@ def _cut(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> Pr
     else:
         train, fingerprint = source(data.train, True), data.train.fingerprint
     steps = train.plan(0).steps
-    schedule = Schedule(
-        peak=scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch),
-        total_steps=epochs * steps,
-        warmup_steps=round(config.warmup_epochs * steps),
-        shape=config.lr_schedule,
-    )
-    if schedule.warmup_steps >= schedule.total_steps:
-        raise UsageError(
-            f"Warm-up takes {schedule.warmup_steps} steps of {schedule.total_steps}.",
-            "The learning rate would never reach its peak.",
-            f"give --warmup-epochs less than the {epochs} epochs.",
-        )
+    scaled = scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch)
+    schedule = schedule_of(config, scaled, epochs, config.warmup_epochs, steps)
     validation = source(data.validation, False) if data.validation is not None else None
     about = _about(config, task, fingerprint, data.validation, comm.topology)
     return Prepared(config, task, train, validation, schedule, epochs, about)
+
+
+def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task) -> None:
+    """Every micro batch of every worker holds as many records as the model needs."""
+    parts = size * config.accumulate_steps
+    smallest = 1 if config.sync_batch_norm and size > 1 else task.smallest_slice
+    if batch // parts >= smallest:
+        return
+    cut = f"{size} workers" + (f" × {config.accumulate_steps} micro batches" if config.accumulate_steps > 1 else "")
+    raise UsageError(
+        f"The global batch of {batch} records leaves {batch // parts} to some of the {cut}.",
+        "Each needs one record or more."
+        if smallest == 1
+        else f"BatchNorm takes its statistics from the records of one worker's micro batch, of which there must be "
+        f"{smallest} or more.",
+        f"give --global-batch-size {parts * smallest} or more, "
+        + ("or a smaller --accumulate-steps." if config.accumulate_steps > 1 else "or start fewer workers."),
+    )
 
 
 def _about(
@@ -225,6 +229,7 @@ def _about(
         "data": fingerprint,
         "validation": validation.fingerprint if validation is not None else None,
         "task_args": task_arguments(type(task), config.model, config.task_args),
+        "optimizer": config.optimizer,
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "shuffle": config.data.shuffle,

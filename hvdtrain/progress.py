@@ -42,10 +42,11 @@ class Bar:
                 )
                 self._speed = f"{speed:,.0f} samples/s"
                 self._show()
-            case events.Evaluated(values=values):
-                name = next((n for n in values if n != "loss"), "loss")
-                self._validation = f", {name} {values[name]:.4f}"
+            case events.Evaluated():
+                self._validation = ", " + _short(event)
                 self._show()
+            case events.StoppedEarly():
+                self._require().set_description_str("stopped early", refresh=False)
             case events.RunEnded():
                 self._require().close()
             case _:
@@ -77,9 +78,11 @@ class Lines:
             case events.Logged(values=values, samples_per_second=speed):
                 self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
             case events.Evaluated(values=values):
-                self._validation = f"  validation {format_values(values)}"
+                self._validation = f"  validation {format_values(values)}" + (" (best)" if event.is_best else "")
             case events.EpochEnded(epoch=epoch):
                 self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}{self._validation}")
+            case events.StoppedEarly():
+                self._print(f"stopped early {event.reason}")
             case events.RunEnded(step=step, finished=False):
                 self._print(f"stopped at step {step}  {self._train}{self._validation}")
             case _:
@@ -96,6 +99,16 @@ def progress_callback(kind: Literal["auto", "bar", "lines", "none"], stream: Tex
         return None
     wants_bar = kind == "bar" or (kind == "auto" and (stream.isatty() or _launcher_has_terminal()))
     return Bar(stream) if wants_bar else Lines(stream)
+
+
+def _short(event: events.Evaluated) -> str:
+    """One measure, the one that decides if it is not the loss, and the best so far where it is another."""
+    values, best = event.values, event.best
+    chosen = best.metric if best is not None else "loss"
+    name = chosen if chosen != "loss" else next((n for n in values if n != "loss"), "loss")
+    if best is None or event.is_best:
+        return f"{name} {values[name]:.4f}" + (" (best)" if event.is_best else "")
+    return f"{name} {values[name]:.4f} (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
 
 
 def format_values(values: Mapping[str, float]) -> str:

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +38,8 @@ class MetricsFile:
                 self._write(_validation_line(event))
             case events.CheckpointSaved(step=step, path=path, seconds=seconds):
                 self._write({"event": "checkpoint", "step": step, "path": path.name, "seconds": round(seconds, 4)})
+            case events.StoppedEarly():
+                self._write({"event": "stopped early", **asdict(event)})
             case events.RunEnded(step=step):
                 self._write({"event": "ended", "step": step})
             case _:
@@ -83,22 +84,20 @@ class Totals:
         self.checkpoint_seconds = 0.0
         self.samples = 0
         self.first_loss: float | None = None
-        self.best: dict[str, Any] | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.Logged():
                 self._add_training(event)
-            case events.Evaluated(epoch=epoch, step=step, values=values, seconds=seconds):
+            case events.Evaluated(seconds=seconds):
                 self.validation_seconds += seconds
-                self._compare(epoch, step, values)
             case events.CheckpointSaved(seconds=seconds):
                 self.checkpoint_seconds += seconds
             case _:
                 pass
 
     def take_up(self, metrics: Path, step: int) -> None:
-        """What earlier processes of this run wrote about its first step and its best one, up to update `step`."""
+        """What earlier processes of this run wrote about its first step, where it goes on after update `step`."""
         if step == 0 or not metrics.exists():
             return
         whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
@@ -106,13 +105,6 @@ class Totals:
             line = json.loads(text)
             if line.get("split") == "train" and line["step"] == 1:
                 self.first_loss = line["loss"]
-            elif line.get("split") == "validation" and line["step"] <= step:
-                about = ("split", "epoch", "step", "samples", "seconds", "time")
-                self._compare(line["epoch"], line["step"], {k: v for k, v in line.items() if k not in about})
-
-    def _compare(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        if self.best is None or values["loss"] < self.best["loss"]:
-            self.best = {"epoch": epoch, "step": step, **values}
 
     @property
     def samples_per_second(self) -> float:
@@ -141,6 +133,7 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         "lr": event.lr,
         "samples": event.samples,
         **({"masked": event.masked} if event.masked else {}),
+        **({"skipped": event.skipped} if event.skipped else {}),
         "samples_per_second": round(event.samples_per_second, 1),
         "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
     }
@@ -148,4 +141,5 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
 
 def _validation_line(event: events.Evaluated) -> dict[str, Any]:
     place = {"split": "validation", "epoch": event.epoch, "step": event.step}
-    return {**place, **event.values, "samples": event.samples, "seconds": round(event.seconds, 6)}
+    best = {"best": True} if event.is_best else {}
+    return {**place, **event.values, **best, "samples": event.samples, "seconds": round(event.seconds, 6)}

@@ -9,8 +9,12 @@ from hvdtrain.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointE
 from hvdtrain.errors import UsageError
 
 
-def checkpoint_at(path: Path) -> Checkpoint:
-    """The checkpoint that `--resume PATH` names: a step folder, or the newest sound one of a run folder.
+def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
+    """The checkpoint that a path names: a step folder, or the newest sound one of a run folder.
+
+    Args:
+        path: the folder.
+        given_as: by which flag, for messages.
 
     Raises:
         UsageError: the path holds no sound checkpoint.
@@ -18,21 +22,33 @@ def checkpoint_at(path: Path) -> Checkpoint:
     if not path.is_dir():
         raise UsageError(
             f"There is no folder {path}.",
-            "It was given as --resume.",
-            "give a run folder or one of its checkpoints/step_… folders, or auto, or never.",
+            f"It was given as {given_as}.",
+            "give a run folder or one of its checkpoints/step_… folders.",
         )
     if (path / "manifest.json").exists():
         try:
             return read_checkpoint(path)
         except DamagedCheckpointError as error:
             raise UsageError(
-                f"The checkpoint cannot be used: {error}.", "It was named by --resume.", "name an older one beside it."
+                f"The checkpoint cannot be used: {error}.",
+                f"It was named by {given_as}.",
+                "name an older one beside it.",
             ) from error
     store = path if path.name == "checkpoints" else path / "checkpoints"
     checkpoint = CheckpointStore(store, keep=1).newest()
     if checkpoint is None:
-        raise UsageError(f"{path} holds no checkpoint.", "It was given as --resume.", "check the path, or use auto.")
+        raise UsageError(f"{path} holds no checkpoint.", f"It was given as {given_as}.", "check the path.")
     return checkpoint
+
+
+def checkpoints_of(resume: str) -> Path | None:
+    """The folder of the checkpoints among which `--resume PATH` names one."""
+    if resume in ("auto", "never"):
+        return None
+    path = Path(resume).absolute()
+    if (path / "manifest.json").exists():
+        return path.parent
+    return path if path.name == "checkpoints" else path / "checkpoints"
 
 
 def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None:
@@ -40,7 +56,8 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None
 
     World size, epochs and learning rate may differ; what decides which record comes next may not.
     """
-    written = {"mode": "file", **checkpoint.about}  # which checkpoints from before there were modes do not say
+    # Checkpoints from before there were modes and optimizers by name do not say.
+    written = {"mode": "file", "optimizer": None, **checkpoint.about}
     by_pipe = about["mode"] == "pipe"
     for key, what, hint in _MUST_AGREE:
         saved, wanted = written.get(key), about[key]
@@ -60,6 +77,7 @@ _MUST_AGREE = (
     ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("task_args", "a task built with", "give the same --task-args"),
+    ("optimizer", "a run with --optimizer", "give the same --optimizer"),
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
     ("shuffle", "a run with shuffle", "give the same --data.shuffle"),

@@ -20,7 +20,8 @@ _PROBE_BYTES = 2**16  # a full disk still makes empty files
 class RunFolder:
     """Paths in a run folder.
 
-    config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/  checkpoints/latest
+    config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/
+    checkpoints/latest  checkpoints/best (the names of two of these folders)
     audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scaling = Literal["none", "linear", "sqrt"]
-Shape = Literal["constant", "cosine"]
+Shape = Literal["constant", "linear", "polynomial", "cosine", "step"]
 
 
 def scaled_lr(base: float, scaling: Scaling, global_batch_size: int, reference_batch_size: int) -> float:
@@ -23,19 +23,28 @@ def scaled_lr(base: float, scaling: Scaling, global_batch_size: int, reference_b
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then `shape` down to 0 at `total_steps`.
+    """Linear warm-up to `peak`, then `shape` down to `least` at `total_steps`, or down at `milestones`.
 
     Attributes:
         peak: the highest learning rate.
         total_steps: updates in the whole training, whether or not this run stops earlier.
         warmup_steps: updates until the peak is reached; the first one already moves (lr > 0).
-        shape: "constant" or "cosine" (Loshchilov and Hutter 2017, without restarts).
+        shape: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "polynomial", where what lies above
+            `least` falls with (1 - progress) to `power`; "linear", the same to 1; or "step".
+        least: the learning rate at the end, of linear, polynomial and cosine.
+        power: of polynomial.
+        milestones: steps, counted from the start of training, from which on "step" multiplies by `gamma` once more.
+        gamma: of step.
     """
 
     peak: float
     total_steps: int
     warmup_steps: int = 0
     shape: Shape = "constant"
+    least: float = 0.0
+    power: float = 2.0
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
 
     def lr(self, step: int) -> float:
         """Learning rate of update `step`, counted from 0."""
@@ -43,5 +52,22 @@ class Schedule:
             return self.peak * (step + 1) / self.warmup_steps
         if self.shape == "constant":
             return self.peak
+        if self.shape == "step":
+            return self.peak * self.gamma ** sum(step >= milestone for milestone in self.milestones)
+        return self.least + (self.peak - self.least) * self._share_left(step)
+
+    def _share_left(self, step: int) -> float:
+        """From 1 at the peak to 0 at the end, and after it."""
         progress = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
-        return self.peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+        if self.shape == "cosine":
+            return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+        return float(max(0.0, 1.0 - progress) ** (self.power if self.shape == "polynomial" else 1.0))
+
+    def describe(self) -> str:
+        """What comes after the warm-up, for people: "polynomial of power 2 down to 0"."""
+        if self.shape == "constant":
+            return "constant"
+        if self.shape == "step":
+            return f"step × {self.gamma:g} from step {', '.join(map(str, self.milestones))}"
+        power = f" of power {self.power:g}" if self.shape == "polynomial" else ""
+        return f"{self.shape}{power} down to {self.least:g}"

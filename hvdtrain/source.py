@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
-from data_sharding import Catalog, DecodeProcesses, RecordReader, ShardLoader, ShardPlan
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
+from data_sharding.decoding import read_and_decode
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
@@ -38,6 +42,7 @@ class CatalogSource:
         self._topology = topology
         self._config = config
         self._global_batch = global_batch
+        self._task = task
         self._seed = seed
         self._training = training
         self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
@@ -51,6 +56,15 @@ class CatalogSource:
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
         return self._reader.raw(record_id)
+
+    def describe(self, record_id: int) -> str:
+        """Name a record for people."""
+        return self._catalog.describe(record_id)
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
+        random = SampleRandom(self._seed, epoch, ids) if self._training else None
+        return read_and_decode(self._reader, self._task.decode, ids, random).features
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(

@@ -1,8 +1,7 @@
-"""When a run is asked to stop, what it says at its end, and what the one that continues it still owes."""
+"""When a run is asked to stop, and what it says at its end."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Final
@@ -29,12 +28,3 @@ def how_to_continue(config: TrainConfig, folder: Path) -> str:
     if config.resume != "auto":  # another value would be refused, as the folder now holds a run
         changed.append("--resume auto")
     return " ".join(["start the same command again", *(["with"] if changed else []), *changed])
-
-
-def owes_validation(metrics: Path, step: int) -> bool:
-    """Whether the run of `metrics` (metrics.jsonl) ended its last epoch at `step` updates without validating it."""
-    if not metrics.exists():
-        return False
-    whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
-    lines = [json.loads(text) for text in whole_lines.splitlines()]
-    return not any(line.get("split") == "validation" and line["step"] == step for line in lines)

@@ -7,7 +7,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from hvdtrain.engine import Outcome
+from hvdtrain.events import StoppedEarly
+from hvdtrain.outcome import Outcome
 from hvdtrain.recorder import Totals
 from hvdtrain.topology import Topology
 from hvdtrain.versions import versions
@@ -46,7 +47,8 @@ def result(
         "epochs": outcome.epochs,
         "samples_seen": outcome.samples_seen,
         "metrics": outcome.metrics,
-        "best": totals.best,
+        "best": asdict(outcome.best) if outcome.best is not None else None,
+        "stopped_early": asdict(outcome.stopped_early) if outcome.stopped_early is not None else None,
         "first_step_loss": totals.first_loss,
         "samples_per_second": round(totals.samples_per_second, 1),
         "seconds": {
@@ -72,6 +74,10 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
+    if result["best"]:
+        table.add_row("best checkpoint", _best(result["best"]))
+    if result["stopped_early"]:
+        table.add_row("stopped early", StoppedEarly(**result["stopped_early"]).reason)
     table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
     table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
     table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
@@ -81,6 +87,10 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("run folder", folder)
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=100, color_system=None).print(table)
+
+
+def _best(best: dict[str, Any]) -> str:
+    return f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:

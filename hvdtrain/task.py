@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +60,16 @@ class Task(ABC):
 
     smallest_slice: int = 1
     """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
+
+    found: Mapping[str, Any] = MappingProxyType({})
+    """Constructor arguments that `open_data` learnt from the data, e.g. how many classes there are. Checkpoints keep
+    them, so that `hvdtrain export` builds the same model without the data."""
+
+    def example(self) -> Features | None:
+        """Arrays as `decode` gives them, of two samples or more with any values: `hvdtrain export` learns from them
+        what the model takes. None, unless overridden: it decodes records of the run's data for that.
+        """
+        return None
 
     @abstractmethod
     def open_data(self, data: DataAccess) -> Splits:

@@ -13,29 +13,37 @@ from pathlib import Path
 
 from data_sharding import Catalog
 from hvdtrain import events
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.interface import Adapter, State
 from hvdtrain.adapters.open import open_adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
 from hvdtrain.coverage import CoverageLedger, audit_of
-from hvdtrain.engine import Engine, Ledger, Limits, Outcome
+from hvdtrain.engine import Engine
 from hvdtrain.files import open_lines, write_atomically, write_json
+from hvdtrain.finite_weights import infinite_from_the_start
+from hvdtrain.limits import Limits
+from hvdtrain.loop_interface import Ledger
 from hvdtrain.lost_data import require_little_lost, warn_of_damage
+from hvdtrain.optimizers.settings import describe as describe_optimizer
+from hvdtrain.outcome import Outcome
 from hvdtrain.pipe_ledger import NoLedger
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
 from hvdtrain.progress import progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
-from hvdtrain.resume import checkpoint_at, require_same_training
+from hvdtrain.resume import checkpoint_at, checkpoints_of, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
 from hvdtrain.source import CatalogSource
-from hvdtrain.stop_report import RESUMABLE, asked_or_late, how_to_continue, owes_validation
+from hvdtrain.stop_report import RESUMABLE, asked_or_late, how_to_continue
 from hvdtrain.stop_vote import Asked
 from hvdtrain.summary import environment, print_table, result
 from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
+from hvdtrain.validation import require_measured
+from hvdtrain.validation_flags import judge_of
 from hvdtrain.versions import versions
+from hvdtrain.weights.start import initial_state
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -58,10 +66,11 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     if comm.topology.is_root:
         warn_of_damage(_catalogs(prepared))
     _log.info("%s", describe(prepared, comm))
-    seed, peak = prepared.config.seed, prepared.schedule.peak
-    adapter = agree(comm, lambda: open_adapter(prepared.task, comm.topology, seed, peak), "hvdtrain.start.adapter")
-    position = _start_equal(adapter, checkpoint, comm)
-    agree(comm, lambda: _write_down(prepared, folder, comm), "hvdtrain.folder.config")
+    adapter = agree(comm, lambda: _open_adapter(prepared, comm.topology), "hvdtrain.start.adapter")
+    position = _start_equal(prepared, adapter, checkpoint, comm)
+    if prepared.validation is not None and prepared.config.best_metric is not None:
+        require_measured(adapter, comm, prepared.validation, prepared.config.best_metric)
+    agree(comm, lambda: _write_down(prepared, folder, position, comm), "hvdtrain.folder.config")
     totals = Totals(comm.topology.size)
     if comm.topology.is_root:
         totals.take_up(folder.metrics, position.step)
@@ -75,10 +84,15 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
         asked = asked_or_late(asked, prepared.config, begin)
         engine = _engine(prepared, comm, adapter, folder, callbacks, asked)
         own = prepared.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
-        outcome = engine.run(position, own, own and _owes_validation(prepared, folder, position, comm))
+        outcome = engine.run(position, own)
     if comm.topology.is_root:
         _report(prepared, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
     return RESUMABLE if outcome.stopped_by else 0
+
+
+def _open_adapter(prepared: Prepared, topology: Topology) -> Adapter:
+    config = prepared.config
+    return open_adapter(prepared.task, topology, config.seed, prepared.schedule.peak, config)
 
 
 def _report(
@@ -109,19 +123,13 @@ def _status(result_file: Path) -> str:
     return status
 
 
-def _owes_validation(prepared: Prepared, folder: RunFolder, position: Position, comm: Communicator) -> bool:
-    """Whether validation of the epoch that ends at `position` was stopped. Collective."""
-    at_end = prepared.validation is not None and position.step % prepared.train.plan(0).steps == 0
-    owes = at_end and comm.topology.is_root and owes_validation(folder.metrics, position.step)
-    return bool(broadcast_json(comm, owes, "hvdtrain.resume.validation"))
-
-
-def _write_down(prepared: Prepared, folder: RunFolder, comm: Communicator) -> None:
+def _write_down(prepared: Prepared, folder: RunFolder, position: Position, comm: Communicator) -> None:
     if not comm.topology.is_root:
         return
     try:
         write_atomically(folder.config, dump_config(prepared.config).encode())
         write_json(folder.env, environment(comm.topology))
+        folder.checkpoints.take_up(position, checkpoints_of(prepared.config.resume))
     except OSError as error:
         raise unwritable(folder.path, error) from error
 
@@ -141,7 +149,8 @@ def describe(prepared: Prepared, comm: Communicator) -> str:
         f"hvdtrain: {config.task} in {prepared.task.framework}, {_workers(topology)}; "
         f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {prepared.epochs} "
         f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
-        f"warm-up {schedule.warmup_steps} steps, {schedule.shape}; "
+        f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
+        f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
         f"seed {config.seed}"
     )
 
@@ -182,17 +191,31 @@ def _own_checkpoint(prepared: Prepared, folder: RunFolder, comm: Communicator) -
     return checkpoint
 
 
-def _start_equal(adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> Position:
+def _start_equal(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> Position:
     """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
     position = checkpoint.position if checkpoint is not None else Position()
-    step, samples_seen = broadcast_json(comm, [position.step, position.samples_seen], "hvdtrain.start.position")
-    own = None
-    if comm.topology.is_root:
-        own = checkpoint.state if checkpoint is not None else adapter.state()
+    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    own = agree(comm, lambda: _own_start(prepared, adapter, checkpoint, comm), "hvdtrain.start.own")
     state = broadcast_state(comm, own)
     agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
     assert_equal_weights(comm, adapter.state(), "Before training")
-    return Position(step, samples_seen)
+    return position
+
+
+def _own_start(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:
+    """On rank 0 the state to begin with: the checkpoint's, or a fresh one, with given weights if there are any."""
+    path = prepared.config.init_weights
+    if not comm.topology.is_root:
+        return None
+    if checkpoint is not None:
+        if path is not None:
+            _say(f"hvdtrain: --init-weights {path} is not read: training goes on from a checkpoint")
+        return checkpoint.state
+    if path is None:
+        return adapter.state()
+    state = initial_state(adapter.state(), Path(path), prepared.task)
+    _say(f"hvdtrain: the first weights are those in {path}")
+    return state
 
 
 def _root_callbacks(
@@ -214,7 +237,9 @@ def _engine(
     asked: Asked,
 ) -> Engine:
     config = prepared.config
-    about = {**prepared.about, "config": asdict(config), "versions": versions()}
+    found = dict(prepared.task.found)
+    about = {**prepared.about, "found": found, "config": asdict(config), "versions": versions()}
+    infinite = infinite_from_the_start(adapter.state()) if comm.topology.is_root else frozenset()
     return Engine(
         adapter=adapter,
         comm=comm,
@@ -224,10 +249,11 @@ def _engine(
         limits=Limits(
             prepared.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
         ),
-        checkpoints=CheckpointWriter(comm, folder.checkpoints, about),
+        checkpoints=CheckpointWriter(comm, folder.checkpoints, about, infinite),
         ledger=_ledger(prepared, comm, folder),
         callbacks=callbacks,
         asked=asked,
+        judge=judge_of(config),
     )
 
 

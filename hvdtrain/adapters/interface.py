@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,10 +21,12 @@ class Sums:
     Attributes:
         values: for each of the task's measures, its sum over this rank's real samples.
         allreduce_seconds: how long steps stood still waiting for gradients of other ranks.
+        skipped: updates that were left out because their scaled gradients were not finite; the same on all ranks.
     """
 
     values: dict[str, float]
     allreduce_seconds: float
+    skipped: int = 0
 
 
 class Adapter(Protocol):
@@ -43,6 +46,10 @@ class Adapter(Protocol):
         """Measure without training. Not collective."""
         ...
 
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Inside, `eval_step` measures the weights that are validated: an average of them, where one is kept."""
+        ...
+
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""
         ...
@@ -56,7 +63,10 @@ class Adapter(Protocol):
         ...
 
     def drifting(self) -> State:
-        """Float buffers that each rank updates from its own samples (BatchNorm's statistics)."""
+        """Float arrays that each rank makes from its own samples, whose mean stands for all: BatchNorm's statistics.
+
+        Collective: what is better made equal on the device, weights that ranks update by themselves, is so afterwards.
+        """
         ...
 
     def load_drifting(self, buffers: State) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvdtrain.adapters.interface import Adapter
+from hvdtrain.knobs import Knobs
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
 
@@ -23,12 +24,12 @@ def take_own_share(framework: str, topology: Topology) -> None:
         keras_device.take_own_share(topology.local_rank, topology.local_size)
 
 
-def open_adapter(task: Task, topology: Topology, seed: int, lr: float) -> Adapter:
+def open_adapter(task: Task, topology: Topology, seed: int, lr: float, knobs: Knobs = Knobs()) -> Adapter:  # noqa: B008  frozen
     """Build the task's model and optimizer on this rank's device; see `TorchAdapter` for the arguments."""
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 
-        return TorchAdapter(task, topology, seed, lr)
+        return TorchAdapter(task, topology, seed, lr, knobs)
     from hvdtrain.adapters.keras.adapter import KerasAdapter
 
-    return KerasAdapter(task, topology, seed, lr)
+    return KerasAdapter(task, topology, seed, lr, knobs)

@@ -1,5 +1,7 @@
 """One checkpoint on disk: `model.safetensors`, `optimizer.safetensors`, `manifest.json`. No pickle anywhere.
 
+What else training carries on (an average of the weights, the loss scale) is in `extra.safetensors`, where there is any.
+
 The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
 manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
 is on disk.
@@ -12,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from hvdtrain.position import Position
 
 FORMAT = 1
 _PARTS = ("model", "optimizer")
+_EXTRA = "extra"
+_OF_POSITION = {field.name for field in fields(Position)}
 
 
 class DamagedCheckpointError(Exception):
@@ -58,12 +62,13 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     temporary.mkdir(parents=True)
     try:
         hashes = {}
-        for part in _PARTS:
-            content = save({n: a for n, a in checkpoint.state.items() if n.startswith(f"{part}/")})
+        for part, arrays in _parts(checkpoint.state).items():
+            content = save(arrays)
             write_atomically(temporary / f"{part}.safetensors", content)
             hashes[f"{part}.safetensors"] = hashlib.sha256(content).hexdigest()
-        manifest = {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
-        write_json(temporary / "manifest.json", {**manifest, "manifest_sha256": _content_hash(manifest)})
+        _write_manifest(
+            temporary, {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
+        )
         if folder.exists():  # damaged, or from before a resume that went back further
             folder.rename(replaced)
         temporary.rename(folder)
@@ -71,6 +76,19 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
     sync_folder(folder.parent)
+
+
+def write_position(folder: Path, position: Position) -> None:
+    """Put another position into a checkpoint's manifest; a crash leaves the old one or the new one.
+
+    Raises:
+        OSError, DamagedCheckpointError: as `write_json` and `read_manifest`.
+    """
+    _write_manifest(folder, {**read_manifest(folder), **asdict(position)})
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    write_json(folder / "manifest.json", {**manifest, "manifest_sha256": _content_hash(manifest)})
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -98,13 +116,23 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     manifest = read_manifest(folder)
     hashes = manifest.pop("sha256", None)
-    if not isinstance(hashes, Mapping) or set(hashes) != {f"{part}.safetensors" for part in _PARTS}:
+    required = {f"{part}.safetensors" for part in _PARTS}
+    if not isinstance(hashes, Mapping) or set(hashes) - {f"{_EXTRA}.safetensors"} != required:
         raise DamagedCheckpointError(f"{folder}/manifest.json does not name the files of a checkpoint")
     state: State = {}
     for name, expected in hashes.items():
         state.update(_read_arrays(folder / name, expected))
-    position = Position(int(manifest.pop("step")), int(manifest.pop("samples_seen")))
-    return Checkpoint(state, position, manifest)
+    position = Position.from_json(manifest)
+    return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in _OF_POSITION})
+
+
+def _parts(state: State) -> dict[str, State]:
+    """File → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else."""
+    parts: dict[str, State] = {part: {} for part in _PARTS}
+    for name, array in state.items():
+        first = name.partition("/")[0]
+        parts.setdefault(first if first in _PARTS else _EXTRA, {})[name] = array
+    return parts
 
 
 def _content_hash(manifest: dict[str, Any]) -> str:

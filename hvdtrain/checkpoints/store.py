@@ -1,15 +1,24 @@
-"""The checkpoints of one run: names, the `latest` pointer, how many are kept, and which one to resume from."""
+"""The checkpoints of one run: names, how many are kept, which one to resume from, the pointers `latest` and `best`."""
 
 from __future__ import annotations
 
 import logging
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read_checkpoint, write_checkpoint
+from hvdtrain.best import Best
+from hvdtrain.checkpoints.format import (
+    Checkpoint,
+    DamagedCheckpointError,
+    read_checkpoint,
+    write_checkpoint,
+    write_position,
+)
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
+from hvdtrain.position import Position
 
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
@@ -20,32 +29,80 @@ class CheckpointStore:
 
     Args:
         folder: made when the first checkpoint is saved.
-        keep: how many of the newest stay.
+        keep: how many of the newest stay, besides the best.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = folder
         self._keep = keep
 
-    def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint, then move `latest` to it, then remove what it makes superfluous.
+    def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
+        """Write a checkpoint, then move the pointers, then remove what it makes superfluous.
 
-        That is older ones beyond `keep`, and those of later steps: they are from before a resume that went back
-        further, and would otherwise be taken for the newest.
+        That is older ones beyond `keep` that are not the best, and those of later steps: they are from before a resume
+        that went back further, and would otherwise be taken for the newest.
+
+        Args:
+            checkpoint: what to save.
+            best: where `best` is to point; left out: to the best that the checkpoint's position knows. Both are kept.
 
         Raises:
             OSError: the older checkpoints are intact.
         """
         self._remove_leftovers()
-        path = self._folder / f"step_{checkpoint.position.step:08d}"
+        path = self._path(checkpoint.position.step)
         write_checkpoint(path, checkpoint)
         write_atomically(self._folder / "latest", f"{path.name}\n".encode())
+        self._settle(path, checkpoint.position, best)
+        return path
+
+    def move_to(self, position: Position, best: Best | None = None) -> Path:
+        """Give the checkpoint of `position.step` that position; its weights stay. As `save` otherwise."""
+        self._remove_leftovers()
+        path = self._path(position.step)
+        write_position(path, position)
+        self._settle(path, position, best)
+        return path
+
+    def take_up(self, position: Position, origin: Path | None = None) -> None:
+        """Go on after `position`: have its best checkpoint, and `best` point to it.
+
+        A run that was killed may have left the pointer behind; and where a run goes on in another folder, the best
+        checkpoint is copied from the folder `origin` that it began in, if it is still there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        best = position.standing.best
+        if best is not None and origin is not None and not self._path(best.step).exists():
+            with suppress(DamagedCheckpointError):  # the run goes on all the same, and `_point_to` says so
+                write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
+        if self._folder.is_dir():
+            self._point_to(best)
+
+    def _settle(self, path: Path, position: Position, best: Best | None) -> None:
+        known = position.standing.best
+        self._point_to(best or known)
+        stays = {self._path(one.step) for one in (best, known) if one is not None}
         paths = self.paths()
         end = paths.index(path) + 1
-        for superfluous in paths[: max(0, end - self._keep)] + paths[end:]:
+        older = [one for one in paths[: max(0, end - self._keep)] if one not in stays]
+        for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
             shutil.rmtree(superfluous)
-        return path
+
+    def _point_to(self, best: Best | None) -> None:
+        pointer = self._folder / "best"
+        if best is None:
+            pointer.unlink(missing_ok=True)
+        elif self._path(best.step).is_dir():
+            write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
+        else:
+            pointer.unlink(missing_ok=True)
+            _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self._folder)
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step_{step:08d}"
 
     def _remove_leftovers(self) -> None:
         """What a run that was killed while it saved or removed has left behind."""

@@ -34,6 +34,10 @@ class CommandParser(argparse.ArgumentParser):
         """
         return self.parse_args([_with_dashes(argument) for argument in argv])
 
+    def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """As `parse`, and what it does not know is returned in its order, for another parser."""
+        return self.parse_known_args([_with_dashes(argument) for argument in argv])
+
     def error(self, message: str) -> NoReturn:
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hvdtrain.cli.bench import positive_seconds, size_list
+from hvdtrain.cli.bench.allreduce import positive_seconds, size_list
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology

@@ -13,6 +13,7 @@ _SIGNS = (
     "Horovod has been shut down",
     "HorovodAllreduce",
     "HorovodAllgather",
+    "HorovodAlltoall",
     "HorovodBroadcast",
     "HorovodGrouped",
     "Connection closed by peer",

@@ -8,44 +8,61 @@ from pathlib import Path
 
 from hvdtrain.comm.horovod import Binding, HorovodCommunicator
 from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.comm.start_deadline import bounded_start
 from hvdtrain.comm.world import bound_stalls, confirmed, starts_processes_only, yield_when_idle
 from hvdtrain.errors import UsageError
+from hvdtrain.process_sets import resolve
 from hvdtrain.topology import Topology
 
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
 
 
-def open_communicator(framework: str, topology: Topology, stall_timeout: float = 300.0) -> Communicator:
+def open_communicator(
+    framework: str, topology: Topology, stall_timeout: float = 300.0, process_sets: str | None = None
+) -> Communicator:
     """Join the other ranks.
 
     Args:
         framework: "torch" or "tensorflow": whose Horovod binding to use.
         topology: what the launcher's variables say; one rank needs no Horovod at all.
         stall_timeout: seconds after which a collective that some ranks never joined ends the job.
+        process_sets: sets of ranks to form, as --process-sets; `own_process_set` finds them.
 
     Raises:
-        UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher.
+        UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher; or
+            `process_sets` are not of this world.
         HvdtrainError: the ranks of a launcher that does not connect them did not find each other in time.
     """
     if not topology.is_distributed:
+        if process_sets is not None:
+            resolve(process_sets, [0])
         return SerialCommunicator(topology)
     require_horovod(framework)
     bound_stalls(os.environ, stall_timeout)
     yield_when_idle(os.environ)
+    if process_sets is not None:
+        allow_process_sets(os.environ)
     binding = load_binding(framework)
     if not starts_processes_only(topology, os.environ):
         with bounded_start(topology, os.environ):
             binding.hvd.init()
-        return HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+        return _connected(binding, topology, process_sets)
     from hvdtrain.comm.rendezvous import connected_ranks
 
     with connected_ranks(topology, os.environ):
         with bounded_start(topology, os.environ):
             binding.hvd.init()
-        comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+        comm = _connected(binding, topology, process_sets)
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
+    return comm
+
+
+def _connected(binding: Binding, topology: Topology, process_sets: str | None) -> Communicator:
+    comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+    if process_sets is not None:
+        form_process_sets(comm, binding.hvd, process_sets)
     return comm
 
 

@@ -19,7 +19,7 @@ from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.keras.runtime import require_init
 
 _OPS = ("average", "sum")
-_COMPRESSIONS = ("fp16",)
+_COMPRESSIONS = ("fp16", "bf16")
 
 
 @final
@@ -54,7 +54,8 @@ def DistributedOptimizer(optimizer: Any, op: Op = "average", compression: Compre
             the optimizer in `keras.optimizers.LossScaleOptimizer` first and give that.
         op: "average" is the mean over ranks (the loss's mean over the global batch if all ranks' batches are
             equally large), "sum" the sum.
-        compression: "fp16" halves what travels; None sends gradients as they are.
+        compression: "fp16" halves what travels; "bf16" too, with fewer digits and the range of float32; None sends
+            gradients as they are.
 
     With `gradient_accumulation_steps` every micro batch's gradient is reduced: the result is exact, the traffic
     is not saved.

@@ -38,7 +38,8 @@ _SUFFIXES: Final = {
 }
 _TO_TORCH: Final = {4: (3, 2, 0, 1), 2: (1, 0)}  # axes of a kernel by its dimensions
 _TO_KERAS: Final = {4: (2, 3, 1, 0), 2: (1, 0)}
-_COUNTER: Final = "num_batches_tracked"
+COUNTER: Final = "num_batches_tracked"
+_LISTED: Final = 20
 
 
 def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
@@ -52,7 +53,7 @@ def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
         layer, kind = _split(path)
         converted[_torch_name(path)] = _turned(array, kind, _TO_TORCH)
         if kind == "moving_mean":
-            converted[f"{layer}.{_COUNTER}"] = np.zeros((), np.int64)
+            converted[f"{layer}.{COUNTER}"] = np.zeros((), np.int64)
     return converted
 
 
@@ -63,7 +64,7 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
         UsageError: the two models do not name the same weights.
     """
     named = {path: _torch_name(path) for path in paths}
-    unused = [n for n in torch_weights if n not in set(named.values()) and not n.endswith(f".{_COUNTER}")]
+    unused = [n for n in torch_weights if n not in set(named.values()) and not n.endswith(f".{COUNTER}")]
     missing = [name for name in named.values() if name not in torch_weights]
     if unused or missing:
         raise UsageError(
@@ -95,4 +96,5 @@ def _turned(array: NDArray[Any], kind: str, axes: Mapping[int, tuple[int, ...]])
 
 
 def _some(names: list[str]) -> str:
-    return (", ".join(names[:3]) + (" …" if len(names) > 3 else "")) or "nothing"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) or "nothing") + more

@@ -1,4 +1,4 @@
-"""The commands of README and of three pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
+"""The commands of README and of four pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = "\n".join([README, *((ROOT / "docs" / page).read_text() for page in ("data.md", "launch.md", "tasks.md"))])
+PAGES = "\n".join(
+    [README, *((ROOT / "docs" / page).read_text() for page in ("data.md", "launch.md", "optimizers.md", "tasks.md", "weights.md"))]
+)
 BLOCKS = dict(re.findall(r"<!-- tested: (\w+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 

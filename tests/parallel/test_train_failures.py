@@ -160,4 +160,4 @@ def test_loss_that_is_not_a_number_on_one_rank(
     assert "Traceback" not in finished.stderr.partition("HINT")[0], finished.tail()
     assert "stopped:" not in finished.stderr, finished.tail()
     checkpoints = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir()]
-    assert sorted(checkpoints) == ["latest", "step_00000030"]  # of the first epoch, which was sound
+    assert sorted(checkpoints) == ["best", "latest", "step_00000030"]  # of the first epoch, which was sound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, final
 
 import keras
@@ -11,10 +12,22 @@ import tensorflow as tf
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.adapters.keras.accumulation import GradientSum
+from hvdtrain.adapters.keras.batch_mask import batch_mask
+from hvdtrain.adapters.keras.ema import WeightAverage
+from hvdtrain.adapters.keras.exchange import open_exchange
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.adapters.keras.settings import apply_settings, built_for
 from hvdtrain.adapters.keras.state import drifting_buffers, load_drifting, load_state, read_state, seed_states
-from hvdtrain.adapters.keras.usable import require_usable
+from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
+from hvdtrain.adapters.keras.tracing import own_errors
+from hvdtrain.adapters.keras.update import PlainUpdate, ScaledUpdate
+from hvdtrain.adapters.keras.usable import require_known_knobs, require_usable
 from hvdtrain.adapters.seeds import mix
 from hvdtrain.comm.failure import peer_failures
+from hvdtrain.knobs import Knobs
+from hvdtrain.micro_batches import micro_batches
+from hvdtrain.optimizers.averaging import NoAverage
 from hvdtrain.task import Task, check_measures, sample_weights
 from hvdtrain.topology import Topology
 
@@ -24,115 +37,182 @@ class KerasAdapter:
     """Implements `Adapter`. Arguments as `TorchAdapter`'s.
 
     The whole step is one `tf.function`, so that TensorFlow starts each gradient's allreduce as soon as that gradient
-    is there. It is not compiled by XLA: Horovod's operations cannot be.
+    is there. Horovod's operations cannot be compiled by XLA, so that only the part before them is, if it is asked for.
     """
 
-    def __init__(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
+    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, knobs: Knobs = Knobs()) -> None:  # noqa: B008  frozen
+        require_known_knobs(knobs)
         keras.utils.set_random_seed(seed)
-        self._task = task
-        self._world = topology.size
-        self.model: keras.Model = task.build_model()
-        self.optimizer: keras.optimizers.Optimizer = task.build_optimizer(self.model, lr)
+        apply_settings(knobs.precision, knobs.deterministic)
+        self._task, self._knobs = task, knobs
+        self._seed, self._rank = seed, topology.rank
+        with built_for(knobs.precision):
+            self.model: keras.Model = task.build_model()
+        if knobs.sync_batch_norm:
+            convert_sync_batch_norm(self.model, horovod_sum if topology.is_distributed else None)
+        self.optimizer: keras.optimizers.Optimizer = _optimizer(task, self.model, lr, knobs)
         require_usable(self.model, self.optimizer)
         self.optimizer.build(self.model.trainable_variables)
-        self._seed, self._rank = seed, topology.rank
         self._seed_states = seed_states(self.model)
-        self._waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._exchange = open_exchange(self.model, self.optimizer, topology, knobs)
+        self._may_skip = knobs.precision == "fp16"
+        self._update = (ScaledUpdate if self._may_skip else PlainUpdate)(self.optimizer, knobs.max_grad_norm)
+        self._gradient_sum = GradientSum(self.model.trainable_variables) if knobs.accumulate_steps > 1 else None
+        self._average = NoAverage() if knobs.ema_decay is None else WeightAverage(self.model, knobs.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
-        self._train: Callable[..., None] = tf.function(self._train_graph, jit_compile=False)
+        self._skipped = 0
+        self._gradients: Callable[..., Any] = (
+            tf.function(self._gradients_graph, jit_compile=True) if knobs.compile else self._gradients_graph
+        )
+        self._collect: Callable[..., None] = tf.function(self._collect_graph, jit_compile=False)
+        self._train: Callable[..., Any] = tf.function(self._train_graph, jit_compile=False)
         self._eval: Callable[..., None] = tf.function(self._eval_graph, jit_compile=False)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
-        # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
+        *parts, last = micro_batches(batch, self._knobs.accumulate_steps)
+        for number, part in enumerate(parts):
+            self._draw_anew(step, number)
+            self._collect(*self._tensors(part), tf.constant(self._update.scale, tf.float32))
+        self._draw_anew(step, len(parts))
+        scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
+        with peer_failures(), own_errors():
+            changed = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
+            self._exchange.after_update(step)
+        self._skipped += not self._update.after_step(changed)
+
+    def _draw_anew(self, step: int, number: int) -> None:
+        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
         for place, state in enumerate(self._seed_states):
-            mixed = mix(self._seed, self._rank, step, place)
+            mixed = mix(self._seed, self._rank, step, number, place)
             state.assign(np.array([mixed >> 32, mixed & 0xFFFFFFFF], np.uint32))
-        with peer_failures():
-            self._train(*_tensors(batch), tf.constant(lr, tf.float32))
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._create_sums(batch)
-        self._eval(*_tensors(batch))
+        features, real, _ = self._tensors(batch)
+        self._eval(features, real)
 
-    def _train_graph(self, features: dict[str, Any], real: Any, shares: Any, lr: Any) -> None:
-        variables = self.model.trainable_variables
-        with tf.GradientTape() as tape:
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self._average.swapped()
+
+    def _gradients_graph(
+        self, features: dict[str, Any], real: Any, shares: Any, scale: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        with tf.GradientTape() as tape, batch_mask(real if self._knobs.sync_batch_norm else None):
             measures = self._task.measure(_Mode(self.model, training=True), features)
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
             loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
             if self.model.losses:
                 loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
-        gradients = tape.gradient(loss, [v.value for v in variables])
-        self._add(measures, real)
-        if self._world > 1:
-            gradients = self._sum_over_ranks(gradients, variables)
+            loss *= scale
+        return tape.gradient(loss, [v.value for v in self.model.trainable_variables]), measures
+
+    def _collect_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any) -> None:
+        """A micro batch that others follow."""
+        gradients, measures = self._gradients(features, real, shares, scale)
+        assert self._gradient_sum is not None
+        self._gradient_sum.add(gradients)
+        self._add(measures, real, finite_only=self._may_skip)
+
+    def _train_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any, lr: Any, step: Any) -> Any:
+        variables = self.model.trainable_variables
+        gradients, measures = self._gradients(features, real, shares, scale)
+        if self._gradient_sum is not None:
+            gradients = self._gradient_sum.take(gradients)
+        self._add(measures, real, finite_only=self._may_skip)
+        gradients = _for_all(self._exchange.reduce(gradients, variables), variables)
         self.optimizer.learning_rate.assign(lr)
-        self.optimizer.apply(gradients, variables)
+        changed = self._update.apply(gradients, variables, scale)
+        self._average.update(step)
+        return changed
 
-    def _sum_over_ranks(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        from hvdtrain.adapters.keras.gradients import sum_gradients  # imports Horovod, which one process does not need
-
-        with tf.control_dependencies([g for g in gradients if g is not None]):
-            ready = tf.timestamp()
-        summed = sum_gradients(gradients, variables)
-        with tf.control_dependencies([g for g in summed if g is not None]):
-            self._waited.assign_add(tf.timestamp() - ready)
-        return summed
-
-    def _eval_graph(self, features: dict[str, Any], real: Any, shares: Any) -> None:  # noqa: ARG002  same call as training's
+    def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._task.measure(_Mode(self.model, training=False), features), real)
 
-    def _add(self, measures: dict[str, Any], real: Any) -> None:
+    def _add(self, measures: dict[str, Any], real: Any, finite_only: bool = False) -> None:
+        """`finite_only`: the loss of a step that is left out may be infinite, and would hide the others'."""
         for name, value in measures.items():
-            self._sums[name].assign_add(tf.reduce_sum(tf.cast(value, tf.float64) * tf.cast(real, tf.float64)))
+            total = tf.reduce_sum(tf.cast(value, tf.float64) * tf.cast(real, tf.float64))
+            counts = tf.where(tf.math.is_finite(total), total, 0.0) if finite_only else total
+            self._sums[name].assign_add(counts)
 
     def _create_sums(self, batch: LoadedBatch) -> None:
         """Variables must exist before the step is traced, and only the task knows the measures' names."""
         if self._sums:
             return
-        features, _, _ = _tensors(batch)
+        features, _, _ = self._tensors(batch)
         measures = self._task.measure(_Mode(self.model, training=False), features)
         check_measures(measures, len(batch.ids))
         self._sums = {name: tf.Variable(0.0, dtype=tf.float64, trainable=False) for name in measures}
 
+    def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any, Any]:
+        """Features, weights, and shares in the loss."""
+        features = {name: tf.convert_to_tensor(array) for name, array in batch.features.items()}
+        shares = sample_weights(batch.weights, batch.global_weight) * np.float32(self._exchange.share_factor)
+        return features, tf.convert_to_tensor(batch.weights), tf.convert_to_tensor(shares)
+
     def read_sums(self) -> Sums:
-        sums = Sums({name: float(value.numpy()) for name, value in self._sums.items()}, float(self._waited.numpy()))
-        for variable in [*self._sums.values(), self._waited]:
+        values = {name: float(value.numpy()) for name, value in self._sums.items()}
+        sums = Sums(values, self._exchange.waited(), self._skipped)
+        for variable in self._sums.values():
             variable.assign(0.0)
+        self._skipped = 0
         return sums
 
     def state(self) -> State:
-        return read_state(self.model, self.optimizer)
+        carried = self._average.state() | self._update.state() | self._exchange.state()
+        return read_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
-        load_state(self.model, self.optimizer, state)
+        load_state(
+            self.model, self.optimizer, {n: a for n, a in state.items() if n.startswith(("model/", "optimizer/"))}
+        )
+        self._average.load_state(state)
+        self._update.load_state(state)
+        self._exchange.load_state(state)
 
     def drifting(self) -> State:
-        return drifting_buffers(self.model)
+        self._exchange.settle()
+        averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
+        return drifting_buffers(self.model) | self._exchange.drifting() | averages
 
     def load_drifting(self, buffers: State) -> None:
         load_drifting(self.model, buffers)
+        self._exchange.load_drifting(buffers)
+        if self._knobs.sync_every:
+            self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
 
 
+def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:
+    """Zeros where the loss needs no gradient, so that Keras decays those weights too, as torch does here."""
+    return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]
+
+
+def _optimizer(task: Task, model: keras.Model, lr: float, knobs: Knobs) -> Any:
+    return task.build_optimizer(model, lr) if knobs.optimizer is None else build_optimizer(model, lr, knobs)
+
+
 class _Mode:
-    """The model with Keras's `training` flag set, so that a task's measure() need not know where it is called."""
+    """The model with Keras's `training` flag set, so that a task's measure() need not know where it is called.
+
+    What it returns is float32 also where the model computes in less, so that losses are exact.
+    """
 
     def __init__(self, model: Any, training: bool) -> None:
         self._model = model
         self._training_flag = training
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return self._model(*inputs, **{"training": self._training_flag, **options})
+        outputs = self._model(*inputs, **{"training": self._training_flag, **options})
+        return tf.nest.map_structure(_widened, outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
-def _tensors(batch: LoadedBatch) -> tuple[dict[str, Any], Any, Any]:
-    features = {name: tf.convert_to_tensor(array) for name, array in batch.features.items()}
-    shares = sample_weights(batch.weights, batch.global_weight)
-    return features, tf.convert_to_tensor(batch.weights), tf.convert_to_tensor(shares)
+def _widened(output: Any) -> Any:
+    low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
+    return tf.cast(output, tf.float32) if low else output

@@ -15,7 +15,7 @@ def read_state(model: Any, optimizer: Any) -> State:
 
     The learning rate and random seeds are left out: they are functions of the step, not a state.
     """
-    return {name: np.array(variable.value) for name, variable in _variables(model, optimizer).items()}
+    return {name: np.array(variable.value.numpy()) for name, variable in _variables(model, optimizer).items()}
 
 
 def load_state(model: Any, optimizer: Any, state: State) -> None:
@@ -40,7 +40,7 @@ def load_state(model: Any, optimizer: Any, state: State) -> None:
 def drifting_buffers(model: Any) -> State:
     """Float variables that no gradient moves: BatchNorm's statistics, made by each rank from its own samples."""
     return {
-        f"model/{variable.path}": np.array(variable.value)
+        f"model/{variable.path}": np.array(variable.value.numpy())
         for variable in model.non_trainable_variables
         if np.issubdtype(np.dtype(variable.dtype), np.floating)
     }

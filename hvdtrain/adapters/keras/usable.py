@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from hvdtrain.errors import UsageError
+from hvdtrain.knobs import Knobs
 
 
 def require_usable(model: Any, optimizer: Any) -> None:
@@ -29,11 +30,33 @@ def require_usable(model: Any, optimizer: Any) -> None:
         raise UsageError(
             "The optimizer is a LossScaleOptimizer.",
             "Each worker would decide by itself whether a step is skipped, and they would drift apart.",
-            "return the inner optimizer; loss scaling is not supported yet.",
+            "return the inner optimizer; --precision fp16 scales the loss.",
         )
     if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         raise UsageError(
             "The optimizer has a learning-rate schedule of its own.",
             "hvdtrain sets the learning rate of every step.",
             "give it the number `lr`, and choose --lr-schedule, --warmup-epochs and --lr.",
+        )
+
+
+def require_known_knobs(knobs: Knobs) -> None:
+    """Raise `UsageError` for what only torch has, or what Keras and Horovod cannot do together."""
+    if knobs.data_parallel:
+        raise UsageError(
+            "--data-parallel is given with TensorFlow.",
+            "DataParallel is torch's.",
+            "leave it out; horovodrun -np N uses N GPUs.",
+        )
+    if knobs.accumulate_steps > 1 and knobs.sparse_gradients == "allgather":
+        raise UsageError(
+            f"--accumulate-steps {knobs.accumulate_steps} is given with --sparse-gradients allgather in TensorFlow.",
+            "Gradients of micro batches are added up in dense variables.",
+            "leave one of them out.",
+        )
+    if knobs.compile and knobs.sync_batch_norm:
+        raise UsageError(
+            "--compile is given with --sync-batch-norm in TensorFlow.",
+            "Statistics travel inside the part that XLA compiles, and Horovod's operations do not run there.",
+            "leave one of them out.",
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from contextlib import AbstractContextManager
 from typing import Any, final
 
 import torch
@@ -10,8 +11,13 @@ import torch
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
 from hvdtrain.adapters.seeds import mix
-from hvdtrain.adapters.torch.buckets import GradientBuckets
+from hvdtrain.adapters.torch.batch_mask import batch_mask
 from hvdtrain.adapters.torch.device import own_device
+from hvdtrain.adapters.torch.ema import WeightAverage
+from hvdtrain.adapters.torch.exchange import open_exchange
+from hvdtrain.adapters.torch.model_options import build_model, callable_for
+from hvdtrain.adapters.torch.optimizers import build_optimizer
+from hvdtrain.adapters.torch.settings import apply_settings, low_precision
 from hvdtrain.adapters.torch.state import (
     drifting_buffers,
     load_drifting,
@@ -19,7 +25,11 @@ from hvdtrain.adapters.torch.state import (
     read_state,
     require_own_parameters,
 )
+from hvdtrain.adapters.torch.update import PlainUpdate, ScaledUpdate, Update
 from hvdtrain.comm.failure import peer_failures
+from hvdtrain.knobs import Knobs
+from hvdtrain.micro_batches import micro_batches
+from hvdtrain.optimizers.averaging import NoAverage
 from hvdtrain.task import Task, check_measures, sample_weights
 from hvdtrain.topology import Topology
 
@@ -33,100 +43,128 @@ class TorchAdapter:
         topology: this process among the others.
         seed: of initial weights and of all random numbers in the model (dropout).
         lr: the schedule's peak, which the task's optimizer is built with.
+        knobs: how weights are updated.
     """
 
-    def __init__(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
-        self._task = task
+    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, knobs: Knobs = Knobs()) -> None:  # noqa: B008  frozen
+        self._task, self._knobs = task, knobs
         self._device = own_device()
+        apply_settings(knobs.precision, knobs.deterministic, self._device)
         self._seed, self._rank = seed, topology.rank
         torch.manual_seed(seed)
         self._generators = _generators_of(self._device)
-        self.model: torch.nn.Module = task.build_model().to(self._device)
-        self.optimizer: torch.optim.Optimizer = task.build_optimizer(self.model, lr)
+        self.model = build_model(task, knobs, topology, self._device)
+        self._forward = callable_for(self.model, knobs, topology)
+        self.optimizer: torch.optim.Optimizer = _optimizer(task, self.model, lr, knobs)
         require_own_parameters(self.model, self.optimizer)
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
-        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
-        self._buckets = _buckets(self.model) if topology.is_distributed else None
+        self._exchange = open_exchange(self.model, self.optimizer, topology, knobs)
+        self._update = _update(self.model, self.optimizer, knobs)
+        self._average = NoAverage() if knobs.ema_decay is None else WeightAverage(self.model, knobs.ema_decay)
         self._sums: dict[str, torch.Tensor] = {}
-        self._allreduce_seconds = 0.0
+        self._allreduce_seconds, self._skipped = 0.0, 0
         self._checked = False
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self.model.train()
-        # Random numbers are a function of (seed, rank, step), so that a resumed run draws the same ones.
-        for generator in self._generators:
-            generator.manual_seed(mix(self._seed, self._rank, step))
-        loss = self._measure(batch)
+        parts = micro_batches(batch, self._knobs.accumulate_steps)
+        measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
         with peer_failures():
-            loss.backward()  # type: ignore[no-untyped-call]
-            if self._buckets is not None:
-                self._allreduce_seconds += self._buckets.finish()
-        if self._buckets is None:
-            _as_with_many_ranks(self._trainable)
+            self._allreduce_seconds += self._exchange.finish()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
-        self.optimizer.step()
-        if self._buckets is not None:
-            self._buckets.clear()
-        else:
-            self.optimizer.zero_grad()
+        changed = self._update.step()
+        with peer_failures():
+            self._exchange.after_update(step)
+        self._average.update(step)
+        self._exchange.clear()
+        self._skipped += not changed
+        for totals in measured:
+            # The loss of a step that is left out may be infinite, and would hide the others'; it is counted as skipped.
+            self._add(totals if changed else {n: torch.nan_to_num(t, 0.0, 0.0, 0.0) for n, t in totals.items()})
+
+    def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> dict[str, torch.Tensor]:
+        """Add to the gradients; returns the sums of this micro batch's measures."""
+        # Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
+        for generator in self._generators:
+            generator.manual_seed(mix(self._seed, self._rank, step, number))
+        measures, totals = self._measure(part)
+        shares = self._place(sample_weights(part.weights, part.global_weight))
+        loss = (measures["loss"].float() * shares).sum()
+        self._exchange.expect(last)
+        with peer_failures():
+            (loss * (self._exchange.share_factor * self._update.scale)).backward()  # type: ignore[no-untyped-call]
+        return totals
 
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:
         self.model.eval()
-        self._measure(batch)
+        self._add(self._measure(batch)[1])
 
-    def _measure(self, batch: LoadedBatch) -> torch.Tensor:
-        """Add up the weighted measures; returns this rank's part of the global batch's mean loss."""
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self._average.swapped()
+
+    def _measure(self, batch: LoadedBatch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """The task's measures a sample, and their sums over real samples."""
         features = {name: self._place(array) for name, array in batch.features.items()}
-        measures = self._task.measure(self.model, features)
+        real = self._place(batch.weights)
+        rows = None if batch.weights.all() else real
+        with low_precision(self._knobs.precision, self._device), batch_mask(rows):
+            measures = self._task.measure(self._forward, features)
         if not self._checked:
             check_measures(measures, len(batch.ids))
             self._checked = True
-        real = self._place(batch.weights)
-        for name, value in measures.items():
-            total = (value.detach() * real).sum(dtype=torch.float64)
+        totals = {name: (value.detach() * real).sum(dtype=torch.float64) for name, value in measures.items()}
+        return measures, totals
+
+    def _add(self, totals: dict[str, torch.Tensor]) -> None:
+        for name, total in totals.items():
             self._sums[name] = self._sums[name] + total if name in self._sums else total
-        shares = self._place(sample_weights(batch.weights, batch.global_weight))
-        loss: torch.Tensor = (measures["loss"] * shares).sum()
-        return loss
 
     def _place(self, array: Any) -> torch.Tensor:
         writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
         return torch.from_numpy(writable).to(self._device, non_blocking=True)
 
     def read_sums(self) -> Sums:
-        sums = Sums({name: float(value) for name, value in self._sums.items()}, self._allreduce_seconds)
-        self._sums, self._allreduce_seconds = {}, 0.0
+        values = {name: float(value) for name, value in self._sums.items()}
+        sums = Sums(values, self._allreduce_seconds, self._skipped)
+        self._sums, self._allreduce_seconds, self._skipped = {}, 0.0, 0
         return sums
 
     def state(self) -> State:
-        return read_state(self.model, self.optimizer)
+        carried = self._average.state() | self._update.state() | self._exchange.state()
+        return read_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
         load_state(self.model, self.optimizer, state)
+        self._average.load_state(state)
+        self._update.load_state(state)
+        self._exchange.load_state(state)
 
     def drifting(self) -> State:
-        return drifting_buffers(self.model)
+        self._exchange.settle()
+        averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
+        return drifting_buffers(self.model) | self._exchange.drifting() | averages
 
     def load_drifting(self, buffers: State) -> None:
-        load_drifting(self.model, buffers)
+        load_drifting(self.model, {n: a for n, a in buffers.items() if n.startswith("model/")})
+        self._exchange.load_drifting(buffers)
+        if self._knobs.sync_every:
+            self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
 
-def _as_with_many_ranks(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Dense gradients for all parameters, so that optimizers do the same in one process as in two.
+def _optimizer(task: Task, model: torch.nn.Module, lr: float, knobs: Knobs) -> Any:
+    return task.build_optimizer(model, lr) if knobs.optimizer is None else build_optimizer(model, lr, knobs)
 
-    They skip a parameter without a gradient, and so would not decay its weights; sparse ones have rules of their own.
-    """
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
+
+def _update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, knobs: Knobs) -> Update:
+    kind = ScaledUpdate if knobs.precision == "fp16" else PlainUpdate
+    max_norm = math.inf if knobs.max_grad_norm is None else knobs.max_grad_norm
+    return kind(optimizer, [p for p in model.parameters() if p.requires_grad], max_norm)
 
 
 def _generators_of(device: torch.device) -> list[torch.Generator]:
@@ -135,13 +173,3 @@ def _generators_of(device: torch.device) -> list[torch.Generator]:
         return [torch.default_generator]
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return [torch.default_generator, torch.cuda.default_generators[device.index]]
-
-
-def _buckets(model: torch.nn.Module) -> GradientBuckets:
-    import horovod.torch as hvd
-
-    def start_sum(tensor: torch.Tensor, name: str) -> Any:
-        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
-
-    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    return GradientBuckets(trainable, start_sum, hvd.synchronize)

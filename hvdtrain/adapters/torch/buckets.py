@@ -1,7 +1,7 @@
 """Gradients summed over ranks while the backward pass still runs.
 
-Gradients are views of a few large flat buffers ("buckets"). When the last gradient of a bucket is there, one
-in-place allreduce of the whole buffer starts in the background: no copies in and out, few and large messages.
+Gradients are views of a few large flat buffers ("buckets"). When the last gradient of a bucket is there, the whole
+buffer sets out in the background: no copies in and out, few and large messages. What travels is the wire's to say.
 The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import torch
 
+from hvdtrain.adapters.torch.wires.interface import Handle, Journey, Parcel, Wire
 from hvdtrain.errors import UsageError
 
 BUCKET_BYTES = 25 * 2**20  # PyTorch DDP's default
@@ -21,11 +22,25 @@ BUCKET_BYTES = 25 * 2**20  # PyTorch DDP's default
 
 @dataclass
 class _Bucket:
-    name: str
-    flat: torch.Tensor
+    parcel: Parcel
     views: list[tuple[torch.nn.Parameter, torch.Tensor]]
+    begin: Callable[[], Journey]
     missing: set[torch.nn.Parameter] = field(default_factory=set)
-    handle: Any = None
+    journey: Journey | None = None
+    handle: Handle = None
+
+    def start(self) -> None:
+        self.journey = self.begin()
+        self.handle = next(self.journey)
+
+    def arrives(self, wait: Callable[[Handle], object]) -> bool:
+        """Wait for the message that is under way; returns whether it was the last one."""
+        assert self.journey is not None
+        try:
+            self.handle = self.journey.send(wait(self.handle))
+        except StopIteration:
+            return True
+        return False
 
 
 @final
@@ -36,20 +51,20 @@ class GradientBuckets:
 
     Args:
         parameters: (name, parameter) pairs in the order of the model; gradients appear roughly in reverse.
-        start_sum: begins an in-place sum of a flat tensor over ranks under a name; returns a handle.
-        wait: waits for a handle.
+        wire: how buckets travel.
+        wait: waits for a handle of the wire, and returns what the wire is to be told of it.
     """
 
     def __init__(
         self,
         parameters: Sequence[tuple[str, torch.nn.Parameter]],
-        start_sum: Callable[[torch.Tensor, str], Any],
-        wait: Callable[[Any], object],
+        wire: Wire,
+        wait: Callable[[Handle], object],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self._start_sum = start_sum
         self._wait = wait
-        self._buckets = _make_buckets(parameters, bucket_bytes)
+        self._held = False
+        self._buckets = _make_buckets(parameters, wire, bucket_bytes)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -57,8 +72,12 @@ class GradientBuckets:
         ]
         self.clear()
 
+    def hold(self, held: bool) -> None:
+        """While held, backward passes add to the gradients and start no sum: others are to follow in this step."""
+        self._held = held
+
     def finish(self) -> float:
-        """Wait until all buckets hold the sum over ranks; returns the seconds this took.
+        """Wait until all buckets are reduced over ranks; returns the seconds this took.
 
         A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too,
         with zeros in their places, so that all ranks run the same collectives.
@@ -68,17 +87,18 @@ class GradientBuckets:
             for parameter, view in bucket.views:
                 if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
                     parameter.grad = view
-            if bucket.handle is None:
-                bucket.handle = self._start_sum(bucket.flat, bucket.name)
-        for bucket in self._buckets:
-            self._wait(bucket.handle)
+            if bucket.journey is None:
+                bucket.start()
+        under_way = self._buckets
+        while under_way:  # the second messages of all buckets set out before one of them is waited for
+            under_way = [bucket for bucket in under_way if not bucket.arrives(self._wait)]
         return time.perf_counter() - begin
 
     def clear(self) -> None:
         """Zero all gradients and make ready for the next step."""
         for bucket in self._buckets:
-            bucket.flat.zero_()
-            bucket.handle = None
+            bucket.parcel.flat.zero_()
+            bucket.journey = None
             bucket.missing = {parameter for parameter, _ in bucket.views}
             for parameter, view in bucket.views:
                 if parameter.grad is not view:
@@ -86,15 +106,17 @@ class GradientBuckets:
 
     def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
-            if bucket.handle is not None:
-                raise _too_late(bucket.name)
+            if bucket.journey is not None:
+                raise _too_late(bucket.parcel.name)
             if parameter.grad is not view and parameter.grad is not None:
                 # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
                 view.copy_(parameter.grad)
                 parameter.grad = view
+            if self._held:
+                return
             bucket.missing.discard(parameter)
             if not bucket.missing:
-                bucket.handle = self._start_sum(bucket.flat, bucket.name)
+                bucket.start()
 
         return hook
 
@@ -107,33 +129,36 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(parameters: Sequence[tuple[str, torch.nn.Parameter]], bucket_bytes: int) -> list[_Bucket]:
+def _make_buckets(parameters: Sequence[tuple[str, torch.nn.Parameter]], wire: Wire, bucket_bytes: int) -> list[_Bucket]:
     """Consecutive parameters from the last to the first, one dtype and device a bucket."""
-    groups: list[list[torch.nn.Parameter]] = []
+    groups: list[list[tuple[str, torch.nn.Parameter]]] = []
     size = 0
-    for _, parameter in reversed(parameters):
+    for name, parameter in reversed(parameters):
         bytes_needed = parameter.numel() * parameter.element_size()
-        fits = groups and _same_kind(groups[-1][0], parameter) and size + bytes_needed <= bucket_bytes
+        fits = groups and _same_kind(groups[-1][0][1], parameter) and size + bytes_needed <= bucket_bytes
         if not fits:
             groups.append([])
             size = 0
-        groups[-1].append(parameter)
+        groups[-1].append((name, parameter))
         size += bytes_needed
-    return [_bucket(f"hvdtrain.gradients.{index}", group) for index, group in enumerate(groups)]
+    return [_bucket(f"hvdtrain.gradients.{index}", group, wire) for index, group in enumerate(groups)]
 
 
 def _same_kind(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.device == other.device
 
 
-def _bucket(name: str, parameters: list[torch.nn.Parameter]) -> _Bucket:
-    first = parameters[0]
-    flat = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
-    views, offset = [], 0
-    for parameter in parameters:
-        views.append((parameter, _laid_out_like(parameter, flat[offset : offset + parameter.numel()])))
+def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: Wire) -> _Bucket:
+    first = parameters[0][1]
+    flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
+    views, named, offset = [], [], 0
+    for parameter_name, parameter in parameters:
+        view = _laid_out_like(parameter, flat[offset : offset + parameter.numel()])
+        views.append((parameter, view))
+        named.append((parameter_name, view))
         offset += parameter.numel()
-    return _Bucket(name, flat, views)
+    parcel = Parcel(name, flat, named)
+    return _Bucket(parcel, views, wire.open(parcel))
 
 
 def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

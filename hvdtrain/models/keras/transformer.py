@@ -40,12 +40,17 @@ def _normal() -> Any:
     return initializers.RandomNormal(stddev=0.02)
 
 
+@keras.saving.register_keras_serializable(package="hvdtrain")
 class _CausalAttention(layers.Layer):  # type: ignore[misc]  # Keras has no types
     """[n, length, 3 · width] of queries, keys and values to [n, length, width]. No weights."""
 
-    def __init__(self, heads: int) -> None:
-        super().__init__()
+    def __init__(self, heads: int, **options: Any) -> None:
+        super().__init__(**options)
         self._heads = heads
+
+    def get_config(self) -> dict[str, Any]:
+        """What a .keras file needs to build it again."""
+        return {**super().get_config(), "heads": self._heads}
 
     def call(self, joined: Any) -> Any:
         length, size = joined.shape[1], joined.shape[2] // 3 // self._heads

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.knobs import Knobs
 from hvdtrain.models.keras.small_cnn import small_cnn
 from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
@@ -20,8 +22,8 @@ class KerasDigits(Digits):
     def build_model(self) -> keras.Model:
         return small_cnn(SIDE, 1, CLASSES, self.width)
 
-    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:  # noqa: ARG002
-        return keras.optimizers.Adam(lr)
+    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
+        return build_optimizer(model, lr, Knobs(optimizer="adam"))  # as torch computes it
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         logits = model(batch["image"])

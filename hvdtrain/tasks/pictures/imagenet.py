@@ -133,6 +133,7 @@ class ImageNet(Pictures):
                 "leave classes out.",
             )
         self._folder_classes, self.classes = names, len(names)
+        self.found = {"classes": self.classes}
 
     def _refuse(self, records: RecordBatch, row: int, how: str) -> NoReturn:
         raise HvdtrainError(

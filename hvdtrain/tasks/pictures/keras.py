@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.knobs import Knobs
 from hvdtrain.models.keras import zoo
-from hvdtrain.models.keras.sgd import TorchSGD
 from hvdtrain.tasks.pictures.cifar10 import Cifar10
 from hvdtrain.tasks.pictures.imagenet import ImageNet
 from hvdtrain.tasks.pictures.mnist import Mnist
@@ -29,8 +30,9 @@ class KerasPictures(Pictures):
     def build_model(self) -> keras.Model:
         return zoo.build_model(self.model, self.classes, self.side)
 
-    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:  # noqa: ARG002
-        return TorchSGD(lr, momentum=0.9, coupled_decay=self.weight_decay)
+    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
+        knobs = Knobs(optimizer="sgd", momentum=self.momentum, weight_decay=self.weight_decay, decay_norm_and_bias=True)
+        return build_optimizer(model, lr, knobs)
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         labels = batch["label"]

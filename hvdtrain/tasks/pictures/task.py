@@ -44,6 +44,8 @@ class Pictures(Task):
     mean: ClassVar[tuple[float, float, float]]
     """Of each channel over the training data, in 0…1."""
     std: ClassVar[tuple[float, float, float]]
+    momentum: ClassVar[float] = 0.9
+    """Of the task's own optimizer, SGD."""
 
     def __init__(
         self, model: str, classes: int, side: int, label_smoothing: float, mixup: float, weight_decay: float
@@ -116,6 +118,9 @@ class Pictures(Task):
             other_targets = smoothed_targets(other_labels, self.classes, self._smoothing)
             targets = mix_targets(targets, other_targets, share)
         return {"image": images, "label": labels, "target": targets}
+
+    def example(self) -> Features:
+        return {"image": np.zeros((2, self.side, self.side, 3), np.uint8), "label": np.zeros(2, np.int64)}
 
     def describe(self, records: RecordBatch, row: int) -> str:
         """Name a record for people: by file and place."""

@@ -31,7 +31,7 @@ class TorchPictures(Pictures):
         return zoo.build_model(self.model, self.classes, self.side)
 
     def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=self.weight_decay)
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         labels = batch["label"]

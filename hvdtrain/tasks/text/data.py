@@ -67,6 +67,9 @@ class Text(Task):
             text[row, : len(record)] = np.frombuffer(record, np.uint8)
         return {"seen": np.maximum(text[:, :-1], 0).astype(np.int32), "next": text[:, 1:].copy()}
 
+    def example(self) -> Features:
+        return {"seen": np.zeros((2, self.context), np.int32), "next": np.zeros((2, self.context), np.int64)}
+
     def _named(self, data: DataAccess, names: str) -> Catalog | None:
         try:
             return data.catalog(names, format=TextFormat(self.context))

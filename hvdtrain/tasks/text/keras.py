@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.knobs import Knobs
 from hvdtrain.models.keras.transformer import transformer
 from hvdtrain.tasks.text.data import NOTHING, SYMBOLS, Text
 
@@ -21,9 +23,7 @@ class KerasText(Text):
         return transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
-        optimizer = keras.optimizers.AdamW(lr, weight_decay=self.weight_decay, beta_1=0.9, beta_2=0.95, epsilon=1e-8)
-        optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) == 1])
-        return optimizer
+        return build_optimizer(model, lr, Knobs(optimizer="adamw", beta2=0.95, weight_decay=self.weight_decay))
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""

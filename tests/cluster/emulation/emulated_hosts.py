@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -174,13 +175,24 @@ class EmulatedHosts:
         for name in self.names:
             link = self._link(name)
             _command("ip", "link", "set", link, "up")
-            _command("bridge", "link", "set", "dev", link, "state", "3")
+            self._forward(link)
             subprocess.run(
                 [*self._enter(name, Path("/")), "tc", "qdisc", "del", "dev", "eth0", "root"],
                 stderr=subprocess.DEVNULL,
                 timeout=_COMMAND_SECONDS,
                 check=False,
             )  # fails where none is set
+
+    def _forward(self, link: str) -> None:
+        """Let the bridge forward to a link, which the kernel refuses until it has noticed that the link is up."""
+        end = time.monotonic() + _COMMAND_SECONDS
+        while True:
+            try:
+                return _command("bridge", "link", "set", "dev", link, "state", "3")
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.02)
 
     def restore_ssh(self) -> None:
         """Write ssh's files as they were at the start."""

@@ -20,13 +20,13 @@ SCENARIOS = {
 }
 
 
-def kill_at_every_moment(scenario: str, folder: Path) -> list[dict[str, Any]]:
+def kill_at_every_moment(scenario: str, folder: Path, saves: bool = True) -> list[dict[str, Any]]:
     done = run_python([str(SCRIPT), str(folder), scenario], folder.parent)
     assert done.code == 0, done.stderr
     moments: list[dict[str, Any]] = json.loads(done.stdout)
-    assert len(moments) > 15, "too few moments: were the operations seen?"
+    assert len(moments) > (15 if saves else 8), "too few moments: were the operations seen?"
     operations = {moment["before"][0] for moment in moments[:-1]}
-    assert {"open", "write", "os.mkdir", "os.rename", "os.fsync"} <= operations
+    assert {"open", "write", "os.rename", "os.fsync"} | ({"os.mkdir"} if saves else set()) <= operations
     assert moments[-1]["before"] is None
     return moments
 
@@ -49,6 +49,21 @@ def test_the_old_or_the_new_one_loads(scenario: str, tmp_path: Path) -> None:
     assert seen == [old] * turn + [new] * (len(seen) - turn)
     assert 0 < turn < len(seen) - 1
     require_sound_afterwards(moments, next_step=int(new[0]) + 1)
+
+
+@pytest.mark.parametrize(("scenario", "step"), [("a new best", 3), ("validated late", 2)])
+def test_the_best_checkpoint_is_always_there(scenario: str, step: int, tmp_path: Path) -> None:
+    """Whatever the newest manifest knows as the best, and whatever `best` points to."""
+    moments = kill_at_every_moment(scenario, tmp_path, saves=scenario != "validated late")
+    for moment in moments:
+        assert f"step_{moment['known_best']:08d}" in moment["kept"], moment
+        assert moment["best"] in moment["kept"], moment
+        assert moment["whole"], moment
+    known = [moment["known_best"] for moment in moments]
+    turn = known.index(step)
+    assert known == [1] * turn + [step] * (len(known) - turn)
+    assert 0 < turn < len(known) - 1
+    assert (moments[-1]["best"], moments[-1]["kept"]) == (f"step_{step:08d}", [f"step_{step:08d}"])
 
 
 def test_a_run_that_went_back_never_loses_what_it_came_from(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_samples import SAMPLES, parse
+from config_samples import COMPANIONS, SAMPLES, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +139,7 @@ def test_the_samples_cover_every_key() -> None:
 def test_every_key_is_a_flag(key: str, dash: str, joined: bool) -> None:
     text, value = SAMPLES[key]
     flag = "--" + key.replace("_", dash)
-    config = parse(*([f"{flag}={text}"] if joined else [flag, text]))
+    config = parse(*([f"{flag}={text}"] if joined else [flag, text]), *COMPANIONS.get(key, ()))
     assert value_of(config, key) == value
     assert type(value_of(config, key)) is type(value)
 
@@ -148,10 +148,9 @@ def test_every_key_is_a_flag(key: str, dash: str, joined: bool) -> None:
 def test_every_key_is_a_yaml_key(key: str, file: Path) -> None:
     text, value = SAMPLES[key]
     *outer, last = key.split(".")
-    assert (
-        value_of(from_yaml(file, f"{''.join(f'{name}: {{' for name in outer)}{last}: {text}{'}' * len(outer)}"), key)
-        == value
-    )
+    text = f"[{text}]" if isinstance(value, list) else text
+    content = f"{''.join(f'{name}: {{' for name in outer)}{last}: {text}{'}' * len(outer)}"
+    assert value_of(from_yaml(file, content, *COMPANIONS.get(key, ())), key) == value
 
 
 def test_name_value_pairs_as_sagemaker_passes_them() -> None:

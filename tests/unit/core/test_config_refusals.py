@@ -74,7 +74,7 @@ WRONG = {
     "epochs": ("1.5", "x", "true"),
     "lr": ("x", "[1]"),
     "seed": ("0.5", "a"),
-    "lr_schedule": ("linear",),
+    "lr_schedule": ("exponential",),
     "progress": ("1",),
     "task_args": ("5", "[1]"),
     "data.prefetch": ("many",),
@@ -105,7 +105,7 @@ def given_value(fact: str) -> str:
 
 
 def test_choices_are_listed() -> None:
-    assert refusal("--lr-schedule", "linear").conflict == "It must be constant, cosine."
+    assert refusal("--lr-schedule", "up").conflict == "It must be constant, linear, polynomial, cosine, step."
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from numpy_training import Data, Setting, train
 
 from hvdtrain import events
+from hvdtrain.best import Judge
 from hvdtrain.checkpoints import Checkpoint, read_checkpoint
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import Limits
@@ -18,7 +19,7 @@ STEPS = 3  # an epoch
 
 Started, Epoch, Step, Logged = events.RunStarted, events.EpochStarted, events.StepEnded, events.Logged
 Eval, Evaluated, EpochEnded = events.EvalStarted, events.Evaluated, events.EpochEnded
-Saved, Ended = events.CheckpointSaved, events.RunEnded
+Saved, Early, Ended = events.CheckpointSaved, events.StoppedEarly, events.RunEnded
 
 
 def story(setting: Setting, limits: Limits, start: Checkpoint | None = None) -> list[tuple[str, int]]:
@@ -133,6 +134,19 @@ def test_resume_where_nothing_is_left_evaluates_once(setting: Setting, limits: L
     assert story(setting, limits, start) == named((Started, 6), (Eval, 6), (Evaluated, 6), (Ended, 6))
 
 
+def test_a_run_that_stops_early(setting: Setting) -> None:
+    """No second validation improves by so much. The checkpoint is written before."""
+    impatient = replace(setting, judge=Judge(patience=1, min_delta=1e6))
+    assert story(impatient, Limits(5, log_interval=50)) == named(
+        *[(Started, 0)],
+        *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), *closing(3)],
+        *[(Epoch, 1), (Step, 4), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
+        *[(Early, 6), (Ended, 6)],
+    )
+    start = read_checkpoint(setting.folder / "checkpoints" / "step_00000006")
+    assert story(impatient, Limits(5), start) == named((Started, 6), (Eval, 6), (Evaluated, 6), (Ended, 6))
+
+
 def test_what_the_events_say(setting: Setting) -> None:
     run = train(setting, SerialCommunicator(Topology.single()), Limits(2, log_interval=1), None, None)
     assert run.events.of(Started) == [Started(step=0, total_steps=6, steps_per_epoch=3, epochs=2)]
@@ -150,6 +164,8 @@ def test_what_the_events_say(setting: Setting) -> None:
     assert [event.path.name for event in run.events.of(Saved)] == ["step_00000003", "step_00000006"]
     assert run.events.of(Ended) == [Ended(step=6, samples_seen=44, finished=True)]
     assert run.outcome.metrics == run.events.of(Evaluated)[-1].values
+    assert run.outcome.best == run.events.of(Evaluated)[-1].best
+    assert [event.is_best for event in run.events.of(Evaluated)] == [True, run.outcome.best.step == 6]
 
 
 def test_an_early_end_says_so(setting: Setting) -> None:

@@ -21,6 +21,7 @@ from torch_training import LR, TorchRows
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.buckets import GradientBuckets
+from hvdtrain.adapters.torch.wires.plain import PlainSum
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -44,7 +45,7 @@ class SameOnAllRanks:
 
 def buckets_of(model: nn.Module, ranks: SameOnAllRanks, bucket_bytes: int = 10**6) -> GradientBuckets:
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    return GradientBuckets(trainable, ranks.start, ranks.wait, bucket_bytes)
+    return GradientBuckets(trainable, PlainSum(ranks.start), ranks.wait, bucket_bytes)
 
 
 def layers(*widths: int) -> Any:
@@ -107,7 +108,7 @@ def test_dtypes_are_not_mixed() -> None:
         ("b", nn.Parameter(torch.ones(3, dtype=torch.float64))),
         ("c", nn.Parameter(torch.ones(4, dtype=torch.float64))),
     ]
-    buckets = GradientBuckets(parameters, world.start, world.wait)
+    buckets = GradientBuckets(parameters, PlainSum(world.start), world.wait)
     sum(p.double().sum() for _, p in parameters).backward()  # type: ignore[union-attr]
     buckets.finish()
     assert sorted(size for _, size in world.started) == [2, 7]
@@ -216,7 +217,7 @@ def test_a_cleared_gradient_that_this_rank_does_not_need_is_still_the_sum() -> N
         return name
 
     trainable = list(model.named_parameters())
-    buckets = GradientBuckets(trainable, others_have_one, lambda handle: handle)
+    buckets = GradientBuckets(trainable, PlainSum(others_have_one), lambda handle: handle)
     zero_to_none(model)
     model[1](torch.ones(1, 2)).sum().backward()
     buckets.finish()

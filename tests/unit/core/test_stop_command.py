@@ -11,7 +11,7 @@ import pytest
 from commands import Ended, Forker
 
 from hvdtrain.config import TrainConfig
-from hvdtrain.stop_report import how_to_continue, owes_validation
+from hvdtrain.stop_report import how_to_continue
 
 OWN_TASK = """
 import os, signal
@@ -97,12 +97,3 @@ def test_what_to_start_is_said_where_the_same_command_would_not_go_on(hvdtrain: 
 )
 def test_how_to_continue(config: TrainConfig, words: str) -> None:
     assert how_to_continue(config, Path("/runs/x")) == words
-
-
-def test_a_validation_is_owed_once(tmp_path: Path) -> None:
-    metrics = tmp_path / "metrics.jsonl"
-    assert not owes_validation(metrics, 30)
-    lines = ['{"event": "started", "step": 0}', '{"split": "train", "step": 30}', '{"split": "validation", "step": 60}']
-    metrics.write_text("\n".join([*lines, '{"split": "vali']))
-    assert owes_validation(metrics, 30)
-    assert not owes_validation(metrics, 60)

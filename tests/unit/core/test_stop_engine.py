@@ -68,18 +68,15 @@ def run(
 ) -> Run:
     """From the beginning, or from where the stopped run `resume` left off; asked to stop after that many batches."""
     start = state = None
-    owes = False
     if resume is not None:
         newest = setting.store().newest()
         assert newest is not None
         start, state = newest.position, newest.state
-        validated = {event.step for event in resume.events.of(events.Evaluated)}
-        owes = start.step > 0 and start.step % STEPS_PER_EPOCH == 0 and start.step not in validated
     if after is None:
-        return train(setting, comm, limits, start, state, unvalidated=owes)
+        return train(setting, comm, limits, start, state)
     request = Request(after)
     counting = replace(setting, open_adapter=request.counting(setting.open_adapter))
-    return train(counting, comm, limits, start, state, request.asked, owes)
+    return train(counting, comm, limits, start, state, request.asked)
 
 
 def alone() -> Communicator:

@@ -72,6 +72,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         "env.json",
         "metrics.jsonl",
         "result.json",
+        "checkpoints/best",
         "checkpoints/latest",
         "checkpoints/step_00000002/manifest.json",
         "checkpoints/step_00000002/model.safetensors",
@@ -80,6 +81,8 @@ def test_what_a_run_leaves(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert (result["status"], result["steps"], result["samples_seen"]) == ("stopped", 2, 64)
     assert set(result["metrics"]) == {"loss", "accuracy"}
+    assert result["best"] == {"metric": "loss", "value": result["metrics"]["loss"], "step": 2, "epoch": 0}
+    assert result["stopped_early"] is None
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("event") or f"{line['split']} {line['step']}" for line in lines] == [
         *["started", "train 1", "train 2", "validation 2", "checkpoint", "ended"]
@@ -175,7 +178,7 @@ def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> 
     assert tree(run_folder) == before
 
 
-def test_a_resumed_run_knows_its_first_loss_and_its_best(hvdtrain: Command, run_folder: Path) -> None:
+def test_a_resumed_run_knows_its_first_loss(hvdtrain: Command, run_folder: Path) -> None:
     first = json.loads((run_folder / "result.json").read_text())
     with (run_folder / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
@@ -184,7 +187,6 @@ def test_a_resumed_run_knows_its_first_loss_and_its_best(hvdtrain: Command, run_
     later = json.loads((run_folder / "result.json").read_text())
     assert later["steps"] == 3
     assert later["first_step_loss"] == first["first_step_loss"] is not None
-    assert later["best"]["loss"] <= first["best"]["loss"]
 
 
 def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, run_folder: Path) -> None:
@@ -192,6 +194,48 @@ def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, ru
     (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
     assert ended.code == 0, ended
     assert (run_folder / "result.json").read_bytes() == before
+
+
+EARLY = ["--global-batch-size", "256", "--max-steps", "1000", "--epochs", "9", "--best-metric", "accuracy"]
+EARLY += ["--early-stopping-patience", "1", "--early-stopping-min-delta", "1"]  # no accuracy improves by so much
+
+
+def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
+    """It is finished, and the same command again trains no step; in another folder it takes its best along."""
+    first, again = hvdtrain(*[[*EARLY, "--output-dir", "early"]] * 2)
+    assert (first.code, again.code) == (0, 0), (first, again)
+    reason = "after epoch 2: no better accuracy in 1 validation (by more than 1)"
+    assert f"stopped early {reason}\n" in first.stderr
+    assert reason in first.stdout
+    assert "nothing was left to train; result.json stays as it was" in again.stdout
+    result = json.loads((tmp_path / "early" / "result.json").read_text())
+    steps = result["steps"] // 2
+    assert (result["status"], result["epochs"], steps) == ("finished", 2, 6)
+    assert result["stopped_early"] == {
+        **{"epoch": 1, "step": 2 * steps, "metric": "accuracy", "patience": 1, "min_delta": 1.0}
+    }
+    assert result["best"]["metric"] == "accuracy"
+    best = f"step_{result['best']['step']:08d}\n"
+    assert (tmp_path / "early" / "checkpoints" / "best").read_text() == best
+    lines = [json.loads(line) for line in (tmp_path / "early" / "metrics.jsonl").read_text().splitlines()]
+    validated = [line for line in lines if line.get("split") == "validation"][:2]
+    assert max(line["accuracy"] for line in validated) == result["best"]["value"]
+    assert [line["step"] for line in validated if line.get("best")][-1] == result["best"]["step"]
+    assert "stopped early" in [line.get("event") for line in lines]
+    longer = [*EARLY, "--early-stopping-patience", "2", "--resume", "early"]
+    (elsewhere,) = hvdtrain([*longer, "--output-dir", "elsewhere", "--max-steps", str(2 * steps + 1)])
+    assert elsewhere.code == 0, elsewhere
+    assert (tmp_path / "elsewhere" / "checkpoints" / best.strip() / "manifest.json").exists()
+
+
+def test_a_metric_that_the_task_does_not_measure(hvdtrain: Command, tmp_path: Path, run_folder: Path) -> None:
+    """It is known from one batch, before a step is trained and before an older run in the folder is touched."""
+    before = tree(run_folder)
+    new, old = hvdtrain(*(["--best-metric", "acuracy", "--output-dir", where] for where in ("new", "out")))
+    for ended in (new, old):
+        ended.require_refusal("The task does not measure 'acuracy'.", "did you mean 'accuracy'? Valid: accuracy, loss.")
+    assert tree(run_folder) == before
+    assert not (tmp_path / "new" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])

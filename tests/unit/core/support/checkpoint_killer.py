@@ -13,12 +13,14 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
+from hvdtrain.best import Best, Standing
 from hvdtrain.checkpoints import Checkpoint, CheckpointStore
 from hvdtrain.position import Position
 
@@ -26,27 +28,36 @@ _EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncat
 _DEADLINE_SECONDS = 30
 
 
-def checkpoint(step: int, value: float) -> Checkpoint:
+def checkpoint(step: int, value: float, best: int | None = None) -> Checkpoint:
     state = {"model/w": np.full(1000, value), "optimizer/m": np.full(1000, -value)}
-    return Checkpoint(state, Position(step, 8 * step), {"seed": 1})
+    standing = Standing(Best("loss", 0.5, best, 0), 0.5, 0, step, "min loss") if best is not None else Standing()
+    return Checkpoint(state, Position(step, 8 * step, standing), {"seed": 1})
 
 
-SCENARIOS: dict[str, tuple[list[tuple[int, float]], int, tuple[int, float]]] = {
-    # name: (saved before, as (step, value); keep; what is saved when the process is killed)
+SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], int, tuple[Any, ...]]] = {
+    # name: (saved before, as (step, value, perhaps the best step); keep; what is saved when the process is killed)
     "the first": ([], 2, (1, 1.0)),
     "a second": ([(1, 1.0)], 2, (2, 2.0)),
     "keeping one": ([(1, 1.0)], 1, (2, 2.0)),
     "removing the oldest": ([(1, 1.0), (2, 2.0)], 2, (3, 3.0)),
+    "a new best": ([(1, 1.0, 1), (2, 2.0, 1)], 1, (3, 3.0, 3)),
+    "validated late": ([(1, 1.0, 1), (2, 2.0, 1)], 1, (2, 2.0, 2)),
     "after going back": ([(1, 1.0), (2, 2.0), (3, 3.0)], 3, (2, 2.5)),
 }
-"""In the last one the run was resumed from step 1, so that the old step 2 is replaced and step 3 is no more."""
+"""In "validated late" only the manifest of step 2 is written anew.
+In the last one the run was resumed from step 1, so that the old step 2 is replaced and step 3 is no more."""
 
 
 def skip_fsync(descriptor: int) -> None:
     """Only a power cut could tell the difference, and it takes most of the time."""
 
 
-def save_until_killed(store: CheckpointStore, new: Checkpoint, folder: str, moment: int) -> None:
+def saving(store: CheckpointStore, scenario: str) -> Callable[[Checkpoint], Path]:
+    """What is done with the new checkpoint."""
+    return (lambda new: store.move_to(new.position)) if scenario == "validated late" else store.save
+
+
+def save_until_killed(save: Callable[[Checkpoint], Path], new: Checkpoint, folder: str, moment: int) -> None:
     """In a child: save `new`, and be killed just before operation number `moment`, which is first reported."""
     count = 0
 
@@ -77,10 +88,10 @@ def save_until_killed(store: CheckpointStore, new: Checkpoint, folder: str, mome
     sys.addaudithook(on_event)
     sys.setprofile(on_call)
     signal.alarm(_DEADLINE_SECONDS)
-    store.save(new)
+    save(new)
 
 
-def killed_at(moment: int, store: CheckpointStore, new: Checkpoint, folder: Path) -> list[str] | None:
+def killed_at(moment: int, save: Callable[[Checkpoint], Path], new: Checkpoint, folder: Path) -> list[str] | None:
     """Which operation the child was killed before; None where it had none left and ended well."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -88,7 +99,7 @@ def killed_at(moment: int, store: CheckpointStore, new: Checkpoint, folder: Path
         code = 1
         try:
             os.environ["REPORT"] = str(writing)
-            save_until_killed(store, new, str(folder), moment)
+            save_until_killed(save, new, str(folder), moment)
             code = 0
         finally:
             os._exit(code)
@@ -104,20 +115,21 @@ def killed_at(moment: int, store: CheckpointStore, new: Checkpoint, folder: Path
 
 
 def main(root: Path, scenario: str) -> None:
-    before, keep, (step, value) = SCENARIOS[scenario]
+    before, keep, saved = SCENARIOS[scenario]
+    step, value = saved[:2]
     results = []
     prepared = root / "before"
     prepared.mkdir()
-    for number, content in before:
-        CheckpointStore(prepared, keep).save(checkpoint(number, content))
+    for one in before:
+        CheckpointStore(prepared, keep).save(checkpoint(*one))
     for moment in range(1000):
         folder = root / str(moment)
         if before:
             shutil.copytree(prepared, folder)
         store = CheckpointStore(folder, keep)
-        operation = killed_at(moment, store, checkpoint(step, value), folder)
+        operation = killed_at(moment, saving(store, scenario), checkpoint(*saved), folder)
         loaded = store.newest()
-        latest = folder / "latest"
+        latest, best = folder / "latest", folder / "best"
         results.append(
             {
                 "before": operation,
@@ -126,6 +138,9 @@ def main(root: Path, scenario: str) -> None:
                 "whole": loaded is None or all(len(set(array.tolist())) == 1 for array in loaded.state.values()),
                 "latest": latest.read_text().strip() if latest.exists() else None,
                 "latest_is_there": not latest.exists() or (folder / (latest.read_text().strip() or "nothing")).is_dir(),
+                "known_best": loaded.position.standing.best.step if loaded and loaded.position.standing.best else None,
+                "best": best.read_text().strip() if best.exists() else None,
+                "kept": [path.name for path in store.paths()],
                 **after_another_save(store, checkpoint(step + 1, value + 1), folder),
             }
         )

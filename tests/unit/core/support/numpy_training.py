@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.catalog import OnCorrupt
 from hvdtrain import events
 from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.best import Judge
 from hvdtrain.checkpoints import CheckpointStore, CheckpointWriter
 from hvdtrain.comm import Communicator
 from hvdtrain.config import DataConfig
@@ -107,6 +109,10 @@ class NumpyAdapter:
     def eval_step(self, batch: LoadedBatch) -> None:
         self._add(batch)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        yield
+
     def _add(self, batch: LoadedBatch) -> None:
         for name, value in self._task.measure(self.model, batch.features).items():
             self._sums[name] = self._sums.get(name, 0.0) + float((value * batch.weights).sum())
@@ -167,6 +173,7 @@ class Setting:
     on_corrupt: OnCorrupt = "raise"
     quarantine: Path | None = None
     origin: Path | None = None
+    judge: Judge = Judge()
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -186,7 +193,6 @@ def train(
     start: Position | None,
     state: State | None,
     asked: Asked = never_asked,
-    unvalidated: bool = False,
 ) -> Run:
     """One run of the real engine over real files, with real checkpoints, from `start` (None: from the beginning)."""
     adapter = setting.open_adapter(setting.task, comm, setting.seed)
@@ -207,8 +213,9 @@ def train(
         ),
         callbacks=[recorder],
         asked=asked,
+        judge=setting.judge,
     )
-    return Run(engine.run(start or Position(), saved=start is not None, unvalidated=unvalidated), adapter, recorder)
+    return Run(engine.run(start or Position(), saved=start is not None), adapter, recorder)
 
 
 def _ledger(setting: Setting, comm: Communicator, source: CatalogSource) -> CoverageLedger:

@@ -1,4 +1,4 @@
-"""`hvdtrain bench`: measurements of this machine or cluster.
+"""`hvdtrain bench allreduce`: how fast workers add up gradients.
 
 horovodrun -np 2 python -m hvdtrain bench allreduce [--framework torch] [--sizes 4B,1MiB] [--seconds 5] [--json]
 """
@@ -17,7 +17,7 @@ from typing import Any
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
 
 _STALL_SECONDS = 60.0
@@ -25,25 +25,11 @@ _MAX_BYTES = 2**31
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one measurement; returns its exit code.
+    """Measure; returns the exit code.
 
     Raises:
-        UsageError: there is no such measurement, or a flag that it does not have.
+        UsageError: there is one worker only, or a flag that cannot be.
     """
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print("usage: hvdtrain bench MEASUREMENT ...\n")
-        for name, (_, line) in COMMANDS.items():
-            print(f"  {name:10} {line}")
-        print("\n`hvdtrain bench MEASUREMENT --help` explains each.")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise UsageError(
-            f"There is no measurement `hvdtrain bench {argv[0]}`.", "Nothing ran.", did_you_mean(argv[0], COMMANDS)
-        )
-    return COMMANDS[argv[0]][0](argv[1:])
-
-
-def _allreduce(argv: Sequence[str]) -> int:
     options = _parse(argv)
     topology = detect_topology(os.environ)
     if not topology.is_distributed:
@@ -151,7 +137,3 @@ def _print(report: Any) -> None:
             f"\nring model: {in_seconds(model['latency'])} a step, {in_rate(model['bandwidth'])} a link; "
             f"measured times are within {model['deviation']:.0%} of it"
         )
-
-
-COMMANDS = {"allreduce": (_allreduce, "how fast workers add up gradients, for growing sizes")}
-"""Measurement → (what runs it, one line of help)."""

@@ -1,0 +1,112 @@
+"""The commands that are compared, and which of them make one table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.step.workload import MODELS, SEED, Model
+
+_BIN = Path(sys.executable).parent
+_PYTHON = sys.executable
+_ROOT = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
+_MPIRUN = (str(_BIN / "mpirun"), *_ROOT, "--oversubscribe", "--bind-to", "none")
+_YIELD = ("--mca", "mpi_yield_when_idle", "1")
+_GLOO = (str(_BIN / "horovodrun"), "--gloo")
+_TORCHRUN = (str(_BIN / "torchrun"),)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One command line.
+
+    Args:
+        label: for people.
+        runs: what the workers run, for people.
+        launcher: without the number of workers, which follows `np_flag` after it.
+        np_flag: as the launcher calls it.
+        command: what the workers run.
+    """
+
+    label: str
+    runs: str
+    launcher: tuple[str, ...]
+    np_flag: str
+    command: tuple[str, ...]
+
+    def argv(self, np: int, model: str, counts: tuple[int, int, int]) -> list[str]:
+        """The command for `np` workers."""
+        flags = ("--num-warmup-batches", "--num-batches-per-iter", "--num-iters")
+        words = [word for flag, count in zip(flags, counts, strict=True) for word in (flag, str(count))]
+        if "bench" in self.command:
+            words += ["--batch-size", str(MODELS[model].batch), "--seed", str(SEED), "--json"]
+        return [*self.launcher, self.np_flag, str(np), *self.command, "--model", model, *words]
+
+
+def _ours(module: str) -> tuple[str, ...]:
+    return (_PYTHON, "-m", "hvdtrain", "bench", "step", "--task", f"benchmarks.step.{module}")
+
+
+def _by_hand(module: str) -> tuple[str, ...]:
+    return (_PYTHON, "-m", f"benchmarks.step.{module}")
+
+
+_DDP = ("-m", "benchmarks.step.ddp_torch")
+
+_TORCH: Mapping[str, Arm] = {
+    "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("torch_task:TorchStep")),
+    "hvdtrain_gloo": Arm("horovodrun --gloo", "hvdtrain", _GLOO, "-np", _ours("torch_task:TorchStep")),
+    "horovod": Arm("mpirun", "Horovod by hand", _MPIRUN, "-np", _by_hand("horovod_torch")),
+    "horovod_yield": Arm(
+        "mpirun, mpi_yield_when_idle", "Horovod by hand", (*_MPIRUN, *_YIELD), "-np", _by_hand("horovod_torch")
+    ),
+    "ddp": Arm("torchrun", "DDP (Gloo) by hand", _TORCHRUN, "--nproc-per-node", _DDP),
+    "ddp_views": Arm(
+        "torchrun", "DDP (Gloo) by hand, bucket views", _TORCHRUN, "--nproc-per-node", (*_DDP, "--bucket-views")
+    ),
+}
+_TENSORFLOW: Mapping[str, Arm] = {
+    "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("keras_task:KerasStep")),
+    "horovod": Arm("mpirun", "Horovod by hand", _MPIRUN, "-np", _by_hand("horovod_tensorflow")),
+    "horovod_yield": Arm(
+        "mpirun, mpi_yield_when_idle", "Horovod by hand", (*_MPIRUN, *_YIELD), "-np", _by_hand("horovod_tensorflow")
+    ),
+}
+OURS = "hvdtrain"
+AGAIN = "hvdtrain_again"
+"""The same as OURS, measured a second time in each block: what chance does."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is compared in one table: a network in one framework."""
+
+    name: str
+    framework: str
+    arms: Mapping[str, Arm]
+
+    @property
+    def model(self) -> Model:
+        """The network."""
+        return MODELS[self.name]
+
+
+SUITES: Mapping[str, Suite] = {
+    "resnet18": Suite("resnet18", "torch", _TORCH),
+    "linear20": Suite("linear20", "torch", _TORCH),
+    "mlp": Suite("mlp", "torch", _TORCH),
+    "resnet18-tensorflow": Suite("resnet18", "tensorflow", _TENSORFLOW),
+    "mlp-tensorflow": Suite("mlp", "tensorflow", _TENSORFLOW),
+}
+
+
+def environment(cache: str) -> dict[str, str]:
+    """What all arms run with: the same threads, and quiet frameworks."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+    path = f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    own = {"PATH": path, "TF_NUM_INTEROP_THREADS": "2", "HVDTRAIN_CACHE_DIR": cache}
+    return {**os.environ, **threads, **quiet, **own}

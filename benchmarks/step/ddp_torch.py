@@ -1,0 +1,45 @@
+"""What one writes by hand for torchrun: DistributedDataParallel over Gloo."""
+
+from __future__ import annotations
+
+import torch
+from torch import distributed
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.step import hand_protocol, networks_torch
+from benchmarks.step.workload import LR, SEED, inputs, labels, own_ids
+
+
+def main() -> None:
+    """Train on one batch."""
+    options = hand_protocol.parse()
+    distributed.init_process_group("gloo")
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    model = DistributedDataParallel(networks_torch.build(options.model), gradient_as_bucket_view=options.bucket_views)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    ids = own_ids(options.model, rank, size)
+    x, y = torch.from_numpy(inputs(options.model, ids)), torch.from_numpy(labels(ids))
+    if x.ndim == 4:
+        x = x.permute(0, 3, 1, 2).contiguous()
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    def mean(own: float) -> float:
+        total = torch.tensor(own, dtype=torch.float64)
+        distributed.all_reduce(total)
+        return float(total) / size
+
+    hand_protocol.run(options, step, float, mean, rank)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

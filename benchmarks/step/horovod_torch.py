@@ -1,0 +1,43 @@
+"""What one writes by hand with Horovod in torch."""
+
+from __future__ import annotations
+
+import horovod.torch as hvd
+import torch
+from torch.nn import functional
+
+from benchmarks.step import hand_protocol, networks_torch
+from benchmarks.step.workload import LR, SEED, inputs, labels, own_ids
+
+
+def main() -> None:
+    """Train on one batch."""
+    options = hand_protocol.parse()
+    hvd.init()
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    model = networks_torch.build(options.model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    ids = own_ids(options.model, hvd.rank(), hvd.size())
+    x, y = torch.from_numpy(inputs(options.model, ids)), torch.from_numpy(labels(ids))
+    if x.ndim == 4:
+        x = x.permute(0, 3, 1, 2).contiguous()
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    def mean(own: float) -> float:
+        return float(hvd.allreduce(torch.tensor(own, dtype=torch.float64), name="loss"))
+
+    hand_protocol.run(options, step, float, mean, hvd.rank())
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

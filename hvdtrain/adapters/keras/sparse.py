@@ -1,0 +1,76 @@
+"""Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import tensorflow as tf
+
+from hvdtrain.adapters.keras.exchange import Alone, Stateless, SummedGradients
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import Topology
+
+Gather = Callable[[Any, str], Any]
+"""All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
+
+
+def open_sparse_gradients(topology: Topology) -> SparseGradients:
+    """The exchange of --sparse-gradients allgather."""
+    if topology.is_distributed:
+        return SparseGradients(SummedGradients(), _gather)
+    return SparseGradients(Alone(), lambda tensor, _name: tensor)
+
+
+@final
+class SparseGradients(Stateless):
+    """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
+
+    Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
+    have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
+
+    Args:
+        others: the exchange of all other gradients.
+        gather: how rows travel.
+    """
+
+    def __init__(self, others: Alone | SummedGradients, gather: Gather) -> None:
+        self._others, self._gather = others, gather
+        self._waiting = Waiting()
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """See `Exchange`.
+
+        Raises:
+            UsageError: on all ranks: no gradient is sparse.
+        """
+        sparse = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)]
+        if not sparse:
+            raise UsageError(
+                "--sparse-gradients allgather is given, and the model has no sparse gradients.",
+                "They come from layers like keras.layers.Embedding, whose weights no other layer shares.",
+                "leave --sparse-gradients out.",
+            ).on_all_ranks()
+        dense = [None if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+        reduced = self._others.reduce(dense, variables)
+        for place in sparse:
+            reduced[place] = self._summed(gradients[place], tuple(variables[place].shape), place)
+        return reduced
+
+    def _summed(self, rows: Any, shape: tuple[int, ...], place: int) -> Any:
+        own = [tf.cast(rows.indices, tf.int64), rows.values]
+        names = [f"hvdtrain_rows_{place}_{part}" for part in ("indices", "values")]
+        indices, values = self._waiting.over(own, lambda: list(map(self._gather, own, names)))
+        touched, positions = tf.unique(indices, out_idx=tf.int64)
+        summed = tf.math.unsorted_segment_sum(values, positions, tf.size(touched, out_type=tf.int64))
+        return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))
+
+    def waited(self) -> float:
+        return self._others.waited() + self._waiting.read()
+
+
+def _gather(tensor: Any, name: str) -> Any:
+    import horovod.tensorflow as hvd
+
+    return hvd.allgather(tensor, name=name, ignore_name_scope=True)

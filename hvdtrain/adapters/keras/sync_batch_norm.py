@@ -1,0 +1,179 @@
+"""Keras' BatchNormalization with the statistics of the whole micro batch, over all workers, on CPU and GPU.
+
+Keras' own `synchronized=True` needs tf.distribute. Here a layer's moments are summed over ranks by one named allreduce,
+and so are, in the backward pass, the gradients of the moments (as in `hvdtrain.adapters.torch.sync_batch_norm`). The
+rest of the layer (momentum, the biased running variance, renormalization) stays Keras' own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, final
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from hvdtrain.adapters.keras.batch_mask import real_rows
+from hvdtrain.errors import UsageError
+
+SumOverRanks = Callable[[Any, str], Any]
+"""The element-wise sum of a flat tensor over ranks, under a name that is the same on all of them."""
+
+_Layer: Final = keras.layers.BatchNormalization
+
+
+def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> int:
+    """Let every BatchNormalization in `model`, nested ones too, take its statistics over all ranks, and over real rows
+    only (`batch_mask`); returns how many there are.
+
+    Layers stay the objects they are, with their variables, paths and configs, so that what is saved does not change.
+    To be called before the model's first call is traced.
+
+    Args:
+        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+
+    Raises:
+        UsageError: a BatchNormalization of another class, whose own ways would be lost.
+    """
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, _Layer)]
+    for layer in layers:
+        if type(layer).call is not _Layer.call or type(layer)._moments is not _Layer._moments:
+            raise UsageError(
+                f"The layer {layer.path!r} is a {type(layer).__name__}, which is a BatchNormalization with ways of its "
+                "own.",
+                "--sync-batch-norm would replace them by those of Keras' BatchNormalization.",
+                "build the model with keras.layers.BatchNormalization, or leave --sync-batch-norm out.",
+            )
+    calls = _Calls()
+    for place, layer in enumerate(layers):
+        # In the object, not its class, so that a saved model does not name a class of ours.
+        layer._moments = functools.partial(_moments, layer, place, calls, sum_over_ranks)
+    return len(layers)
+
+
+def horovod_sum(flat: Any, name: str) -> Any:
+    """Sum of a flat tensor over ranks, in a graph or eagerly. Collective."""
+    import horovod.tensorflow as hvd  # one process does not need it
+
+    if tf.executing_eagerly():  # where Horovod's names are dropped
+        return _eager_sum(name, flat.dtype)(flat)
+    # TensorFlow prefixes node names with the function that they were inlined from.
+    return hvd.allreduce(flat, op=hvd.Sum, name=name, ignore_name_scope=True)
+
+
+@functools.cache
+def _eager_sum(name: str, dtype: tf.DType) -> Callable[[Any], Any]:
+    function = tf.function(
+        lambda flat: horovod_sum(flat, name), autograph=False, input_signature=[tf.TensorSpec([None], dtype)]
+    )
+    summed: Callable[[Any], Any] = function.get_concrete_function()
+    return summed
+
+
+@final
+class _Calls:
+    """Numbers the calls of each layer in a graph, which may run at the same time and so need names of their own.
+
+    They are counted anew for each graph: how often a step was traced may differ from rank to rank.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: WeakKeyDictionary[Any, Counter[int]] = WeakKeyDictionary()
+
+    def number(self, place: int) -> int:
+        if tf.executing_eagerly():  # one after the other
+            return 0
+        graph = tf.compat.v1.get_default_graph()
+        while isinstance(getattr(graph, "outer_graph", None), type(graph)):
+            graph = graph.outer_graph
+        counter = self._graphs.setdefault(graph, Counter())
+        counter[place] += 1
+        return counter[place]
+
+
+def _moments(
+    layer: Any, place: int, calls: _Calls, sum_over_ranks: SumOverRanks | None, inputs: Any, mask: Any
+) -> tuple[Any, Any]:
+    """Mean and variance [C] of the global micro batch, in the place of the layer's own method.
+
+    Where fewer than two values are real, the running ones stand in: there is no variance, and nothing to be learnt.
+    """
+    chosen = real_rows(inputs)
+    if mask is not None:
+        mask = tf.cast(mask, tf.bool)
+        chosen = mask if chosen is None else mask & tf.reshape(chosen, [-1] + [1] * (len(mask.shape) - 1))
+    running = [tf.cast(v.value, inputs.dtype) for v in (layer.moving_mean, layer.moving_variance)]
+    axes = list(layer._reduction_axes)
+    name = f"hvdtrain_sync_batch_norm_{place}_{calls.number(place)}"
+
+    def total(flat: Any, direction: str) -> Any:
+        return flat if sum_over_ranks is None else sum_over_ranks(flat, f"{name}_{direction}")
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def moments(inputs: Any) -> Any:
+        flat = total(_local_moments(inputs, chosen, axes), "forward")
+        count, (sums, squares) = flat[:1], tf.split(flat[1:], 2)
+        divisor, enough = tf.maximum(count, 1), count > 1
+        means = sums / divisor
+        variances = tf.maximum(squares / divisor - means**2, 0)
+        mean = tf.where(enough, tf.cast(means, inputs.dtype), running[0])
+        variance = tf.where(enough, tf.cast(variances, inputs.dtype), running[1])
+        share = tf.cast(tf.where(enough, 1 / divisor, 0), inputs.dtype)
+
+        def backward(to_mean: Any, to_variance: Any) -> Any:
+            """Of all ranks' losses: each of them depends on these moments."""
+            sums = tf.split(total(tf.concat([to_mean, to_variance], 0), "backward") * share, 2)
+            by_mean, by_variance = (_along(part, inputs, axes) for part in sums)
+            gradient = by_mean + 2 * by_variance * (inputs - _along(mean, inputs, axes))
+            return gradient if chosen is None else tf.where(_beside(chosen, inputs), gradient, 0)
+
+        return (mean, variance), backward
+
+    mean, variance = moments(inputs)
+    return mean, variance
+
+
+def _local_moments(inputs: Any, chosen: Any, axes: list[int]) -> Any:
+    """Count [1], sums [C] and sums of squares [C] in one float64 vector.
+
+    Variances are taken about this rank's own mean, and only then made sums of squares, in float64.
+    """
+    count, sums = _count(inputs, chosen, axes), _sum(inputs, chosen, axes)
+    divisor = tf.maximum(count, 1)
+    mean = sums / tf.cast(divisor, inputs.dtype)
+    spread = _sum(tf.square(inputs - _along(mean, inputs, axes)), chosen, axes)
+    mean = tf.cast(mean, tf.float64)
+    return tf.concat([count, count * mean, tf.cast(spread, tf.float64) + count * mean**2], 0)
+
+
+def _sum(values: Any, chosen: Any, axes: list[int]) -> Any:
+    """[C]. The mask comes in after the sums over axes that it does not have: there is little left to be masked then."""
+    if chosen is None:
+        return tf.reduce_sum(values, axes)
+    known = len(chosen.shape)
+    partial = tf.reduce_sum(values, [axis for axis in axes if axis >= known])
+    return tf.reduce_sum(tf.where(chosen[..., None], partial, 0), list(range(known)))
+
+
+def _count(inputs: Any, chosen: Any, axes: list[int]) -> Any:
+    """float64 [1]: values a channel."""
+    shape = tf.shape(inputs, tf.int64)
+    known = 0 if chosen is None else len(chosen.shape)
+    rest = math.prod((shape[axis] for axis in axes if axis >= known), start=tf.ones(1, tf.int64))
+    count = rest if chosen is None else rest * tf.math.count_nonzero(chosen)
+    return tf.cast(count, tf.float64)
+
+
+def _along(channels: Any, inputs: Any, axes: list[int]) -> Any:
+    """[C] in the place of the inputs' channels."""
+    return tf.reshape(channels, [1 if axis in axes else -1 for axis in range(len(inputs.shape))])
+
+
+def _beside(chosen: Any, inputs: Any) -> Any:
+    """A mask with as many axes as the inputs."""
+    missing = len(inputs.shape) - len(chosen.shape)
+    return tf.reshape(chosen, tf.concat([tf.shape(chosen), [1] * missing], 0))

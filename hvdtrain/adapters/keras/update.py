@@ -1,0 +1,106 @@
+"""One update of the weights from gradients that are already reduced, traced into the step: unscale, clip, apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+import tensorflow as tf
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.loss_scale import LossScale
+
+
+class Update(Protocol):
+    """Changes the weights of an optimizer's variables."""
+
+    @property
+    def scale(self) -> float:
+        """What the loss is to be multiplied by before the backward pass, in the step that begins now."""
+        ...
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
+        """Called while the step is traced; returns a bool tensor: whether the weights were changed."""
+        ...
+
+    def after_step(self, changed: Any) -> bool:
+        """Told of what `apply` returned, between graphs; returns it as a bool."""
+        ...
+
+    def state(self) -> State:
+        """What a resumed run needs."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned."""
+
+
+@final
+class PlainUpdate:
+    """Without loss scaling: nothing waits for the device.
+
+    Args:
+        optimizer: makes the step.
+        max_norm: of all gradients together; None: they are left as they are.
+    """
+
+    scale = 1.0
+
+    def __init__(self, optimizer: Any, max_norm: float | None) -> None:
+        self._optimizer, self._max_norm = optimizer, max_norm
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:  # noqa: ARG002  it is 1
+        if self._max_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._max_norm)
+        self._optimizer.apply(gradients, variables)
+        return tf.constant(True)
+
+    def after_step(self, changed: Any) -> bool:  # noqa: ARG002  asking the tensor would wait for the device
+        return True
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: State) -> None:
+        pass
+
+
+@final
+class ScaledUpdate:
+    """With loss scaling: waits for the device once a step. Arguments as `PlainUpdate`'s.
+
+    The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
+    """
+
+    def __init__(self, optimizer: Any, max_norm: float | None) -> None:
+        self._optimizer, self._max_norm = optimizer, max_norm
+        self._loss_scale = LossScale()
+
+    @property
+    def scale(self) -> float:
+        return self._loss_scale.scale
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
+        norm = tf.linalg.global_norm([g for g in gradients if g is not None]) / scale
+        finite = tf.math.is_finite(norm)
+        factor = 1.0 / scale
+        if self._max_norm is not None:
+            factor *= tf.minimum(1.0, self._max_norm / (norm + 1e-6))
+
+        def change() -> Any:
+            scaled = [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]
+            self._optimizer.apply(scaled, variables)
+            return tf.constant(True)
+
+        return tf.cond(finite, change, lambda: tf.constant(False))
+
+    def after_step(self, changed: Any) -> bool:
+        finite = bool(changed)
+        self._loss_scale.after_step(finite)
+        return finite
+
+    def state(self) -> State:
+        return self._loss_scale.state()
+
+    def load_state(self, state: State) -> None:
+        self._loss_scale.load_state(state)

@@ -1,0 +1,152 @@
+"""The optimizers of `--optimizer` in torch: its own SGD, Adam and AdamW, and LARS and LAMB by the neutral rules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, final, overload
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from hvdtrain.adapters.torch.tensor_list import OPERATIONS, TensorList
+from hvdtrain.knobs import Knobs
+from hvdtrain.optimizers.exempt import is_exempt
+from hvdtrain.optimizers.rules import corrections, direction, slot_names
+from hvdtrain.optimizers.settings import Settings, settings_of
+
+_NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
+_Many = dict[str, Any]
+
+
+def build_optimizer(model: nn.Module, lr: float, knobs: Knobs) -> torch.optim.Optimizer:
+    """The optimizer that `knobs` choose, for the model's parameters that require gradients.
+
+    Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
+
+    Args:
+        model: on its device.
+        lr: the schedule's peak.
+        knobs: `optimizer` must be chosen.
+    """
+    settings = settings_of(knobs)
+    groups = _groups(model, settings, knobs.decay_norm_and_bias)
+    if settings.name in ("lars", "lamb"):
+        return RuleOptimizer(groups, lr, settings)
+    # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, where a rule can.
+    fused = knobs.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
+    optimizer = _torch_s_own(groups, settings, {"lr": lr, "fused": True} if fused else {"lr": lr})
+    if fused:
+        optimizer.register_step_pre_hook(_lay_out_gradients)
+    return optimizer
+
+
+def _torch_s_own(groups: list[_Many], settings: Settings, how: _Many) -> torch.optim.Optimizer:
+    if settings.name == "sgd":
+        return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **how)
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(groups, betas=(settings.beta1, settings.beta2), eps=settings.eps, **how)
+
+
+@final
+class RuleOptimizer(torch.optim.Optimizer):
+    """LARS or LAMB (any of the five, in fact) by `hvdtrain.optimizers.rules`, many parameters in one kernel.
+
+    State of a parameter: "step", the updates it has had, and the rule's slots.
+
+    Args:
+        groups: each with "params", "weight_decay" and "adapts".
+        lr: the learning rate.
+        settings: the rule, and what is the same in all groups.
+    """
+
+    def __init__(self, groups: Iterable[_Many], lr: float, settings: Settings) -> None:
+        self._settings = settings
+        super().__init__(groups, {"lr": lr, "weight_decay": settings.weight_decay, "adapts": settings.adapts})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One update of all parameters that have a gradient; sparse ones are made dense."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            settings = _of_group(self._settings, group)
+            for alike in self._alike(group["params"], slot_names(settings)):
+                self._update(alike, settings, group["lr"])
+        return loss
+
+    def _alike(self, parameters: Iterable[torch.Tensor], slots: Iterable[str]) -> Iterable[list[torch.Tensor]]:
+        """Parameters with gradients, those together that one kernel can update."""
+        buckets: dict[Any, list[torch.Tensor]] = defaultdict(list)
+        for parameter in parameters:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                state.update({slot: torch.zeros_like(parameter) for slot in slots})
+            buckets[parameter.device, parameter.dtype, state["step"]].append(parameter)
+        return buckets.values()
+
+    def _update(self, parameters: list[torch.Tensor], settings: Settings, lr: float) -> None:
+        states = [self.state[parameter] for parameter in parameters]
+        gradients = [_dense(parameter) for parameter in parameters]
+        slots = {name: TensorList([state[name] for state in states]) for name in slot_names(settings)}
+        step: int = states[0]["step"] + 1
+        corrected = corrections(settings, step)
+        down, slots = direction(OPERATIONS, settings, TensorList(parameters), TensorList(gradients), slots, corrected)
+        torch._foreach_add_(parameters, down.tensors, alpha=-lr)
+        for place, state in enumerate(states):
+            state["step"] = step
+            state.update({name: values.tensors[place] for name, values in slots.items()})
+
+
+def _of_group(settings: Settings, group: _Many) -> Settings:
+    return settings if group["adapts"] else settings.for_exempt()
+
+
+def _dense(parameter: torch.Tensor) -> torch.Tensor:
+    gradient = parameter.grad
+    if gradient is None:
+        raise ValueError("a parameter without a gradient")
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _groups(model: nn.Module, settings: Settings, decay_all: bool) -> list[_Many]:
+    """Each parameter once, tied or not, in the model's order; no empty group."""
+    exempt = set() if decay_all else {id(parameter) for parameter in _exempt(model)}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    decayed = [parameter for parameter in trained if id(parameter) not in exempt]
+    spared = [parameter for parameter in trained if id(parameter) in exempt]
+    kinds = ((decayed, settings), (spared, settings.for_exempt()))
+    return [{"params": those, "weight_decay": s.weight_decay, "adapts": s.adapts} for those, s in kinds if those]
+
+
+def _exempt(model: nn.Module) -> Iterable[nn.Parameter]:
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if is_exempt(name, parameter.ndim, isinstance(module, _NORMALIZATIONS)):
+                yield parameter
+
+
+def _can_fuse(parameter: torch.Tensor) -> bool:
+    known = parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda")
+    return known and torch.empty_like(parameter).stride() == parameter.stride()  # without gaps
+
+
+def _lay_out_gradients(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """torch's fused kernels pair up elements as they lie in memory: on a CPU other strides give wrong numbers."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is not None and gradient.stride() != parameter.stride():
+                parameter.grad = torch.empty_like(parameter).copy_(gradient)

@@ -1,0 +1,58 @@
+"""Settings of torch that hold for the whole process: which arithmetic its kernels use."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from hvdtrain.errors import UsageError
+from hvdtrain.knobs import Precision
+
+_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def apply_settings(precision: Precision, deterministic: bool, device: torch.device) -> None:
+    """Choose kernels for this process.
+
+    float32 means float32 unless tf32 is asked for: torch lets convolutions use TF32 by default.
+
+    Raises:
+        UsageError: the device cannot compute in `precision`.
+    """
+    _require_supported(precision, device)
+    kind = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = kind
+    torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]  # its types do not know it
+    torch.backends.cudnn.benchmark = not deterministic  # pictures of a task have one size
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def low_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """The forward pass's arithmetic: autocast for bf16 and fp16."""
+    if precision not in _LOW:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=_LOW[precision])
+
+
+def _require_supported(precision: Precision, device: torch.device) -> None:
+    on_gpu = device.type == "cuda"
+    if precision == "tf32" and not (on_gpu and torch.cuda.get_device_capability(device) >= (8, 0)):
+        raise UsageError(
+            "--precision tf32 is asked for on a device without TF32.",
+            f"This worker computes on {_name(device)}; TF32 is the arithmetic of NVIDIA's GPUs since Ampere.",
+            "use --precision fp32, or bf16.",
+        )
+    if precision == "bf16" and on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UsageError(
+            "--precision bf16 is asked for on a device without it.",
+            f"This worker computes on {_name(device)}, which would emulate it slowly.",
+            "use --precision fp16, or fp32.",
+        )
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"

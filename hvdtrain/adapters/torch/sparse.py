@@ -1,0 +1,176 @@
+"""Sparse gradients in torch: rows of embeddings are gathered from all ranks as they are, and added up after."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from hvdtrain.adapters.torch.exchange import Alone, Stateless, SummedGradients
+from hvdtrain.adapters.torch.optimizers import RuleOptimizer
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import Topology
+
+_DENSE = "leave --sparse-gradients out, which makes gradients dense."
+
+StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
+"""Begins to join all ranks' rows of a tensor under a name; what it returns waits for them."""
+
+
+def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology) -> SparseGradients:
+    """The exchange of --sparse-gradients allgather.
+
+    Raises:
+        UsageError: no gradient of the model is sparse, or the optimizer does not take sparse ones.
+    """
+    checks = torch.sparse.check_sparse_tensor_invariants
+    if not checks.is_enabled():  # type: ignore[no-untyped-call]
+        checks.disable()  # type: ignore[no-untyped-call]  # the same again, but torch warns until somebody has said so
+    sparse = sparse_parameters(model)
+    if not sparse:
+        raise UsageError(
+            "--sparse-gradients allgather is given, and the model has no sparse gradients.",
+            "They come from layers like torch.nn.Embedding(…, sparse=True), whose weights no other layer shares.",
+            f"build an embedding so, or {_DENSE}",
+        )
+    require_taking_sparse(optimizer, sparse)
+    others = frozenset(sparse.values())
+    if topology.is_distributed:
+        return SparseGradients(sparse, SummedGradients(model, others), _start_gather())
+    return SparseGradients(sparse, Alone(model, others), _nothing_to_gather)
+
+
+@final
+class SparseGradients(Stateless):
+    """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
+
+    Args:
+        parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
+        others: the exchange of all other gradients.
+        start_gather: how rows travel.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        others: Alone | SummedGradients,
+        start_gather: StartGather,
+    ) -> None:
+        self._parameters, self._others, self._start_gather = parameters, others, start_gather
+
+    def expect(self, last: bool) -> None:
+        self._others.expect(last)
+
+    def finish(self) -> float:
+        begin = time.perf_counter()
+        own = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
+        under_way = [rows.start(self._start_gather) for rows in own]  # an embedding is most often the first layer
+        self._others.finish()
+        for parameter, arrive in zip(self._parameters.values(), under_way, strict=True):
+            parameter.grad = arrive()
+        return time.perf_counter() - begin
+
+    def clear(self) -> None:
+        self._others.clear()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A sparse gradient: int64 `indices` [n] of rows and their `values` [n, …]."""
+
+    name: str
+    shape: torch.Size
+    indices: torch.Tensor
+    values: torch.Tensor
+
+    @classmethod
+    def of(cls, name: str, parameter: nn.Parameter) -> _Rows:
+        """This rank's, each row once; none where its loss did not need the parameter."""
+        gradient = parameter.grad
+        if gradient is None:
+            indices = torch.empty(0, dtype=torch.int64, device=parameter.device)
+            return cls(name, parameter.shape, indices, parameter.detach()[:0])
+        if not gradient.is_sparse:
+            raise UsageError(
+                f"The gradient of {name} is dense.",
+                "Its layer has sparse=True, but the model uses the weights in another way too.",
+                _DENSE,
+            )
+        summed = gradient.coalesce()
+        return cls(name, parameter.shape, summed.indices()[0], summed.values())
+
+    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor]:
+        """Send them to all ranks; what this returns waits for the sum of all ranks' rows."""
+        indices = start_gather(self.indices, f"hvdtrain.rows.{self.name}.indices")
+        values = start_gather(self.values, f"hvdtrain.rows.{self.name}.values")
+
+        def arrive() -> torch.Tensor:
+            gathered = torch.sparse_coo_tensor(indices().unsqueeze(0), values(), self.shape)
+            return gathered.coalesce()
+
+        return arrive
+
+
+def sparse_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """By name, the weights that only embeddings with `sparse=True` use. What layers say, it says on all ranks."""
+    elsewhere: set[nn.Parameter] = set()
+    sparse: set[nn.Parameter] = set()
+    for module in model.modules():
+        is_sparse = isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
+        (sparse if is_sparse else elsewhere).update(module.parameters(recurse=False))
+    return {n: p for n, p in model.named_parameters() if p.requires_grad and p in sparse and p not in elsewhere}
+
+
+def require_taking_sparse(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raise `UsageError` if an optimizer of torch's or of ours cannot update `parameters` by sparse gradients.
+
+    It is tried out: with its settings, on a weight that is thrown away. A user's own optimizer is not.
+    """
+    if not (type(optimizer).__module__.startswith("torch.optim.") or isinstance(optimizer, RuleOptimizer)):
+        return
+    for group in optimizer.param_groups:
+        names = [name for name, parameter in parameters.items() if any(parameter is other for other in group["params"])]
+        if names and (reason := _why_not(optimizer, group, parameters[names[0]])):
+            raise UsageError(
+                f"{type(optimizer).__name__} does not take the sparse gradient of {names[0]}: {reason}.",
+                "With --sparse-gradients allgather it comes as rows.",
+                f"take SGD without momentum and weight decay, Adagrad or SparseAdam for it, or {_DENSE}",
+            )
+
+
+def _why_not(optimizer: torch.optim.Optimizer, group: dict[str, Any], like: nn.Parameter) -> str | None:
+    weight = nn.Parameter(torch.zeros(2, 2, dtype=like.dtype, device=like.device))
+    row = torch.zeros(1, 1, dtype=torch.int64, device=like.device)
+    weight.grad = torch.sparse_coo_tensor(row, torch.ones_like(weight)[:1], weight.shape).coalesce()
+    twin = object.__new__(type(optimizer))
+    state: defaultdict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+    fresh = {"state": state, "param_groups": [{**group, "params": [weight]}]}
+    hooks: dict[str, Any] = {f"_optimizer_step_{when}_hooks": OrderedDict() for when in ("pre", "post")}
+    twin.__dict__.update({**optimizer.__dict__, **fresh, **hooks})
+    try:
+        twin.step()
+    except RuntimeError as error:
+        return str(error).partition(". ")[0].rstrip(".")
+    sparse = [name for name, slot in state[weight].items() if isinstance(slot, torch.Tensor) and slot.is_sparse]
+    return f"it would keep {sparse[0]} sparse, which no checkpoint holds" if sparse else None
+
+
+def _start_gather() -> StartGather:
+    import horovod.torch as hvd
+
+    def start(tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
+        handle = hvd.allgather_async(tensor.contiguous(), name=name)
+        return lambda: hvd.synchronize(handle)
+
+    return start
+
+
+def _nothing_to_gather(tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:  # noqa: ARG001
+    return lambda: tensor

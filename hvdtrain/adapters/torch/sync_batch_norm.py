@@ -1,0 +1,193 @@
+"""BatchNorm with the statistics of the whole micro batch, over all workers, on CPU and GPU.
+
+torch's own SyncBatchNorm needs torch.distributed, and Horovod's calls kernels that exist for CUDA only. This one takes
+two named allreduces a layer: count, sums and sums of squares in the forward pass, two sums of gradients in the backward
+pass (Ioffe and Szegedy 2015, arXiv:1502.03167, section 3, with sums over all ranks). They block, so that all ranks,
+which run the same model, run them in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from hvdtrain.adapters.torch.batch_mask import real_rows
+from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics, remembered
+from hvdtrain.errors import UsageError
+
+_native_backward: Final = torch.ops.aten.native_batch_norm_backward
+
+
+def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | None) -> nn.Module:
+    """Let every BatchNorm of `model` take its statistics over all ranks, and over real rows only (`batch_mask`).
+
+    Layers stay the objects they are, with their parameters, buffers, hooks and names: a state_dict does not change, and
+    an optimizer may have been built before or after. In evaluation they are as before.
+
+    Args:
+        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+
+    Raises:
+        UsageError: a BatchNorm of another class, whose own ways would be lost.
+    """
+    for name, layer in model.named_modules():
+        if not isinstance(layer, _BatchNorm) or isinstance(layer, _SyncBatchNorm):
+            continue
+        if type(layer) not in _SYNCHRONIZED:
+            raise UsageError(
+                f"The layer {name!r} is a {type(layer).__name__}, which is a BatchNorm with ways of its own.",
+                "--sync-batch-norm would replace them by those of torch's BatchNorm.",
+                "build the model with torch.nn.BatchNorm1d, 2d or 3d, or leave --sync-batch-norm out.",
+            )
+        layer.__class__ = _SYNCHRONIZED[type(layer)]
+        synchronized = cast(_SyncBatchNorm, layer)
+        synchronized.sum_over_ranks, synchronized.place = sum_over_ranks, name
+    return model
+
+
+def horovod_sum(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """In-place sum of a flat tensor over ranks. Collective."""
+    import horovod.torch as hvd  # one process does not need it
+
+    return cast(torch.Tensor, hvd.allreduce_(tensor, name=name, op=hvd.Sum))
+
+
+class _SyncBatchNorm(_BatchNorm):
+    """What a layer becomes. `convert_sync_batch_norm` makes it of an existing one; it is never constructed."""
+
+    sum_over_ranks: SumOverRanks | None
+    place: str
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self._train(features) if self.training else super().forward(features)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # neither the mask nor a collective can be part of a compiled graph
+    def _train(self, features: torch.Tensor) -> torch.Tensor:
+        self._check_input_dim(features)  # type: ignore[no-untyped-call]
+        statistics = remembered(lambda: self._statistics(features))
+        if statistics is None:
+            return super().forward(features)
+        self._update_running(statistics)
+        sums = self.sum_over_ranks, f"hvdtrain.sync_batch_norm.{self.place}.backward"
+        normalized: torch.Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
+            features, self.weight, self.bias, statistics, self.eps, *sums
+        )
+        return normalized
+
+    def _statistics(self, features: torch.Tensor) -> BatchStatistics | None:
+        rows = real_rows(features)
+        if rows is None and self.sum_over_ranks is None:
+            return None
+        running = None
+        if self.running_mean is not None and self.running_var is not None:
+            running = self.running_mean, self.running_var
+        name = f"hvdtrain.sync_batch_norm.{self.place}.forward"
+        return batch_statistics(features, rows, running, self.sum_over_ranks, name)
+
+    @torch.no_grad()
+    def _update_running(self, found: BatchStatistics) -> None:
+        """As torch's BatchNorm: the running variance is of unbiased ones; no momentum means the mean of all batches."""
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
+            return
+        counted = self.num_batches_tracked
+        if counted is not None:
+            counted.add_(found.share.ne(0).squeeze(0))
+        share: torch.Tensor | float
+        if self.momentum is not None:
+            share = self.momentum
+        else:
+            share = 1 / cast(torch.Tensor, counted).clamp(min=1).to(self.running_mean.dtype)
+        self.running_mean.lerp_(found.mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_((found.variance * found.unbiasing).to(self.running_var.dtype), share)
+
+
+class _SyncBatchNorm1d(_SyncBatchNorm, nn.BatchNorm1d):
+    pass
+
+
+class _SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
+    pass
+
+
+class _SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
+    pass
+
+
+class _SyncBatchNormAnyDim(_SyncBatchNorm, nn.SyncBatchNorm):
+    """Of a model that was written for torch.distributed."""
+
+
+_SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {
+    nn.BatchNorm1d: _SyncBatchNorm1d,
+    nn.BatchNorm2d: _SyncBatchNorm2d,
+    nn.BatchNorm3d: _SyncBatchNorm3d,
+    nn.SyncBatchNorm: _SyncBatchNormAnyDim,
+}
+
+
+class _Normalize(torch.autograd.Function):
+    """(x - mean) / sqrt(variance + eps) · weight + bias, differentiated through mean and variance too.
+
+    Only x's gradient is one of all ranks' losses; those of weight and bias are this rank's, since gradients of
+    parameters are summed over ranks later.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        found: BatchStatistics,
+        eps: float,
+        sum_over_ranks: SumOverRanks | None,
+        name: str,
+    ) -> torch.Tensor:
+        scale = torch.ones_like(found.mean) if weight is None else weight.to(found.mean.dtype)
+        ctx.save_for_backward(features, scale, found.mean, found.variance, found.share, found.rows)
+        ctx.eps, ctx.sum_over_ranks, ctx.name = eps, sum_over_ranks, name
+        ctx.dtypes = [None if parameter is None else parameter.dtype for parameter in (weight, bias)]
+        offset = torch.zeros_like(scale) if bias is None else bias.to(scale.dtype)
+        return _normalized(features, scale, offset, found.mean, found.variance, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        features, scale, mean, variance, share, rows = ctx.saved_tensors
+        if features.numel():
+            own, to_scale, to_offset = _native_backward(
+                gradient, features, scale, mean, variance, None, None, False, ctx.eps, [True, True, True]
+            )
+        else:
+            own, to_scale, to_offset = torch.zeros_like(features), torch.zeros_like(scale), torch.zeros_like(scale)
+        if ctx.needs_input_grad[0]:  # the same on all ranks
+            sums = torch.cat([to_offset, to_scale])
+            if ctx.sum_over_ranks is not None:
+                sums = ctx.sum_over_ranks(sums, ctx.name)
+            by_mean, by_spread = (sums * share * (scale * (variance + ctx.eps).rsqrt()).repeat(2)).chunk(2)
+            through_statistics = _normalized(features, by_spread, by_mean, mean, variance, ctx.eps)
+            if rows is not None:  # other rows are normalized, but the statistics do not depend on them
+                through_statistics *= rows.view(-1, *[1] * (features.dim() - 1))
+            own = own - through_statistics
+        gradients = [
+            None if dtype is None else g.to(dtype) for g, dtype in zip((to_scale, to_offset), ctx.dtypes, strict=True)
+        ]
+        return own, *gradients, None, None, None, None
+
+
+def _normalized(
+    features: torch.Tensor,
+    scale: torch.Tensor,
+    offset: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    eps: float,
+) -> torch.Tensor:
+    """One pass over the features, in their dtype and memory layout; what multiplies them is float32."""
+    if not features.numel():
+        return torch.empty_like(features)
+    return torch.native_batch_norm(features, scale, offset, mean, variance, False, 0.0, eps)[0]

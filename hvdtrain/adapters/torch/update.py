@@ -1,0 +1,108 @@
+"""One update of the weights from gradients that are already reduced: unscale, clip, step, in this order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, final
+
+import torch
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.loss_scale import LossScale
+
+
+class Update(Protocol):
+    """Args of `step` are none: learning rates are set in the optimizer's groups before.
+
+    Attributes:
+        scale: what the loss is to be multiplied by before the backward pass.
+    """
+
+    @property
+    def scale(self) -> float: ...
+
+    def step(self) -> bool:
+        """Change the weights; returns whether it did."""
+        ...
+
+    def state(self) -> State:
+        """What a resumed run needs."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned."""
+
+
+@final
+class PlainUpdate:
+    """Without loss scaling: nothing waits for the device.
+
+    Args:
+        optimizer: makes the step.
+        parameters: those that are trained.
+        max_norm: of all gradients together; infinite: they are left as they are.
+    """
+
+    scale = 1.0
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
+    ) -> None:
+        self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
+
+    def step(self) -> bool:
+        if self._max_norm < math.inf:
+            gradients = _numbers(self._parameters)
+            norm = torch.nn.utils.get_total_norm(gradients)
+            # As clip_grad_norm_, which takes no sparse gradients.
+            torch._foreach_mul_(gradients, torch.clamp(self._max_norm / (norm + 1e-6), max=1.0))
+        self._optimizer.step()
+        return True
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: State) -> None:
+        pass
+
+
+@final
+class ScaledUpdate:
+    """With loss scaling: waits for the device once a step, as torch.amp.GradScaler does. Arguments as `PlainUpdate`'s.
+
+    The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
+    ) -> None:
+        self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
+        self._loss_scale = LossScale()
+
+    @property
+    def scale(self) -> float:
+        return self._loss_scale.scale
+
+    def step(self) -> bool:
+        gradients = _numbers(self._parameters)
+        norm = float(torch.nn.utils.get_total_norm(gradients)) / self.scale
+        finite = math.isfinite(norm)
+        if finite:
+            # As clip_grad_norm_: the small number keeps a norm of exactly 0 from dividing.
+            torch._foreach_mul_(gradients, min(1.0, self._max_norm / (norm + 1e-6)) / self.scale)
+            self._optimizer.step()
+        self._loss_scale.after_step(finite)
+        return finite
+
+    def state(self) -> State:
+        return self._loss_scale.state()
+
+    def load_state(self, state: State) -> None:
+        self._loss_scale.load_state(state)
+
+
+def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Their gradients; of a sparse one the values of its rows, each of which it has once."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]

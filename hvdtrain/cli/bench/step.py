@@ -1,0 +1,152 @@
+"""`hvdtrain bench step`: how fast training steps are, by the protocol of Horovod's synthetic benchmark.
+
+horovodrun -np 2 python -m hvdtrain bench step --task synthetic [--num-iters 10] [--json] [flags of train]
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hvdtrain.bench_step import Protocol, measure
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.job import load_kind, run_job
+from hvdtrain.cli.tables import print_table
+from hvdtrain.comm import Communicator
+from hvdtrain.config import TrainConfig
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.errors import UsageError
+from hvdtrain.preparation import Prepared
+from hvdtrain.task import TaskDefaults
+from hvdtrain.topology import detect_topology
+
+_WITHOUT_EFFECT = (
+    "--epochs",
+    "--max-steps",
+    "--max-time",
+    "--output-dir",
+    "--resume",
+    "--init-weights",
+    "--keep-checkpoints",
+    "--checkpoint-interval",
+    "--log-interval",
+    "--progress",
+    "--best-metric",
+    "--best-mode",
+    "--early-stopping-patience",
+    "--early-stopping-min-delta",
+    "--dry-run",
+)
+"""Flags of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
+
+_COUNTS = {
+    "--num-warmup-batches": "batches that do not count",
+    "--num-batches-per-iter": "batches that are timed together",
+    "--num-iters": "timed iterations",
+}
+"""Flags of Horovod's script."""
+
+_SHOWN_WORKERS = 8
+
+
+def run(argv: Sequence[str]) -> int:
+    """Measure; returns the exit code.
+
+    Raises:
+        UsageError: a flag that neither this command nor train has, or one that could have no effect.
+    """
+    options, train_argv = _parse(argv)
+    protocol = _protocol(options)
+    config = parse_train_config(train_argv)
+    topology = detect_topology(os.environ)
+    kind = load_kind(config)
+
+    def work(prepared: Prepared, comm: Communicator) -> int:
+        silent = options.json or not comm.topology.is_root
+        report = measure(prepared, comm, protocol, _nothing if silent else _say)
+        if options.json and comm.topology.is_root:
+            _say(json.dumps(report))
+        elif comm.topology.is_root:
+            _print_split(report)
+        return 0
+
+    return run_job(_by_worker(config, kind.defaults), kind, topology, work)
+
+
+def _by_worker(config: TrainConfig, defaults: TaskDefaults) -> TrainConfig:
+    """As in Horovod's script, each worker has the whole batch that is the default, however many there are."""
+    if config.data.mode == "pipe":
+        raise UsageError(
+            "--data.mode is pipe.",
+            "`hvdtrain bench step` takes one batch, and would leave whoever fills the pipes with the rest.",
+            "give --data.mode file, or --task synthetic.",
+        )
+    if config.batch_size is None and config.global_batch_size is None:
+        return replace(config, batch_size=defaults.global_batch_size)
+    return config
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """This command's own flags, and what is train's."""
+    parser = CommandParser(
+        "hvdtrain bench step",
+        "Nothing was measured.",
+        description="Time training steps on one batch as Horovod's synthetic benchmark does, on as many workers as the "
+        "launcher started. Flags of `hvdtrain train` that say what a step is go here too: --task, --model, "
+        "--batch-size, --precision, --compression and so on.",
+    )
+    for flag, what in _COUNTS.items():
+        parser.add_argument(flag, type=int, default=10, metavar="N", help=f"{what} (10)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
+    options, rest = parser.parse_own(argv)
+    for flag in (token.partition("=")[0] for token in rest if token.startswith("--")):
+        _require_use(flag)
+    return options, [*rest, *(["--debug"] if options.debug else [])]
+
+
+def _require_use(flag: str) -> None:
+    """Refuse a flag of train's that would do nothing here, and one of this command's that is misspelt."""
+    if flag in _WITHOUT_EFFECT:
+        raise UsageError(
+            f"{flag} is given to `hvdtrain bench step`.",
+            "It measures steps on one batch: there are no epochs, no validation and no run folder.",
+            f"leave {flag} out; {', '.join(_COUNTS)} say how much is measured.",
+        )
+    near = difflib.get_close_matches(flag, [*_COUNTS, "--json"], 1, 0.8)
+    if near:
+        raise UsageError(f"There is no flag {flag}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
+
+
+def _protocol(options: argparse.Namespace) -> Protocol:
+    counts = {"--num-warmup-batches": 0, "--num-batches-per-iter": 1, "--num-iters": 1}
+    for flag, least in counts.items():
+        value = getattr(options, flag[2:].replace("-", "_"))
+        if value < least:
+            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"try {flag} 10.")
+    return Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
+
+
+def _print_split(report: dict[str, Any]) -> None:
+    workers = sorted(enumerate(report["seconds_per_step"]), key=lambda numbered: -numbered[1]["compute"])
+    shown = workers[:_SHOWN_WORKERS]
+    rows = [
+        [str(rank), *(f"{1e3 * split[key]:.2f}" for key in ("step", "compute", "allreduce"))] for rank, split in shown
+    ]
+    whose = "" if len(shown) == len(workers) else f", the {len(shown)} of {len(workers)} workers that compute longest"
+    _say("")
+    print_table(f"milliseconds a step{whose}", ["rank", "step", "compute", "waiting for allreduce"], rows)
+    if report["skipped_updates"]:
+        _say(f"{report['skipped_updates']} updates were skipped, as their scaled gradients were not finite")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _nothing(line: str) -> None:
+    pass

@@ -1,0 +1,84 @@
+"""What all commands do that work as ranks of a job: join the others, prepare the task, leave together."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hvdtrain.adapters.open import take_own_share
+from hvdtrain.comm import Communicator
+from hvdtrain.comm.open import open_communicator
+from hvdtrain.comm.world import sum_in_order
+from hvdtrain.config import TrainConfig
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.preparation import Prepared, prepare
+from hvdtrain.task import Task
+from hvdtrain.tasks import load_task
+from hvdtrain.topology import Topology
+
+Work = Callable[[Prepared, Communicator], int]
+"""What is done once all ranks are ready; returns the exit code."""
+
+
+def load_kind(config: TrainConfig) -> type[Task]:
+    """The task's class, and with it its framework.
+
+    Raises:
+        UsageError: no such task, or its framework is not installed.
+    """
+    faulthandler.enable()
+    _quiet_tensorflow()
+    with _task_must_not_exit():
+        return load_task(config.task, config.framework)
+
+
+def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Work) -> int:
+    """Do `work` on this rank; returns the exit code.
+
+    Raises:
+        HvdtrainError: this rank fails and the others may not know it; what all ranks raise together is told here.
+    """
+    take_own_share(kind.framework, topology)
+    if config.deterministic:
+        sum_in_order(os.environ)
+    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets)
+    with _task_must_not_exit(), _leaving_together(comm, config) as outcome:
+        outcome.code = work(prepare(config, kind, comm), comm)
+    return outcome.code
+
+
+class _ExitCode:
+    code = 0
+
+
+@contextmanager
+def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_ExitCode]:
+    """Close in order after success, and after a failure that all ranks share; any other leaves this rank at once."""
+    outcome = _ExitCode()
+    try:
+        yield outcome
+    except HvdtrainError as error:
+        if not error.joint or config.debug:
+            raise
+        outcome.code = error.exit_code
+        if comm.topology.is_root:
+            sys.stderr.write(f"hvdtrain: {error}\n")
+            sys.stderr.flush()
+    comm.close()
+
+
+@contextmanager
+def _task_must_not_exit() -> Iterator[None]:
+    """Else a rank could leave with exit code 0 while the others wait for it."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"the task called sys.exit({error.code!r}) before training was done") from error
+
+
+def _quiet_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")

@@ -1,0 +1,203 @@
+"""The knobs of training itself: optimizer, precision, and how workers exchange gradients. Typed, frozen, cross-checked.
+
+`TrainConfig` inherits them, so that each is a flag. Combinations that cannot work are refused by name, below.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hvdtrain.errors import UsageError
+from hvdtrain.process_sets import require_readable
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+OptimizerName = Literal["sgd", "adam", "adamw", "lars", "lamb"]
+Compression = Literal["none", "fp16", "bf16", "powersgd"]
+ReduceOp = Literal["average", "sum", "adasum"]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """How weights are updated. Optimizer flags that are left out have the optimizer's own usual value.
+
+    Args:
+        optimizer: sgd, adam, adamw, lars or lamb; left out: the task's own, with its own settings.
+        momentum: of sgd and lars (0.9).
+        nesterov: Nesterov's momentum, for sgd.
+        beta1: decay of the first moment, for adam, adamw and lamb (0.9).
+        beta2: decay of the second moment, for adam, adamw and lamb (0.999).
+        eps: added to the root of the second moment (1e-8; lamb 1e-6).
+        weight_decay: added to the gradient (sgd, adam, lars) or apart from it (adamw, lamb) (0; adamw, lamb 0.01).
+        decay_norm_and_bias: decay normalization layers and biases too, which is usually left out.
+        trust_coefficient: of lars (0.001).
+        max_grad_norm: gradients whose norm over all weights is larger are scaled down to it.
+        ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it.
+        precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
+        accumulate_steps: micro batches that each worker's part of a global batch is cut into, to save memory.
+        activation_checkpointing: compute activations anew in the backward pass, to save memory.
+        sync_batch_norm: BatchNorm takes its statistics from the whole micro batch over all workers.
+        compile: torch.compile, or XLA (jit_compile) for all but the exchange of gradients.
+        channels_last: torch keeps pictures and filters as NHWC, which tensor cores want; TensorFlow does always.
+        deterministic: only kernels that give the same bits again; slower, and an error where there is none.
+        data_parallel: one process on all GPUs by torch.nn.DataParallel, for comparison.
+        compression: gradients travel as fp16, as bf16 (range of fp32), or as powersgd with error feedback.
+        powersgd_rank: rank of the two factors that stand for each matrix (4).
+        reduce_op: average over the global batch; sum of the workers' means, as Horovod's op=Sum; or adasum.
+        sync_every: local SGD: workers update by their own gradients, and average weights every so many updates.
+        process_sets: with sync_every: workers that exchange gradients at each update: node, or as 0-3,4-7 or 0+2,1+3.
+        sparse_gradients: dense, or allgather: rows of sparse gradients (embeddings) are gathered as they are.
+    """
+
+    optimizer: OptimizerName | None = None
+    momentum: float | None = None
+    nesterov: bool = False
+    beta1: float | None = None
+    beta2: float | None = None
+    eps: float | None = None
+    weight_decay: float | None = None
+    decay_norm_and_bias: bool = False
+    trust_coefficient: float | None = None
+    max_grad_norm: float | None = None
+    ema_decay: float | None = None
+    precision: Precision = "fp32"
+    accumulate_steps: int = 1
+    activation_checkpointing: bool = False
+    sync_batch_norm: bool = False
+    compile: bool = False
+    channels_last: bool = False
+    deterministic: bool = False
+    data_parallel: bool = False
+    compression: Compression = "none"
+    powersgd_rank: int | None = None
+    reduce_op: ReduceOp = "average"
+    sync_every: int | None = None
+    process_sets: str | None = None
+    sparse_gradients: Literal["dense", "allgather"] = "dense"
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        _check_optimizer(self)
+        for cannot, fact, conflict, hint in _combinations(self):
+            if cannot:
+                raise UsageError(fact, conflict, hint)
+        if self.process_sets is not None:
+            require_readable(self.process_sets)
+
+
+def _check_ranges(knobs: Knobs) -> None:
+    shares = ("momentum", "beta1", "beta2", "ema_decay")
+    for name in shares:
+        _require(name, getattr(knobs, name), lambda value: 0 <= value < 1, "a share from 0 to below 1", "0.9")
+    for name in ("eps", "trust_coefficient", "max_grad_norm"):
+        _require(name, getattr(knobs, name), lambda value: 0 < value < float("inf"), "a positive number", "1.0")
+    _require("weight_decay", knobs.weight_decay, lambda value: 0 <= value < float("inf"), "0 or a positive number", "0")
+    for name in ("accumulate_steps", "powersgd_rank", "sync_every"):
+        _require(name, getattr(knobs, name), lambda value: value >= 1, "1 or more", "1")
+
+
+_OPTIMIZERS_OF = {
+    "momentum": ("sgd", "lars"),
+    "nesterov": ("sgd",),
+    "beta1": ("adam", "adamw", "lamb"),
+    "beta2": ("adam", "adamw", "lamb"),
+    "eps": ("adam", "adamw", "lamb"),
+    "trust_coefficient": ("lars",),
+    "weight_decay": ("sgd", "adam", "adamw", "lars", "lamb"),
+    "decay_norm_and_bias": ("sgd", "adam", "adamw", "lars", "lamb"),
+}
+"""Which optimizers have each setting."""
+
+
+def _check_optimizer(knobs: Knobs) -> None:
+    for name, optimizers in _OPTIMIZERS_OF.items():
+        given = getattr(knobs, name)
+        if given is None or given is False or knobs.optimizer in optimizers:
+            continue
+        chosen = "without --optimizer" if knobs.optimizer is None else f"with --optimizer {knobs.optimizer}"
+        raise UsageError(
+            f"{_flag(name)} is given {chosen}.",
+            "It would change nothing."
+            if knobs.optimizer
+            else "The task builds its own optimizer, with settings of its own.",
+            f"it goes with --optimizer {' or '.join(optimizers)}.",
+        )
+    if knobs.nesterov and knobs.momentum == 0:
+        raise UsageError(
+            "--nesterov is given with --momentum 0.", "There is no momentum to look ahead by.", "drop one."
+        )
+
+
+def _combinations(knobs: Knobs) -> list[tuple[bool, str, str, str]]:
+    """(whether it is asked for, fact, conflict, hint) of everything that cannot work together."""
+    local = knobs.sync_every is not None
+    packed = knobs.compression != "none"
+    return [
+        (
+            packed and knobs.reduce_op == "adasum",
+            f"--compression {knobs.compression} is given with --reduce-op adasum.",
+            "Adasum weighs gradients by their scalar products, which are not those of the compressed ones.",
+            "leave one of them out.",
+        ),
+        (
+            knobs.powersgd_rank is not None and knobs.compression != "powersgd",
+            f"--powersgd-rank {knobs.powersgd_rank} is given with --compression {knobs.compression}.",
+            "It would change nothing.",
+            "give --compression powersgd, or leave it out.",
+        ),
+        (
+            knobs.precision == "fp16" and knobs.compression == "powersgd",
+            "--compression powersgd is given with --precision fp16.",
+            "A step whose scaled gradients overflow would spoil the error that powersgd carries on.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            local and packed,
+            f"--compression {knobs.compression} is given with --sync-every {knobs.sync_every}.",
+            "Local SGD sends weights, which are not to be rounded.",
+            "leave one of them out.",
+        ),
+        (
+            local and knobs.reduce_op != "average",
+            f"--reduce-op {knobs.reduce_op} is given with --sync-every {knobs.sync_every}.",
+            "Local SGD averages weights, and no gradients.",
+            "leave one of them out.",
+        ),
+        (
+            local and knobs.precision == "fp16",
+            f"--precision fp16 is given with --sync-every {knobs.sync_every}.",
+            "Each worker would decide by its own gradients whether an update is skipped, and scale them differently.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            local and knobs.sync_batch_norm,
+            f"--sync-batch-norm is given with --sync-every {knobs.sync_every}.",
+            "Workers would wait for each other in every layer, which local SGD is to avoid.",
+            "leave one of them out.",
+        ),
+        (
+            knobs.process_sets is not None and not local,
+            "--process-sets is given without --sync-every.",
+            "The sets would train different models for ever.",
+            "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
+        ),
+        (
+            knobs.sparse_gradients == "allgather" and (packed or local or knobs.reduce_op != "average"),
+            "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
+            "Rows are gathered as they are, and added up.",
+            "leave --sparse-gradients out, which makes them dense.",
+        ),
+        (
+            knobs.data_parallel and (local or packed or knobs.sync_batch_norm),
+            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
+            "These are for several workers, and DataParallel is one process on several GPUs.",
+            "leave --data-parallel out, and start one worker per GPU.",
+        ),
+    ]
+
+
+def _require(name: str, value: float | None, holds: object, what: str, example: str) -> None:
+    if value is not None and not (callable(holds) and holds(value)):
+        raise UsageError(f"{_flag(name)} is {value}.", f"It must be {what}.", f"try {_flag(name)} {example}.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

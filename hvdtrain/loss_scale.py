@@ -1,0 +1,56 @@
+"""Loss scaling for fp16: one rule for every framework, decided on the host from gradients that are already reduced.
+
+Gradients of fp16 activations below 6e-8 vanish, so the loss is multiplied before the backward pass, and the gradients
+are divided after it (Micikevicius et al. 2018, arXiv:1710.03740). A step whose gradients are not finite is left out.
+All ranks see the same reduced gradients, so all take the same decision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.errors import HvdtrainError
+
+# The defaults of torch.amp.GradScaler and of Keras' LossScaleOptimizer.
+_FIRST = 2.0**16
+_INTERVAL = 2000
+_SMALLEST = 2.0**-14
+
+
+class LossScale:
+    """Halves when gradients overflow, doubles after `interval` steps in which they did not."""
+
+    def __init__(self, first: float = _FIRST, interval: int = _INTERVAL) -> None:
+        self.scale = first
+        self._interval = interval
+        self._good_steps = 0
+
+    def after_step(self, finite: bool) -> None:
+        """Args: whether the step's reduced gradients were finite; if not, the step must be left out.
+
+        Raises:
+            HvdtrainError: they are not finite at any scale; on all ranks alike.
+        """
+        if finite:
+            self._good_steps += 1
+            if self._good_steps == self._interval:
+                self.scale, self._good_steps = self.scale * 2, 0
+            return
+        self.scale, self._good_steps = self.scale / 2, 0
+        if self.scale < _SMALLEST:
+            raise HvdtrainError(
+                f"The gradients are not finite at a loss scale of {2 * self.scale:g} either.",
+                "A smaller scale would only turn more of them into zeros; checkpoints from before are still good.",
+                "look for bad values in the data, lower --lr, or use --precision bf16.",
+            ).on_all_ranks()
+
+    def state(self) -> State:
+        """What a resumed run needs: named float64 scalars."""
+        return {"scaler/scale": np.array(self.scale), "scaler/good_steps": np.array(float(self._good_steps))}
+
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned; a state without it leaves the scale as it is."""
+        if "scaler/scale" in state:
+            self.scale = float(state["scaler/scale"])
+            self._good_steps = int(state["scaler/good_steps"])

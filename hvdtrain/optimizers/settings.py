@@ -1,0 +1,83 @@
+"""What an optimizer is asked to do, with each optimizer's usual value where a flag was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hvdtrain.knobs import Knobs, OptimizerName
+
+_MOMENTUM = 0.9
+_BETAS = (0.9, 0.999)  # Kingma and Ba 2014, arXiv:1412.6980
+_EPS = {"adam": 1e-8, "adamw": 1e-8, "lamb": 1e-6}  # torch's; You et al. 2019, arXiv:1904.00962
+_WEIGHT_DECAY = {"adamw": 0.01, "lamb": 0.01}  # torch's AdamW; You et al. 2019, for BERT
+_TRUST_COEFFICIENT = 0.001  # You et al. 2017, arXiv:1708.03888
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing.
+
+    Attributes:
+        name: which rule.
+        momentum: share of the momentum buffer that stays, for sgd and lars.
+        nesterov: look ahead by the momentum, for sgd.
+        beta1: decay of the first moment, for adam, adamw and lamb.
+        beta2: decay of the second moment.
+        eps: added to the root of the second moment, after its correction, as in torch.
+        weight_decay: added to the gradient (sgd, adam, lars) or to what is taken from the weights (adamw, lamb).
+        trust_coefficient: of lars.
+        adapts: whether lars and lamb scale the step by the norm of the weights.
+    """
+
+    name: OptimizerName
+    momentum: float = _MOMENTUM
+    nesterov: bool = False
+    beta1: float = _BETAS[0]
+    beta2: float = _BETAS[1]
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    trust_coefficient: float = _TRUST_COEFFICIENT
+    adapts: bool = True
+
+    def for_exempt(self) -> Settings:
+        """The same for normalization layers and biases: no decay, and no scaling by norms."""
+        return replace(self, weight_decay=0.0, adapts=False)
+
+
+def settings_of(knobs: Knobs) -> Settings:
+    """What the flags say. `knobs.optimizer` must be chosen; a `ValueError` says that it is not."""
+    name = knobs.optimizer
+    if name is None:
+        raise ValueError("no optimizer is chosen, so that the task builds its own")
+    return Settings(
+        name,
+        _given(knobs.momentum, _MOMENTUM),
+        knobs.nesterov,
+        _given(knobs.beta1, _BETAS[0]),
+        _given(knobs.beta2, _BETAS[1]),
+        _given(knobs.eps, _EPS.get(name, 1e-8)),
+        _given(knobs.weight_decay, _WEIGHT_DECAY.get(name, 0.0)),
+        _given(knobs.trust_coefficient, _TRUST_COEFFICIENT),
+    )
+
+
+def describe(knobs: Knobs) -> str:
+    """What is applied, for people: "adamw (beta1 0.9, beta2 0.999, eps 1e-08, weight decay 0.01)"."""
+    s = settings_of(knobs)
+    parts = {
+        "momentum": s.momentum if s.name in ("sgd", "lars") else None,
+        "beta1": s.beta1 if s.name in _EPS else None,
+        "beta2": s.beta2 if s.name in _EPS else None,
+        "eps": s.eps if s.name in _EPS else None,
+        "weight decay": s.weight_decay,
+        "trust coefficient": s.trust_coefficient if s.name == "lars" else None,
+    }
+    words = [f"{name} {value:g}" for name, value in parts.items() if value is not None]
+    words += ["Nesterov"] if s.nesterov else []
+    if knobs.decay_norm_and_bias:
+        words.append("norm and bias too")
+    return f"{s.name} ({', '.join(words)})"
+
+
+def _given(value: float | None, usual: float) -> float:
+    return usual if value is None else value

@@ -1,0 +1,160 @@
+"""From a run to a file for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from safetensors.numpy import save
+
+from hvdtrain.errors import UsageError
+from hvdtrain.models.exchange import to_torch
+from hvdtrain.tasks.registry import require_installed
+from hvdtrain.weights.files import kind_of, read_weights
+from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
+from hvdtrain.weights.output import replacing, require_free
+from hvdtrain.weights.rebuild import built_model, data_access, example_features, rebuilt_task
+from hvdtrain.weights.runs import Run, read_run
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    Attributes:
+        suffix: of the file's name.
+        framework: that writes it; None: the run's own.
+        whole: whether it holds the model itself, and not its weights alone.
+        about: one line of help.
+    """
+
+    suffix: str
+    framework: Framework | None
+    whole: bool
+    about: str
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "safetensors": Format(".safetensors", None, False, "weights, by the names of the run's framework"),
+    "state-dict": Format(".pt", "torch", False, "weights for torch: model.load_state_dict(torch.load(PATH))"),
+    "torchscript": Format(".torchscript.pt", "torch", True, "a model for torch.jit.load, also in C++"),
+    "torch-export": Format(".pt2", "torch", True, "a model for torch.export.load"),
+    "onnx": Format(".onnx", None, True, "a model for ONNX Runtime and others"),
+    "weights-h5": Format(".weights.h5", "tensorflow", False, "weights for Keras: model.load_weights(PATH)"),
+    "keras": Format(".keras", "tensorflow", True, "a model for keras.saving.load_model"),
+    "savedmodel": Format("_savedmodel", "tensorflow", True, "a model for tf.saved_model.load and TensorFlow Serving"),
+}
+
+_KERAS_READS_BY_SUFFIX: Final = ("weights-h5", "keras")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: `takes` says what the model takes, where the file holds one."""
+
+    path: Path
+    arrays: int
+    origin: str
+    takes: str
+
+
+def export(
+    source: Path,
+    format_name: str,
+    output: Path | None = None,
+    *,
+    prefix: str = "",
+    averaged: bool = False,
+    data_dir: str | None = None,
+    overwrite: bool = False,
+) -> Exported:
+    """Write the weights or the model of a run.
+
+    Args:
+        source: a run or checkpoint folder; or a file of weights, for formats that hold weights alone.
+        format_name: one of `FORMATS`.
+        output: the file; None: in the run's `exports/`, or beside `source` where that is none.
+        prefix: put before each name of a state-dict, such as "module." for scripts that wrap first and load then.
+        averaged: take the exponential moving averages of the weights.
+        data_dir: where the run's data are now, for tasks whose model cannot be built or called without.
+        overwrite: whether `output` may be there already.
+
+    Raises:
+        UsageError: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
+    """
+    chosen = FORMATS[format_name]
+    if prefix and format_name != "state-dict":
+        raise UsageError(f"--prefix {prefix} is given with --format {format_name}.", "It would do nothing.", "drop it.")
+    kind = kind_of(source)
+    run = read_run(source, "RUN") if kind == "run" else None
+    path = output if output is not None else _default_path(source, run, chosen)
+    if format_name in _KERAS_READS_BY_SUFFIX and not path.name.endswith(chosen.suffix):
+        raise UsageError(
+            f"--output is {path}.", f"Keras reads such a file by its name's end, {chosen.suffix}.", "add it."
+        )
+    require_free(path, overwrite)
+    if run is None:
+        if averaged or chosen.whole or format_name == "weights-h5":
+            raise UsageError(
+                f"{source} holds weights, and not what they belong to.",
+                f"{'--ema' if averaged else f'--format {format_name}'} needs a run.",
+                "give the folder of a run, or --format safetensors or state-dict.",
+            )
+        weights = read_weights(source, kind)
+    else:
+        weights = run.weights(averaged)
+    if format_name in ("safetensors", "state-dict"):
+        content = _weights_bytes(weights, format_name, prefix)
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+        return Exported(path, len(weights.arrays), weights.origin, "")
+    if run is None:
+        raise ValueError("refused above")
+    with replacing(path) as temporary:
+        takes = _write_built(run, weights, format_name, temporary, data_dir)
+    return Exported(path, len(weights.arrays), weights.origin, takes)
+
+
+def _weights_bytes(weights: NamedWeights, format_name: str, prefix: str) -> bytes:
+    arrays: Arrays = {name: np.asarray(array, order="C") for name, array in weights.arrays.items()}
+    if weights.framework == "torch":
+        arrays = without_wrappers(arrays)
+    if format_name == "safetensors":
+        return save(arrays, {"format": "pt" if weights.framework == "torch" else "keras"})
+    require_installed("torch")
+    from hvdtrain.weights.torch_files import state_dict_bytes
+
+    return state_dict_bytes(arrays if weights.framework == "torch" else to_torch(arrays), prefix)
+
+
+def _write_built(run: Run, weights: NamedWeights, format_name: str, path: Path, data_dir: str | None) -> str:
+    framework = FORMATS[format_name].framework or weights.framework
+    task = rebuilt_task(run.about, framework)
+    if framework == "torch":
+        from hvdtrain.weights import torch_models
+
+        features = example_features(task, run.about, data_dir)
+        model = built_model(task)
+        torch_models.give_weights(model, weights)
+        return torch_models.write_model(model, task, features, format_name, path)
+    from hvdtrain.weights import keras_models
+
+    keras_models.use_no_gpu()
+    if data_dir is not None:
+        task.open_data(data_access(run.about, data_dir))
+    model = built_model(task)
+    keras_models.give_weights(model, weights)
+    return keras_models.write_model(model, format_name, path)
+
+
+def _default_path(source: Path, run: Run | None, chosen: Format) -> Path:
+    if run is None:
+        return source.with_name(source.name.partition(".")[0] + chosen.suffix)
+    name = f"step_{run.step:08d}{chosen.suffix}"
+    folder = source.parent if source.is_file() else source
+    if (folder / "manifest.json").is_file():
+        folder = folder.parent
+    return (folder.parent if folder.name == "checkpoints" else folder) / "exports" / name

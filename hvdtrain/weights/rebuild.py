@@ -1,0 +1,94 @@
+"""A run's task, built anew from what its checkpoint says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from data_sharding import RecordReader
+from data_sharding.errors import ShardingError
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
+from hvdtrain.task import Features, Task
+from hvdtrain.task_arguments import build_task
+from hvdtrain.tasks import load_task
+from hvdtrain.user_cache import user_cache
+
+_SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never grows
+
+
+def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
+    """The task with the arguments that it was trained with, in either framework.
+
+    Args:
+        about: the checkpoint's manifest.
+        framework: "torch" or "tensorflow".
+
+    Raises:
+        UsageError: the task is not there, or not in this framework.
+    """
+    name = str(about["task"])
+    if ":" in name and framework != about["framework"]:
+        raise UsageError(
+            f"{name} is a {about['framework']} task of your own.",
+            f"This format is {framework}'s, and hvdtrain does not know the model there.",
+            f"choose a format of {about['framework']}, or safetensors, which both can read.",
+        )
+    kind = load_task(name, framework)
+    return build_task(kind, {**about.get("task_args", {}), **about.get("found", {})})
+
+
+def built_model(task: Task) -> Any:
+    """The task's model.
+
+    Raises:
+        UsageError: it cannot be built, which may be for want of the data.
+    """
+    try:
+        return task.build_model()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{type(task).__name__}.build_model() failed: {type(error).__name__}: {error}.",
+            "It may need what open_data() finds out.",
+            "give the folder of the data as --data-dir DIR, or let the task say it as `found`.",
+        ) from error
+
+
+def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None) -> Features:
+    """Arrays of a few samples as the task's decode() gives them: the task's own example, or records of its data.
+
+    Args:
+        task: just built; its data are opened unless it has an example.
+        about: the checkpoint's manifest, which says where the data were.
+        data_dir: where they are now; None: there still.
+
+    Raises:
+        UsageError: the task has no example, and the data are not there.
+    """
+    features = task.example()
+    if features is not None:
+        return features
+    try:
+        splits = task.open_data(data_access(about, data_dir))
+        catalog = splits.validation if splits.validation is not None else splits.train
+        with RecordReader(catalog) as reader:
+            return task.decode(reader.load(np.arange(min(_SAMPLES, len(catalog)))))
+    except (UsageError, ShardingError) as error:
+        raise UsageError(
+            f"{type(task).__name__} has no example(), and its data cannot be opened: {error.fact}",
+            "So it is not known what the model takes.",
+            "give the folder of the data as --data-dir DIR, or export weights alone (safetensors, state-dict).",
+        ) from error
+
+
+def data_access(about: Mapping[str, Any], data_dir: str | None) -> DataAccess:
+    """The run's data, as a task is given them."""
+    folder = data_dir or about.get("config", {}).get("data", {}).get("dir")
+    if folder is not None and "://" not in folder:
+        folder = str(Path(folder).expanduser().absolute())
+    return DataAccess(folder, user_cache() / "data")

@@ -1,0 +1,334 @@
+"""Compressed gradients and other ops than the average, on several ranks, in both frameworks: what comes home, and what
+is learned from it.
+
+Each framework is started once at each number of ranks, with `workers/compression_FRAMEWORK.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from hvdtrain import powersgd
+
+WORKERS = Path(__file__).parent / "workers"
+DEADLINE_S = 400
+FRAMEWORKS = {"torch": "torch", "tensorflow": "keras"}
+SIZES = (2, 3)
+EVERYWHERE = [(framework, size) for framework in FRAMEWORKS for size in SIZES]
+RELATIVE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # 24, 11 and 8 bits
+STEPS_BEFORE, STEPS_AFTER = 5, 3  # of workers/compression_checks.py
+
+COMMON = "--global-batch-size 250 --epochs 3 --optimizer sgd --lr 0.1 --resume never --log-interval 100".split()
+POWERSGD = ["--compression", "powersgd"]
+HALVES = ["--precision", "fp16", "--compression", "fp16"]
+TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
+    ("torch", 1): {"none": [], "powersgd": POWERSGD},
+    ("torch", 2): {
+        "none": [],
+        "fp16": ["--compression", "fp16"],
+        "bf16": ["--compression", "bf16"],
+        "powersgd": POWERSGD,
+        "powersgd-stopped": [*POWERSGD, "--max-steps", "8"],
+        "sum": ["--reduce-op", "sum", "--lr", "0.05"],
+        "adasum": ["--reduce-op", "adasum", "--lr", "0.05"],
+        "halves": HALVES,
+    },
+    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", str(0.1 / 3)]},
+    ("tensorflow", 1): {"none": [], "powersgd": POWERSGD},
+    ("tensorflow", 2): {
+        "bf16": ["--compression", "bf16"],
+        "powersgd": POWERSGD,
+        "powersgd-stopped": [*POWERSGD, "--max-steps", "8"],
+        "halves": HALVES,
+    },
+    ("tensorflow", 3): {},
+}
+
+Arrays = list[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one start left behind: its folder, and for each rank its arrays and the refusal of Adasum."""
+
+    folder: Path
+    ranks: list[dict[str, NDArray[Any]]]
+    refusals: list[str]
+
+    def of(self, rank: int, name: str) -> Arrays:
+        count = sum(key.rpartition("/")[0] == name for key in self.ranks[rank])
+        assert count
+        return [self.ranks[rank][f"{name}/{place}"] for place in range(count)]
+
+    def mean(self, name: str) -> Arrays:
+        """The sum of what the ranks brought, which is their parts of a mean over the global batch."""
+        own = [self.of(rank, name) for rank in range(len(self.ranks))]
+        return [np.sum([a.astype(np.float64) for a in arrays], axis=0) for arrays in zip(*own, strict=True)]
+
+    def equal_everywhere(self, name: str) -> Arrays:
+        """What all ranks have, to the last bit."""
+        first = self.of(0, name)
+        for rank in range(1, len(self.ranks)):
+            for mine, theirs in zip(self.of(rank, name), first, strict=True):
+                assert mine.tobytes() == theirs.tobytes()
+        return first
+
+    def weights(self, training: str) -> dict[str, NDArray[Any]]:
+        return load_file(self._checkpoint(training) / "model.safetensors")
+
+    def extra(self, training: str) -> dict[str, NDArray[Any]]:
+        return load_file(self._checkpoint(training) / "extra.safetensors")
+
+    def loss(self, training: str) -> float:
+        return float(json.loads((self.folder / training / "result.json").read_text())["metrics"]["loss"])
+
+    def _checkpoint(self, training: str) -> Path:
+        checkpoints = self.folder / training / "checkpoints"
+        return checkpoints / (checkpoints / "latest").read_text().strip()
+
+
+Runs = Callable[[str, int], Run]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
+) -> Runs:
+    base = tmp_path_factory.mktemp("compression")
+
+    @functools.cache
+    def start(framework: str, size: int) -> Run:
+        folder = base / f"{framework}-{size}"
+        folder.mkdir()
+        cases = {name: [*COMMON, *flags] for name, flags in TRAININGS[framework, size].items()}
+        cases |= _resumed(folder, start(framework, 2) if size == 3 else None, cases)
+        (folder / "cases.json").write_text(json.dumps(cases))
+        command = ["python", str(WORKERS / f"compression_{FRAMEWORKS[framework]}.py"), str(folder)]
+        if size == 1:
+            finished = run_command([sys.executable, *command[1:]], DEADLINE_S)
+        else:
+            finished = run_ranks(command, size, "mpirun", DEADLINE_S, env={"OMP_NUM_THREADS": "1"})
+        assert finished.returncode == 0, finished.tail()
+        ranks = [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)]
+        return Run(folder, ranks, [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)])
+
+    return start
+
+
+def _resumed(folder: Path, of_two: Run | None, cases: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The stopped training goes on at two ranks, and from a copy at three."""
+    flags = [*COMMON, *POWERSGD]
+    if "powersgd-stopped" in cases:
+        return {"powersgd-resumed": [*flags, "--resume", str(folder / "powersgd-stopped")]}
+    if of_two is not None and cases:
+        shutil.copytree(of_two.folder / "powersgd-stopped", folder / "stopped-at-two")
+        return {"powersgd-resumed": [*flags, "--resume", str(folder / "stopped-at-two")]}
+    return {}
+
+
+def factor_of(op: str, size: int) -> float:
+    return float(size) if op == "sum" else 1.0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), EVERYWHERE)
+@pytest.mark.parametrize("op", ["average", "sum"])
+@pytest.mark.parametrize("compression", RELATIVE)
+def test_sums_are_those_of_float32_to_the_wires_precision(
+    framework: str, size: int, op: str, compression: str, runs: Runs
+) -> None:
+    run = runs(framework, size)
+    case = f"{compression}-{op}"
+    home = run.equal_everywhere(f"{case}/out")
+    largest = max(float(np.abs(a).max()) for rank in range(size) for a in run.of(rank, f"{case}/in"))
+    for found, mean in zip(home, run.mean(f"{case}/in"), strict=True):
+        factor = factor_of(op, size)
+        error = np.abs(found - mean * factor)
+        assert float(error.max()) <= RELATIVE[compression] * factor * max(largest, float(np.abs(mean).max()))
+    if compression != "none":  # it was compressed indeed
+        assert any(
+            (found != m * factor_of(op, size)).any() for found, m in zip(home, run.mean(f"{case}/in"), strict=True)
+        )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), EVERYWHERE)
+def test_range_of_the_wires(framework: str, size: int, runs: Runs) -> None:
+    run = runs(framework, size)
+    for value in (1e30, 1e-30):
+        for found in run.equal_everywhere(f"bf16-{value}/out"):
+            np.testing.assert_allclose(found, value * size, rtol=1e-2)
+    for found in run.equal_everywhere("fp16-1e+30/out"):
+        assert np.isposinf(found).all()
+    for found in run.equal_everywhere("fp16-1e-30/out"):
+        assert not found.any()
+    for op in ("average", "sum"):
+        for found in run.equal_everywhere(f"fp16-{op}-headroom/out"):
+            np.testing.assert_allclose(found, 2e4 * size * factor_of(op, size), rtol=2e-3)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), EVERYWHERE)
+def test_micro_batches_travel_once(framework: str, size: int, runs: Runs) -> None:
+    """Were each of them sent, the first one's numbers would be counted twice, or the second one's come too late."""
+    run = runs(framework, size)
+    for compression, relative in RELATIVE.items():
+        home = run.equal_everywhere(f"{compression}-micro/out")
+        for found, expected in zip(home, run.mean(f"{compression}-micro/in"), strict=True):
+            np.testing.assert_allclose(found, expected, atol=4 * relative)
+    home = run.equal_everywhere("powersgd-micro/out")
+    for place in (1, 3, 4):  # no matrices
+        np.testing.assert_allclose(home[place], run.mean("powersgd-micro/in")[place], atol=1e-6)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("op", ["average", "sum"])
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_keras_optimizers_get_them_too(size: int, op: str, compression: str, runs: Runs) -> None:
+    """`hvd.DistributedOptimizer(compression=…)`: gradients of each rank's own loss."""
+    run = runs("tensorflow", size)
+    factor = 1.0 if op == "sum" else 1 / size
+    home = run.equal_everywhere(f"own-{compression}-{op}/out")
+    for found, total in zip(home, run.mean(f"own-{compression}-{op}/in"), strict=True):
+        np.testing.assert_allclose(found, total * factor, atol=3 * RELATIVE[compression])
+
+
+def adasum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    dot = float((a * b).sum())
+    result: NDArray[Any] = a * (1 - dot / (2 * (a * a).sum())) + b * (1 - dot / (2 * (b * b).sum()))
+    return result
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_adasum_of_two(framework: str, runs: Runs) -> None:
+    """Each parameter apart, of the ranks' own mean gradients: twice their parts of the mean."""
+    run = runs(framework, 2)
+    own = [[2.0 * a.astype(np.float64) for a in run.of(rank, "adasum/in")] for rank in range(2)]
+    for found, a, b in zip(run.equal_everywhere("adasum/out"), *own, strict=True):
+        np.testing.assert_allclose(found, adasum(a, b), rtol=1e-5, atol=1e-6)
+    for found in run.equal_everywhere("adasum-equal/out"):
+        np.testing.assert_allclose(found, 0.25, rtol=1e-6)
+    home = run.equal_everywhere("adasum-orthogonal/out")
+    for found, total in zip(home, run.mean("adasum-orthogonal/in"), strict=True):
+        if found.size > 1:  # two numbers are never orthogonal
+            np.testing.assert_allclose(found, 2 * total, rtol=1e-6)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_adasum_of_three_is_refused(framework: str, runs: Runs) -> None:
+    for message in runs(framework, 3).refusals:
+        assert message.startswith("--reduce-op adasum is given for 3 workers.")
+        assert "HINT: start 2, 4, 8" in message
+
+
+def reference(framework: str, means: list[Arrays]) -> tuple[list[Arrays], Arrays]:
+    """What PowerSGD of rank 2 brings home from mean gradients, and what is owed in the end; as projections."""
+    home: list[Arrays] = []
+    owed = [np.zeros(m.shape) for m in means[0]]
+    factors: dict[int, NDArray[Any]] = {}
+    for gradients in means:
+        home.append([])
+        for place, gradient in enumerate(gradients):
+            rows, columns = powersgd.matrix_shape(gradient.shape, 0 if framework == "torch" else -1)
+            if gradient.ndim < 2 or (rows + columns) * 2 >= rows * columns:
+                home[-1].append(gradient)
+                continue
+            factor = factors.get(place, powersgd.first_factor(place, columns, 2).astype(np.float64))
+            whole = (gradient + owed[place]).reshape(rows, columns)
+            left, _, _ = np.linalg.svd(whole @ factor, full_matrices=False)
+            factors[place] = whole.T @ left
+            home[-1].append((left @ factors[place].T).reshape(gradient.shape))
+            owed[place] = whole.reshape(gradient.shape) - home[-1][-1]
+    return home, owed
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), [(framework, size) for framework in FRAMEWORKS for size in (1, *SIZES)])
+@pytest.mark.parametrize("op", ["average", "sum"])
+def test_powersgd_depends_on_means_only_whatever_the_number_of_ranks(
+    framework: str, size: int, op: str, runs: Runs
+) -> None:
+    run = runs(framework, size)
+    case = "powersgd" if op == "average" else "powersgd-sum"
+    steps = range(STEPS_BEFORE + STEPS_AFTER)
+    expected, _ = reference(framework, [run.mean(f"{case}/in/{step}") for step in steps])
+    for step in steps:
+        for found, mean in zip(run.equal_everywhere(f"{case}/out/{step}"), expected[step], strict=True):
+            np.testing.assert_allclose(found, mean * factor_of(op, size), atol=2e-4)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), [(framework, size) for framework in FRAMEWORKS for size in (1, *SIZES)])
+def test_powersgd_goes_on_from_a_checkpoint_to_the_last_bit(framework: str, size: int, runs: Runs) -> None:
+    """Its arrays are the mean of what ranks owe, which is no matter of their number, and factors; equal on all ranks."""
+    run = runs(framework, size)
+    for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
+        whole = run.equal_everywhere(f"powersgd/out/{step}")
+        for one, other in zip(whole, run.equal_everywhere(f"powersgd-resumed/out/{step}"), strict=True):
+            assert one.tobytes() == other.tobytes()
+    _, owed = reference(framework, [run.mean(f"powersgd/in/{step}") for step in range(STEPS_BEFORE)])
+    prefix = "powersgd/state/"
+    states = [{n: a for n, a in arrays.items() if n.startswith(prefix)} for arrays in run.ranks]
+    assert sorted(n.split("/")[4] for n in states[0]) == ["error", "error", "factor", "factor"]
+    for state in states:
+        assert all(state[name].tobytes() == array.tobytes() for name, array in states[0].items())
+    errors = {array.shape: array for name, array in states[0].items() if "/error/" in name}
+    for place in (0, 2):
+        assert np.abs(owed[place]).max() > 0.1
+        np.testing.assert_allclose(errors[owed[place].shape], owed[place], atol=2e-4)
+
+
+def furthest(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> float:
+    assert one.keys() == other.keys()
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("framework", "training"),
+    [("torch", t) for t in ("fp16", "bf16", "powersgd", "adasum", "halves")]
+    + [("tensorflow", t) for t in ("bf16", "powersgd", "halves")],
+)
+def test_the_digits_are_learned_as_well(framework: str, training: str, runs: Runs) -> None:
+    plain = runs(framework, 1).loss("none")
+    assert plain < 1.5  # of 2.3 at the start
+    assert runs(framework, 2).loss(training) < plain + 0.25
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sum_over_n_ranks_with_an_nth_of_the_rate_trains_as_one_rank(size: int, runs: Runs) -> None:
+    assert furthest(runs("torch", size).weights("sum"), runs("torch", 1).weights("none")) < 2e-5
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_powersgd_trains_alike_at_any_number_of_ranks_and_after_a_stop(framework: str, runs: Runs) -> None:
+    of_two = runs(framework, 2)
+    whole = of_two.weights("powersgd")
+    assert furthest(runs(framework, 1).weights("powersgd"), whole) < 2e-4
+    assert furthest(of_two.weights("powersgd-resumed"), whole) <= (0 if framework == "torch" else 1e-6)
+    assert furthest(runs(framework, 1).weights("none"), whole) > 1e-2
+    assert any(np.abs(a).max() > 1e-3 for n, a in of_two.extra("powersgd").items() if n.startswith(powersgd.ERRORS))
+
+
+@pytest.mark.timeout(900)
+def test_powersgd_goes_on_at_three_ranks_where_two_were_stopped(runs: Runs) -> None:
+    whole = runs("torch", 2).weights("powersgd")
+    assert furthest(runs("torch", 3).weights("powersgd"), whole) < 2e-4
+    assert furthest(runs("torch", 3).weights("powersgd-resumed"), whole) < 2e-4

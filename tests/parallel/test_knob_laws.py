@@ -1,0 +1,167 @@
+"""What holds for every knob, alone and together: n ranks train as one, k micro batches as one batch, and a run that was
+interrupted as one that was not. In both frameworks.
+
+All runs of a framework at a number of ranks are made in one start, by `workers/knob_runs.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+WORKER = Path(__file__).parent / "workers" / "knob_runs.py"
+DEADLINE_S = 400
+# 1,438 records: 3 steps an epoch, the last one ragged; 3 ranks and 3 micro batches cannot share them evenly.
+COMMON = ["--global-batch-size", "500", "--epochs", "4", "--task-args.width", "4", "--log-interval", "1"]
+INTERRUPTED = ["--max-steps", "5"]  # inside the second epoch
+
+SINGLE = {
+    "plain": "",
+    "clip": "--max-grad-norm 0.05",
+    "accumulate": "--accumulate-steps 3",
+    "ema": "--ema-decay 0.9",
+    "sgd": "--optimizer sgd --nesterov --weight-decay 1e-2 --lr 0.05 --lr-schedule linear --lr-min 0.001",
+    "adam": "--optimizer adam --weight-decay 1e-2 --beta2 0.99 --lr-schedule step --lr-milestones 1,2.5 --lr-gamma 0.3",
+    "adamw": "--optimizer adamw --weight-decay 0.1 --decay-norm-and-bias --lr-schedule polynomial --lr-power 2",
+    "lars": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --weight-decay 1e-3 --warmup-epochs 1 --lr-schedule polynomial --lr-power 2",
+    "lamb": "--optimizer lamb --lr 0.02 --warmup-epochs 1",
+}
+TOGETHER = {
+    "sgd-together": "--optimizer sgd --nesterov --weight-decay 1e-2 --lr 0.05 --accumulate-steps 3 --max-grad-norm 0.5 "
+    "--ema-decay 0.9",
+    "lamb-together": "--optimizer lamb --lr 0.02 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
+    "lars-together": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
+}
+LOW = {
+    "bf16": "--precision bf16 --optimizer sgd --lr 0.05",
+    "fp16": "--precision fp16 --optimizer sgd --lr 0.05 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
+}
+CASES = {
+    "torch": SINGLE
+    | TOGETHER
+    | LOW
+    | {"channels-last": "--channels-last", "deterministic": "--deterministic --accumulate-steps 2"},
+    "tensorflow": {"plain": ""} | TOGETHER | LOW | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]},
+}
+SIZES = {"torch": (2, 3), "tensorflow": (2,)}
+ALL = [(framework, case) for framework, cases in CASES.items() for case in cases]
+# Sums in another order, after 12 steps; Adam's first steps turn any difference of a gradient near 0 into a whole step.
+EXACT = 2e-5
+# bfloat16 keeps 8 bits of what goes through a layer, so that rounding differs with the rows of a batch.
+COARSE = 1e-2
+
+State = Mapping[str, NDArray[Any]]
+Runs = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
+) -> Runs:
+    """runs(framework, size) → the folder of all its runs; those called NAME-resumed were interrupted on the way."""
+    base = tmp_path_factory.mktemp("knobs")
+
+    @functools.cache
+    def start(framework: str, size: int) -> Path:
+        folder = base / f"{framework}-{size}"
+        folder.mkdir()
+        cases = {}
+        for name, flags in CASES[framework].items():
+            whole = ["--framework", framework, *COMMON, *flags.split()]
+            cases[name] = whole
+            if size < 3:
+                cases[f"{name}-stopped"] = [*whole, *INTERRUPTED]
+                cases[f"{name}-resumed"] = [*whole, "--resume", str(folder / f"{name}-stopped")]
+        (folder / "cases.json").write_text(json.dumps(cases))
+        command = [str(WORKER), str(folder), str(folder / "cases.json")]
+        if size == 1:
+            finished = run_command([sys.executable, *command], DEADLINE_S)
+        else:
+            finished = run_ranks(["python", *command], size, "horovodrun", DEADLINE_S)
+        assert finished.returncode == 0, finished.tail()
+        return folder
+
+    return start
+
+
+def state_of(run: Path) -> State:
+    """All arrays of the newest checkpoint."""
+    newest = run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
+    return functools.reduce(lambda all_, file: all_ | load_file(file), sorted(newest.glob("*.safetensors")), {})
+
+
+def metrics_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "result.json").read_text())["metrics"]
+    return content
+
+
+def furthest(one: State, other: State) -> float:
+    """The largest difference of any two numbers."""
+    assert one.keys() == other.keys()
+    return max(float(np.abs(one[name].astype(np.float64) - other[name]).max(initial=0)) for name in one)
+
+
+def tolerance(case: str) -> float:
+    return COARSE if case in LOW else EXACT
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "case"), ALL)
+def test_n_ranks_train_as_one(framework: str, case: str, runs: Runs) -> None:
+    """Weights, the optimizer's state, the average of the weights and the loss scale."""
+    alone = state_of(runs(framework, 1) / case)
+    for size in SIZES[framework]:
+        several = state_of(runs(framework, size) / case)
+        assert furthest(several, alone) < tolerance(case)
+        assert metrics_of(runs(framework, size) / case)["loss"] == pytest.approx(
+            metrics_of(runs(framework, 1) / case)["loss"], abs=tolerance(case)
+        )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "case"), ALL)
+def test_interrupted_and_resumed_equals_uninterrupted(framework: str, case: str, runs: Runs) -> None:
+    """Everything that a checkpoint holds, to the last bit in torch."""
+    for size in (1, 2):
+        folder = runs(framework, size)
+        whole, stopped, resumed = (state_of(folder / f"{case}{end}") for end in ("", "-stopped", "-resumed"))
+        assert furthest(resumed, whole) <= (0 if framework == "torch" else tolerance(case) / 10)
+        assert furthest(stopped, whole) > 3 * tolerance(case)  # else nothing was compared
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", CASES)
+def test_three_micro_batches_train_as_one_batch(framework: str, runs: Runs) -> None:
+    for size in (1, *SIZES[framework]):
+        folder = runs(framework, size)
+        assert furthest(state_of(folder / "accumulate"), state_of(folder / "plain")) < EXACT
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "case"), [pair for pair in ALL if pair[1] not in ("plain", "accumulate")])
+def test_every_knob_changes_the_training(framework: str, case: str, runs: Runs) -> None:
+    """Else the laws above would hold for a flag that does nothing."""
+    if case in ("channels-last", "deterministic"):
+        pytest.skip("changes how numbers are computed, not which")
+    weights = {n: a for n, a in state_of(runs(framework, 1) / case).items() if n.startswith(("model/", "ema/"))}
+    plain = {n: a for n, a in state_of(runs(framework, 1) / "plain").items() if n.startswith("model/")}
+    assert weights.keys() != plain.keys() or furthest(weights, plain) > 1e-4
+
+
+@pytest.mark.timeout(900)
+def test_the_validation_measures_the_average_of_the_weights(runs: Runs) -> None:
+    folder = runs("torch", 1)
+    assert metrics_of(folder / "ema")["loss"] != metrics_of(folder / "plain")["loss"]
+    with_average, without = state_of(folder / "ema"), state_of(folder / "plain")
+    for name in (n for n in without if n.startswith("model/")):
+        np.testing.assert_array_equal(with_average[name], without[name])  # training does not see it
+        assert (with_average[name.replace("model/", "ema/", 1)] != without[name]).any()

@@ -1,0 +1,133 @@
+"""The commands of docs/migrate.md, also those of the README's table: each trains on small files in the true formats.
+
+What the test changes is said here: two workers on this machine, one update, small batches and photos.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.schedule_flags import schedule_of
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 280
+PAGE = (ROOT / "docs" / "migrate.md").read_text()
+COMMANDS = dict(re.findall(r"<!-- migrate: (\w+) -->\n```bash\n(.*)\n```", PAGE))
+LAUNCHER = {"mindspore": "mpirun"}
+EXPECTED = {
+    "slurm": {"model": "resnet50", "epochs": 200, "lr": 0.1, "lr_schedule": "cosine"},
+    "imagenet": {"epochs": 90, "lr": 0.1, "lr_schedule": "step", "lr_milestones": [30.0, 60.0], "warmup_epochs": 0.0},
+    "mindspore": {"epochs": 90, "lr": 0.1, "lr_schedule": "polynomial", "warmup_epochs": 5.0, "weight_decay": 1e-4},
+    "tensorflow": {"framework": "tensorflow", "lr": 0.8, "lr_milestones": [91.0, 136.0]},
+    "accumulation": {"accumulate_steps": 4, "max_grad_norm": 1.0},
+}
+
+
+def words(name: str) -> list[str]:
+    return shlex.split(COMMANDS[name])
+
+
+def train_flags(name: str) -> list[str]:
+    """What hvdtrain itself is given, without the launcher."""
+    argv = words(name)
+    return argv[argv.index("train") + 1 :] if "train" in argv else argv[argv.index("hvdtrain") + 1 :]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CIFAR-10's binary files and ImageNet's folders, small."""
+    path = ROOT / "tests" / "unit" / "pictures" / "support" / "picture_files.py"
+    spec = importlib.util.spec_from_file_location("tests_picture_files", path)
+    assert spec is not None
+    assert spec.loader is not None
+    files = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(files)
+    folder = tmp_path_factory.mktemp("data")
+    for task, write in (
+        ("cifar10", lambda to: files.write_cifar10(to, (24, 16, 4))),
+        ("imagenet", write_photos(files)),
+    ):
+        (folder / task).mkdir()
+        write(folder / task)
+    return folder
+
+
+def write_photos(files: Any) -> Callable[[Path], Path]:
+    return lambda folder: files.write_photo_folders(folder, each=4)  # type: ignore[no-any-return]
+
+
+def test_the_table_of_the_readme_has_these_commands() -> None:
+    table = (ROOT / "README.md").read_text().partition("## From your script to a command")[2].partition("\n## ")[0]
+    rows = re.findall(r"\| `([^`]+)` \|$", table, re.MULTILINE)
+    assert rows == list(COMMANDS.values())
+    assert list(COMMANDS) == list(EXPECTED)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "launch" in COMMANDS[name]])
+def test_launchers_take_the_command_as_it_stands(name: str, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    argv = words(name)
+    place = argv.index("--")
+    rendered = run_command(
+        [sys.executable, "-m", *argv[:place], "--dry-run", *argv[place:]], DEADLINE_S, None, tmp_path
+    )
+    assert rendered.returncode == 0, rendered.tail()
+    assert "--model resnet50" in rendered.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_trains(
+    name: str, data: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    flags = [
+        word.replace("DIR", str(data / ("imagenet" if name == "imagenet" else "cifar10"))) for word in train_flags(name)
+    ]
+    shorter = ["--max-steps", "1", "--output-dir", "out", "--progress", "none"]
+    by_worker = "--batch-size" in flags
+    shorter += ["--batch-size", "2"] if by_worker else ["--global-batch-size", "4"]
+    shorter += ["--task-args.side", "48"] if name == "imagenet" else []
+    command = ["-m", "hvdtrain", *flags, *shorter]
+    if name == "accumulation":
+        finished = run_command([sys.executable, *command], DEADLINE_S, None, tmp_path)
+    else:
+        finished = run_ranks(["python", *command], 2, LAUNCHER.get(name, "horovodrun-gloo"), DEADLINE_S, None, tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["world_size"], result["steps"]) == (1 if name == "accumulation" else 2, 1)
+    assert result["weights"]["equal_on_all_ranks"]
+    config = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
+    assert {key: config[key] for key in EXPECTED[name]} == EXPECTED[name]
+    assert result["samples_seen"] == (8 if name == "accumulation" else 4)
+
+
+def schedule(name: str, epoch_steps: int) -> Callable[[int], float]:
+    config = parse_train_config(train_flags(name))
+    epochs = {"imagenet": 90}.get(name, config.epochs)
+    assert epochs is not None
+    assert config.warmup_epochs is not None
+    return schedule_of(config, config.lr or 0.1, epochs, config.warmup_epochs, epoch_steps).lr
+
+
+def test_learning_rates_are_those_of_the_imagenet_example() -> None:
+    """pytorch/examples, imagenet/main.py: StepLR(optimizer, step_size=30, gamma=0.1), once an epoch."""
+    lr = schedule("imagenet", 7)
+    for step in range(90 * 7):
+        assert lr(step) == pytest.approx(0.1 * 0.1 ** (step // 7 // 30))
+
+
+def test_learning_rates_after_the_warm_up_are_those_of_mindspore() -> None:
+    """mindspore/models, resnet's lr_generator: lr_max * (1 - done)^2, where done is the part of the steps after it."""
+    lr, total, warm = schedule("mindspore", 7), 90 * 7, 5 * 7
+    for step in range(warm, total):
+        assert lr(step) == pytest.approx(0.1 * (1 - (step - warm) / (total - warm)) ** 2, rel=0.01, abs=1e-6)

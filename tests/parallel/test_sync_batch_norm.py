@@ -1,0 +1,45 @@
+"""BatchNorm over workers through Horovod: uneven parts of a batch on n ranks are the whole batch on one.
+
+Ranks train a few steps on their parts, with fill records in one of them, and compute for themselves what one process
+gets; float32 to 1e-5, a ResNet-18 in float64 to 1e-9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKERS = Path(__file__).parent / "workers"
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "OMP_NUM_THREADS": "1",
+    # A collective that not all ranks join ends the run with Horovod's own words before the deadline does.
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
+}
+TOLERANCES = {"layers": 1e-5, "layers_eagerly": 1e-5, "resnet18": 1e-9}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("framework", ["torch", "keras"])
+def test_parts_on_ranks_are_the_whole_on_one(
+    framework: str, size: int, run_ranks: Callable[..., Any], tmp_path: Path
+) -> None:
+    worker = str(WORKERS / f"sync_batch_norm_{framework}.py")
+    finished = run_ranks(["python", worker, str(tmp_path)], size, "mpirun", deadline_s=200, env=ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    for rank in range(size):
+        arrays = dict(np.load(tmp_path / f"rank_{rank}.npz"))
+        found = [name for name in arrays if "/found/" in name]
+        assert {name.split("/")[0] for name in found} >= {"layers", "resnet18"}
+        for name in found:
+            tolerance = TOLERANCES[name.split("/")[0]]
+            expected = arrays[name.replace("/found/", "/expected/")]
+            np.testing.assert_allclose(arrays[name], expected, tolerance, tolerance, err_msg=f"{name} on rank {rank}")

@@ -1,0 +1,53 @@
+"""Several ranks keep one best checkpoint, stop early together, and refuse a metric that the task does not measure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 180
+QUICK = ["--global-batch-size", "256", "--task-args.width", "8", "--epochs", "9", "--keep-checkpoints", "1"]  # 6 steps
+EARLY = ["--early-stopping-patience", "2", "--early-stopping-min-delta", "1"]  # no accuracy improves by so much
+
+
+def train(run_ranks: Callable[..., Any], size: int, launcher: str, cwd: Path, *flags: str) -> Any:
+    return run_ranks(["python", "-m", "hvdtrain", *QUICK, *flags], size, launcher, DEADLINE_S, cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    ("framework", "launcher", "size"), [("torch", "mpirun", 3), ("tensorflow", "horovodrun-gloo", 2)]
+)
+def test_ranks_stop_early_together(
+    framework: str, launcher: str, size: int, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    flags = ["--framework", framework, "--best-metric", "accuracy", *EARLY, "--output-dir", "out"]
+    finished = train(run_ranks, size, launcher, tmp_path, *flags)
+    assert finished.returncode == 0, finished.tail()
+    out = tmp_path / "out"
+    result = json.loads((out / "result.json").read_text())
+    assert (result["status"], result["epochs"], result["steps"]) == ("finished", 3, 18)
+    assert result["stopped_early"]["epoch"] == 2
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    accuracy = {line["step"]: line["accuracy"] for line in lines if line.get("split") == "validation"}
+    best = result["best"]
+    assert best["value"] == max(accuracy.values())
+    assert best["step"] == min(step for step, value in accuracy.items() if value == best["value"])
+    assert (out / "checkpoints" / "best").read_text() == f"step_{best['step']:08d}\n"
+    kept = {path.name for path in (out / "checkpoints").glob("step_*")}
+    assert kept == {f"step_{best['step']:08d}", "step_00000018"}
+    for log in (out / "logs").iterdir():
+        assert re.search(r"StoppedEarly\(epoch=2, step=18, metric='accuracy', patience=2", log.read_text()), log
+    assert "stopped early after epoch 3: no better accuracy in 2 validations (by more than 1)" in finished.stderr
+
+
+def test_a_metric_that_is_not_measured_is_refused_once(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    finished = train(run_ranks, 2, "mpirun", tmp_path, "--best-metric", "top5", "--output-dir", "out")
+    assert finished.returncode == 2, finished.tail()
+    assert finished.stderr.count("The task does not measure 'top5'.") == 1, finished.tail()
+    assert "Valid: accuracy, loss." in finished.stderr, finished.tail()
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()

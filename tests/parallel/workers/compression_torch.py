@@ -1,0 +1,39 @@
+"""`compression_torch.py FOLDER`: see compression_checks.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import compression_checks as checks
+import torch
+from torch import nn
+
+from hvdtrain.adapters.torch.exchange import open_exchange
+from hvdtrain.knobs import Knobs
+from hvdtrain.topology import Topology
+
+
+class Exchanging:
+    """The loss is the product of parameters and constants, so that these are its gradients."""
+
+    def __init__(self, topology: Topology, knobs: Knobs) -> None:
+        self._model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in checks.SHAPES])
+        optimizer = torch.optim.SGD(self._model.parameters(), 0.1)
+        self.exchange = open_exchange(self._model, optimizer, topology, knobs)
+
+    def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
+        for number, part in enumerate(parts):
+            products = [(p * torch.from_numpy(g)).sum() for p, g in zip(self._model, part, strict=True)]
+            self.exchange.expect(number + 1 == len(parts))
+            (torch.stack(products).sum() * self.exchange.share_factor).backward()
+        self.exchange.finish()
+        found = [p.grad.clone().numpy() for p in self._model]
+        self.exchange.after_update(0)
+        self.exchange.clear()
+        return found
+
+
+if __name__ == "__main__":
+    checks.run("torch", Path(sys.argv[1]), Exchanging, lambda _: None)

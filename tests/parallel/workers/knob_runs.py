@@ -1,0 +1,42 @@
+"""Train the digits once for each case, one after the other in these ranks: `knob_runs.py FOLDER CASES.json`.
+
+CASES.json: {name: [flag, …], …}. Each run leaves its folder under FOLDER/NAME. The way is `hvdtrain train`'s, without
+a new start of Python, the framework and Horovod for each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from hvdtrain.adapters.open import take_own_share
+from hvdtrain.comm.open import open_communicator
+from hvdtrain.config_parser import parse_train_config
+from hvdtrain.preparation import prepare
+from hvdtrain.stop_vote import never_asked
+from hvdtrain.tasks import load_task
+from hvdtrain.topology import detect_topology
+from hvdtrain.training import train
+
+
+def main(folder: Path, cases: dict[str, list[str]]) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    topology = detect_topology(os.environ)
+    config = parse_train_config(next(iter(cases.values())))
+    kind = load_task(config.task, config.framework)
+    take_own_share(kind.framework, topology)
+    comm = open_communicator(kind.framework, topology)
+    for name, flags in cases.items():
+        begin = time.perf_counter()
+        config = parse_train_config([*flags, "--output-dir", str(folder / name), "--progress", "none"])
+        code = train(prepare(config, kind, comm), comm, begin, never_asked)
+        if code != 0:
+            raise SystemExit(f"{name} ended with code {code}")
+    comm.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))

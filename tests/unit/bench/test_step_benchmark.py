@@ -1,0 +1,66 @@
+"""The step benchmark's own arithmetic, and the records that its arms train on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.step import measure, report
+from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm
+from benchmarks.step.torch_task import TorchStep
+from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
+from hvdtrain.bench_step import fixed_batch
+from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.config import TrainConfig
+from hvdtrain.preparation import prepare
+from hvdtrain.topology import Topology
+
+PRINTS = 'import json; print("[1,0]<stdout>:" + json.dumps({"iterations": [16.0, 32.0, 64.0], "loss": 0.5}))'
+
+
+def test_hand_written_arms_train_on_hvdtrain_s_batch(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HVDTRAIN_CACHE_DIR", str(tmp_path))
+    config = TrainConfig(batch_size=MODELS["mlp"].batch, seed=SEED)
+    prepared = prepare(config, TorchStep, SerialCommunicator(Topology.single()))
+    batch = fixed_batch(prepared)
+    ids = own_ids("mlp", 0, 1)
+    np.testing.assert_array_equal(batch.ids, ids)
+    np.testing.assert_array_equal(batch.features["x"], inputs("mlp", ids))
+    assert prepared.schedule.peak == LR
+    parts = np.concatenate([own_ids("mlp", rank, 2) for rank in (0, 1)])
+    assert len(set(parts.tolist())) == 2 * MODELS["mlp"].batch  # no worker has another's records
+
+
+def test_a_run_s_figure_is_the_median_of_its_iterations() -> None:
+    arm = Arm("none", "a script", ("python", "-c", PRINTS), "-np", ())
+    measured = measure.measure(arm, 2, "mlp", (1, 1, 1), "/tmp")
+    assert (measured.seconds, measured.loss) == (16 / 32.0, 0.5)
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        measure.measure(Arm("none", "a script", ("python", "-c", "exit(3)"), "-np", ()), 2, "mlp", (1, 1, 1), "/tmp")
+
+
+def test_every_arm_gets_the_protocol_s_counts() -> None:
+    for suite in SUITES.values():
+        for arm in suite.arms.values():
+            argv = " ".join(arm.argv(2, suite.name, (5, 10, 4)))
+            assert f"--model {suite.name}" in argv
+            assert "--num-warmup-batches 5 --num-batches-per-iter 10 --num-iters 4" in argv
+
+
+def test_the_page_brackets_what_chance_explains() -> None:
+    blocks = [{OURS: 0.010, AGAIN: again, "ddp": 0.020, "horovod": 0.0101} for again in (0.0101, 0.0099, 0.0102)]
+    suite = {"blocks": blocks, "loss_difference": 1e-6, "counts": [5, 10, 4]}
+    machine = {"cpu": "c", "cores": 2, "memory_gib": 1, "kernel": "6", "python": "3", "commit": "x", "load": [0.0]}
+    result = {
+        "date": "2026-01-01T00:00:00",
+        "np": 2,
+        "machine": {**machine, "load_at_end": [0.1]},
+        "versions": {"torch": "2"},
+        "suites": {"mlp": suite},
+    }
+    page = report.markdown(json.loads(json.dumps(result)))
+    assert "| torchrun | DDP (Gloo) by hand | 20 | 2.00 (2.00–2.00) |" in page
+    assert "| mpirun | Horovod by hand | 10.1 | [1.01 (1.01–1.01)] |" in page
+    assert "| mpirun | hvdtrain | 10 | 1 |" in page

@@ -1,0 +1,64 @@
+"""What the flags of validation refuse, before anything is opened or trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from numpy_training import Data, NumpyTask
+from thread_ranks import run_on_ranks
+
+from hvdtrain.best import Judge
+from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
+from hvdtrain.preparation import prepare
+from hvdtrain.task import Splits
+from hvdtrain.validation_flags import judge_of
+
+
+@pytest.mark.parametrize(
+    ("flags", "judge"),
+    [
+        ({}, Judge("loss", "min")),
+        ({"best_metric": "accuracy"}, Judge("accuracy", "max")),
+        ({"best_metric": "error"}, Judge("error", "min")),
+        ({"best_metric": "bleu", "best_mode": "min"}, Judge("bleu", "min")),
+        ({"early_stopping_patience": 3, "early_stopping_min_delta": 0.5}, Judge("loss", "min", 3, 0.5)),
+    ],
+)
+def test_what_they_ask_for(flags: dict[str, Any], judge: Judge) -> None:
+    assert judge_of(TrainConfig(**flags)) == judge
+
+
+@pytest.mark.parametrize(
+    ("flags", "fact"),
+    [
+        ({"early_stopping_patience": 0}, "--early-stopping-patience is 0."),
+        ({"early_stopping_patience": 2, "early_stopping_min_delta": -1.0}, "--early-stopping-min-delta is -1.0."),
+        (
+            {"early_stopping_patience": 2, "early_stopping_min_delta": float("nan")},
+            "--early-stopping-min-delta is nan.",
+        ),
+        ({"early_stopping_min_delta": 0.1}, "--early-stopping-min-delta 0.1 is given without --early-stopping-pat"),
+        ({"best_mode": "max"}, "--best-mode max is given without --best-metric."),
+    ],
+)
+def test_what_they_refuse(flags: dict[str, Any], fact: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        TrainConfig(**flags)
+    assert caught.value.fact.startswith(fact)
+
+
+class Unvalidated(NumpyTask):
+    def open_data(self, data: DataAccess) -> Splits:
+        return Splits(super().open_data(data).train)
+
+
+@pytest.mark.parametrize("flags", [{"best_metric": "loss"}, {"early_stopping_patience": 2}])
+def test_without_validation_data_nothing_is_the_best(data: Data, flags: dict[str, Any]) -> None:
+    config = TrainConfig(data=DataConfig(dir=str(data.folder)), **flags)
+    for error in run_on_ranks(2, lambda comm: prepare(config, Unvalidated, comm)):
+        assert isinstance(error, UsageError)
+        assert error.joint
+        assert error.fact.endswith(" is given, and the task has no validation data.")

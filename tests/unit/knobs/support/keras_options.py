@@ -1,0 +1,134 @@
+"""Trains a small Keras model with several knobs, and prints what came out as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.errors import UsageError
+from hvdtrain.knobs import Knobs
+from hvdtrain.task import Task
+from hvdtrain.topology import Topology
+
+
+class Rows(Task):
+    """Two dense layers with BatchNorm between."""
+
+    framework = "tensorflow"
+    batch_norm = True
+
+    def open_data(self, data: Any) -> Any:
+        raise NotImplementedError
+
+    def decode(self, records: Any) -> Any:
+        raise NotImplementedError
+
+    def build_model(self) -> keras.Model:
+        inputs = keras.Input((6,))
+        hidden = keras.layers.Dense(8, name="first")(inputs)
+        if self.batch_norm:
+            hidden = keras.layers.BatchNormalization(name="norm")(hidden)
+        return keras.Model(inputs, keras.layers.Dense(3, name="second")(keras.layers.ReLU()(hidden)))
+
+    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:  # noqa: ARG002
+        return keras.optimizers.SGD(lr)
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        logits = model(batch["x"])
+        return {"loss": tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["y"], logits=logits)}
+
+
+class Plain(Rows):
+    """Without BatchNorm, which sees micro batches."""
+
+    batch_norm = False
+
+
+class Unused(Rows):
+    """With a weight that the loss does not need."""
+
+    def build_model(self) -> keras.Model:
+        inputs = keras.Input((6,))
+        unused = keras.layers.Dense(2, use_bias=False, kernel_initializer="ones", name="unused")(inputs)
+        return keras.Model(inputs, [keras.layers.Dense(3, name="used")(inputs), unused])
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        return super().measure(lambda x: model(x)[0], batch)
+
+
+def batch(seed: int) -> LoadedBatch:
+    random = np.random.default_rng(seed)
+    features = {"x": random.normal(size=(12, 6)).astype(np.float32), "y": random.integers(0, 3, 12)}
+    return LoadedBatch(0, np.arange(12), np.ones(12, np.float32), features, 12.0)
+
+
+def trained(task: Task, steps: int = 4, **knobs: Any) -> dict[str, Any]:
+    keras.backend.clear_session()
+    adapter = KerasAdapter(task, Topology.single(), 3, 0.1, Knobs(**knobs))
+    for step in range(steps):
+        adapter.train_step(batch(step), step, 0.1)
+    return adapter.state()
+
+
+def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
+    names = [name for name in one if name.startswith("model/")]
+    return max(float(np.abs(one[name] - other[name]).max()) for name in names)
+
+
+def refusal(**knobs: Any) -> str:
+    try:
+        KerasAdapter(Rows(), Topology.single(), 3, 0.1, Knobs(**knobs))
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def overflow(facts: dict[str, Any]) -> None:
+    keras.backend.clear_session()
+    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    before = adapter.state()
+    bad = batch(0)
+    bad.features["x"][:] = 1e30
+    adapter.train_step(bad, 0, 0.1)
+    sums, after = adapter.read_sums(), adapter.state()
+    facts["skipped"] = sums.skipped
+    facts["skipped_loss_is_finite"] = bool(np.isfinite(sums.values["loss"]))
+    facts["skipped_moved"] = furthest(before, after)
+    facts["scale_after"] = float(after["scaler/scale"])
+
+
+def main() -> None:
+    facts: dict[str, Any] = {}
+    plain, with_norm = trained(Plain()), trained(Rows())
+    facts["moved"] = furthest(plain, trained(Plain(), steps=0))
+    facts["accumulate"] = furthest(plain, trained(Plain(), accumulate_steps=5))
+    facts["compile"] = furthest(with_norm, trained(Rows(), compile=True))
+    facts["sync_batch_norm"] = furthest(with_norm, trained(Rows(), sync_batch_norm=True))
+    for precision in ("bf16", "fp16"):
+        low = trained(Plain(), precision=precision)
+        facts[precision] = furthest(plain, low)
+        facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
+    overflow(facts)
+    decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
+    facts["unused_weight"] = float(next(a for n, a in decayed.items() if n.startswith("model/unused"))[0, 0])
+    facts["refused"] = {
+        "data_parallel": refusal(data_parallel=True),
+        "tf32": refusal(precision="tf32"),
+        "compile_sync": refusal(compile=True, sync_batch_norm=True),
+    }
+    facts["deterministic"] = furthest(with_norm, trained(Rows(), deterministic=True))  # last: it cannot be undone
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What the Keras adapter makes of the knobs, in one process: a subprocess, since a torch test process has no Keras."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "support" / "keras_options.py"
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    """What the script found, by name."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("knobs", ["accumulate", "compile", "sync_batch_norm", "deterministic"])
+def test_the_weights_are_those_of_the_plain_model(knobs: str, facts: dict[str, Any]) -> None:
+    assert facts[knobs] < 1e-5
+    assert facts["moved"] > 1e-3
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_in_low_precision_weights_stay_float32_and_go_nearly_the_same_way(
+    precision: str, facts: dict[str, Any]
+) -> None:
+    assert facts[f"{precision}_dtypes"] == ["float32"]
+    assert 0 < facts[precision] < 0.02
+
+
+def test_an_overflow_is_skipped_counted_and_its_loss_is_not_added(facts: dict[str, Any]) -> None:
+    assert facts["skipped"] == 1
+    assert facts["skipped_loss_is_finite"]
+    assert facts["skipped_moved"] == 0
+    assert facts["scale_after"] == 2.0**15
+
+
+def test_a_variable_that_the_loss_does_not_need_is_decayed_as_in_torch(facts: dict[str, Any]) -> None:
+    assert facts["unused_weight"] == pytest.approx((1 - 0.1 * 0.5) ** 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("data_parallel", "--data-parallel is given with TensorFlow"),
+        ("tf32", "tf32 is asked for on a device without TF32"),
+        ("compile_sync", "--compile is given with --sync-batch-norm"),
+    ],
+)
+def test_what_tensorflow_cannot_do_is_refused(name: str, fact: str, facts: dict[str, Any]) -> None:
+    assert fact in facts["refused"][name]

@@ -1,0 +1,36 @@
+"""Micro batches are the batch, cut: nothing lost, nothing weighted anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_sharding import LoadedBatch
+from hvdtrain.micro_batches import micro_batches
+from hvdtrain.task import sample_weights
+
+
+@given(rows=st.integers(1, 40), count=st.integers(1, 12), masked=st.integers(0, 5), seed=st.integers(0, 99))
+def test_they_are_the_batch_in_its_order_and_nearly_equal(rows: int, count: int, masked: int, seed: int) -> None:
+    batch = _batch(rows, masked, seed)
+    parts = micro_batches(batch, count)
+    assert len(parts) == count
+    np.testing.assert_array_equal(np.concatenate([part.ids for part in parts]), batch.ids)
+    np.testing.assert_array_equal(np.concatenate([part.features["x"] for part in parts]), batch.features["x"])
+    sizes = [len(part.ids) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    shares = [sample_weights(part.weights, part.global_weight) for part in parts]
+    np.testing.assert_array_equal(np.concatenate(shares), sample_weights(batch.weights, batch.global_weight))
+
+
+def test_one_micro_batch_is_the_batch_itself() -> None:
+    batch = _batch(5, 0, 0)
+    assert micro_batches(batch, 1) == [batch]
+
+
+def _batch(rows: int, masked: int, seed: int) -> LoadedBatch:
+    random = np.random.default_rng(seed)
+    weights = np.ones(rows, np.float32)
+    weights[random.permutation(rows)[:masked]] = 0
+    return LoadedBatch(0, random.integers(0, 99, rows), weights, {"x": random.normal(size=(rows, 2))}, 3.0 * rows)

@@ -1,0 +1,153 @@
+"""What a torch model is made of by the knobs, and what the device or the job refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.adapters.torch.settings import apply_settings
+from hvdtrain.data_access import DataAccess
+from hvdtrain.errors import UsageError
+from hvdtrain.knobs import Knobs
+from hvdtrain.task import Splits, Task
+from hvdtrain.topology import Topology
+
+
+class Images(Task):
+    """Two convolutions with BatchNorm in two blocks."""
+
+    framework = "torch"
+
+    def open_data(self, data: DataAccess) -> Splits:
+        raise NotImplementedError
+
+    def decode(self, records: Any) -> Any:
+        raise NotImplementedError
+
+    def build_model(self) -> nn.Module:
+        def block(channels: int) -> nn.Module:
+            return nn.Sequential(nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+        return nn.Sequential(block(3), block(4), nn.Flatten(), nn.Linear(4 * 16, 5))
+
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        logits = model(batch["image"])
+        return {"loss": nn.functional.cross_entropy(logits, batch["label"], reduction="none"), "low": logits.mean(1)}
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_before() -> Iterator[None]:
+    yield
+    apply_settings("fp32", False, torch.device("cpu"))
+
+
+def batch(seed: int = 0, masked: int = 0) -> LoadedBatch:
+    random = np.random.default_rng(seed)
+    weights = np.ones(12, np.float32)
+    weights[12 - masked :] = 0
+    features = {
+        "image": random.normal(size=(12, 3, 4, 4)).astype(np.float32),
+        "label": random.integers(0, 5, 12),
+    }
+    return LoadedBatch(0, np.arange(12), weights, features, float(12 - masked))
+
+
+def trained(masked: int = 0, **knobs: Any) -> dict[str, Any]:
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(**knobs))
+    for step in range(4):
+        adapter.train_step(batch(step, masked), step, 0.1)
+    with adapter.evaluating():
+        adapter.eval_step(batch(9))
+    return adapter.state()
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"channels_last": True},
+        {"activation_checkpointing": True},
+        {"sync_batch_norm": True},
+        {"data_parallel": True},
+        {"deterministic": True},
+        {"activation_checkpointing": True, "sync_batch_norm": True, "channels_last": True},
+    ],
+)
+def test_the_weights_are_those_of_the_plain_model(knobs: dict[str, Any]) -> None:
+    plain, other = trained(), trained(**knobs)
+    assert plain.keys() == other.keys()
+    for name, array in plain.items():
+        np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_records_that_fill_a_step_do_not_count_in_synchronized_statistics() -> None:
+    def statistics(fill: float) -> Any:
+        adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(sync_batch_norm=True))
+        filled = batch(0, masked=4)
+        filled.features["image"][8:] = fill
+        adapter.train_step(filled, 0, 0.1)
+        return adapter.state()
+
+    one, other = statistics(1.0), statistics(100.0)
+    for name, array in one.items():
+        np.testing.assert_allclose(other[name], array, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_in_low_precision_weights_stay_float32_and_training_goes_nearly_the_same_way(precision: Any) -> None:
+    plain, low = trained(), trained(precision=precision)
+    for name, array in plain.items():
+        assert low[name].dtype == array.dtype
+        if name.startswith("model/") and "running" not in name:
+            np.testing.assert_allclose(low[name], array, atol=0.05, err_msg=name)
+    assert any((low[name] != array).any() for name, array in plain.items())
+    assert ("scaler/scale" in low) == (precision == "fp16")
+
+
+def test_tf32_is_refused_on_a_cpu() -> None:
+    with pytest.raises(UsageError, match="tf32 is asked for on a device without TF32"):
+        TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="tf32"))
+
+
+def test_data_parallel_is_refused_in_a_job_of_workers() -> None:
+    with pytest.raises(UsageError, match="--data-parallel is given to 2 workers"):
+        TorchAdapter(Images(), Topology(0, 2, 0, 2), 3, 0.1, Knobs(data_parallel=True))
+
+
+def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> None:
+    class Flat(Images):
+        def build_model(self) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), nn.Linear(48, 5))
+
+    with pytest.raises(UsageError, match="has no repeated blocks"):
+        TorchAdapter(Flat(), Topology.single(), 3, 0.1, Knobs(activation_checkpointing=True))
+
+
+def test_deterministic_kernels_are_chosen_and_left_again() -> None:
+    TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    TorchAdapter(Images(), Topology.single(), 3, 0.1)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_skipped_update_is_counted_and_its_infinite_loss_is_not_added() -> None:
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    before = adapter.state()
+    overflowing = batch()
+    overflowing.features["image"][:] = 1e30
+    adapter.train_step(overflowing, 0, 0.1)
+    sums = adapter.read_sums()
+    assert sums.skipped == 1
+    assert np.isfinite(sums.values["loss"])
+    after = adapter.state()
+    for name in (n for n in before if n.startswith("model/") and "running" not in n and "num_batches" not in n):
+        np.testing.assert_array_equal(after[name], before[name])

@@ -1,0 +1,56 @@
+"""Unscale, clip, step: in this order, and not at all where gradients overflow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvdtrain.adapters.torch.update import PlainUpdate, ScaledUpdate
+
+GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3)
+
+
+def weights(gradient: list[float]) -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.tensor(gradient)
+    return parameter, torch.optim.SGD([parameter], lr=1.0)
+
+
+@given(gradient=GRADIENTS, max_norm=st.floats(1e-3, 1e3))
+@settings(deadline=None)
+def test_the_scaled_update_is_the_plain_one_of_unscaled_gradients(gradient: list[float], max_norm: float) -> None:
+    plain, optimizer = weights(gradient)
+    assert PlainUpdate(optimizer, [plain], max_norm).step()
+    scaled, optimizer = weights(gradient)
+    update = ScaledUpdate(optimizer, [scaled], max_norm)
+    assert scaled.grad is not None
+    scaled.grad *= update.scale
+    assert update.step()
+    torch.testing.assert_close(scaled.data, plain.data, rtol=1e-5, atol=1e-7)
+    assert plain.norm() <= max_norm * 1.001
+
+
+@pytest.mark.parametrize("kind", [PlainUpdate, ScaledUpdate])
+def test_without_a_limit_nothing_is_clipped(kind: Any) -> None:
+    parameter, optimizer = weights([3.0, 4.0, 0.0])
+    update = kind(optimizer, [parameter])
+    assert parameter.grad is not None
+    parameter.grad *= update.scale
+    update.step()
+    assert parameter.tolist() == [-3.0, -4.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_an_overflow_leaves_the_weights_and_halves_the_scale(bad: float) -> None:
+    parameter, optimizer = weights([1.0, bad, 1.0])
+    update = ScaledUpdate(optimizer, [parameter], 1.0)
+    before = update.scale
+    assert not update.step()
+    assert parameter.tolist() == [0.0, 0.0, 0.0]
+    assert update.scale == before / 2
+    assert not optimizer.state

@@ -1,0 +1,43 @@
+"""Answers of exported models, in a process that has only the runtime: load_exports.py FOLDER torch|keras."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+warnings.simplefilter("ignore")
+folder, framework = Path(sys.argv[1]), sys.argv[2]
+inputs = np.load(folder / "inputs.npy")
+channels_first = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if inputs.ndim == 4 else inputs
+answers = {}
+if framework == "torch":
+    import onnxruntime
+    import torch
+
+    for file in folder.glob("*.torchscript.pt"):
+        answers[file.name] = torch.jit.load(file)(torch.from_numpy(channels_first)).detach().numpy()
+    for file in folder.glob("*.pt2"):
+        answers[file.name] = torch.export.load(file).module()(torch.from_numpy(channels_first)).detach().numpy()
+    for file in folder.glob("*.onnx"):
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        (only,) = session.get_inputs()
+        given = inputs if file.name.startswith("keras") else channels_first
+        (answers[file.name],) = session.run(None, {only.name: given})
+    assert not {"hvdtrain", "tensorflow"} & set(sys.modules)
+else:
+    import keras
+    import tensorflow as tf
+
+    for file in folder.glob("*_savedmodel"):
+        loaded = tf.saved_model.load(str(file))
+        answers[file.name] = loaded.serve(tf.constant(inputs)).numpy()
+    if inputs.ndim == 2:
+        import hvdtrain.models.keras.transformer  # noqa: F401  registers its attention
+    for file in folder.glob("*.keras"):
+        answers[file.name] = keras.saving.load_model(file)(inputs, training=False).numpy()
+    assert "torch" not in sys.modules
+for name, answer in answers.items():
+    np.save(folder / f"{name}.answer.npy", answer)

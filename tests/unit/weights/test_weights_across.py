@@ -1,0 +1,31 @@
+"""Weights between torch and Keras: in a process of its own, which loads both; see support/weights_across.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUPPORT = Path(__file__).parent / "support"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.timeout(400)
+def test_weights_across_frameworks_and_runtimes() -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)]),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "KERAS_BACKEND": "tensorflow",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5"]
+    done = subprocess.run(
+        [*command, str(SUPPORT / "weights_across.py")], env=environment, capture_output=True, text=True, timeout=380
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
