@@ -87,8 +87,8 @@ def _check_ranges(knobs: Knobs) -> None:
     shares = ("momentum", "beta1", "beta2", "ema_decay")
     for name in shares:
         _require(name, getattr(knobs, name), lambda value: 0 <= value < 1, "a share from 0 to below 1", "0.9")
-    for name in ("eps", "trust_coefficient", "max_grad_norm"):
-        _require(name, getattr(knobs, name), lambda value: 0 < value < float("inf"), "a positive number", "1.0")
+    for name, example in (("eps", "1e-8"), ("trust_coefficient", "0.001"), ("max_grad_norm", "1.0")):
+        _require(name, getattr(knobs, name), lambda value: 0 < value < float("inf"), "a positive number", example)
     _require("weight_decay", knobs.weight_decay, lambda value: 0 <= value < float("inf"), "0 or a positive number", "0")
     for name in ("accumulate_steps", "powersgd_rank", "sync_every"):
         _require(name, getattr(knobs, name), lambda value: value >= 1, "1 or more", "1")

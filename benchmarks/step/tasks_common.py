@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
+from filelock import FileLock
 
 import hvdtrain
 from benchmarks.step.workload import LR, RECORDS, inputs, labels
 from data_sharding import RecordBatch
 from hvdtrain.data_access import DataAccess
 from hvdtrain.task import Features
+
+_LOCK_SECONDS = 60.0
 
 
 class StepTask(hvdtrain.Task):
@@ -24,13 +24,11 @@ class StepTask(hvdtrain.Task):
 
     def open_data(self, data: DataAccess) -> hvdtrain.Splits:
         """A file of one byte a record, since records have to be somewhere."""
-        path = Path(data.cache_dir).absolute() / "step-benchmark.npy"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}.tmp")
-            with temporary.open("wb") as file:
-                np.save(file, np.zeros((RECORDS, 1), np.uint8))
-            temporary.replace(path)
+        path = data.cache_dir.absolute() / "step-benchmark.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            if not path.exists():
+                np.save(path, np.zeros((RECORDS, 1), np.uint8))
         return hvdtrain.Splits(train=data.catalog(path))
 
     def decode(self, records: RecordBatch) -> Features:

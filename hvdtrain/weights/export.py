@@ -48,6 +48,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     "savedmodel": Format("_savedmodel", "tensorflow", True, "a model for tf.saved_model.load and TensorFlow Serving"),
 }
 
+_OF_ARRAYS: Final = ("safetensors", "state-dict")  # no model need be built for them
 _KERAS_READS_BY_SUFFIX: Final = ("weights-h5", "keras")
 
 
@@ -86,36 +87,40 @@ def export(
         UsageError: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
     """
     chosen = FORMATS[format_name]
-    if prefix and format_name != "state-dict":
-        raise UsageError(f"--prefix {prefix} is given with --format {format_name}.", "It would do nothing.", "drop it.")
     kind = kind_of(source)
     run = read_run(source, "RUN") if kind == "run" else None
     path = output if output is not None else _default_path(source, run, chosen)
-    if format_name in _KERAS_READS_BY_SUFFIX and not path.name.endswith(chosen.suffix):
-        raise UsageError(
-            f"--output is {path}.", f"Keras reads such a file by its name's end, {chosen.suffix}.", "add it."
-        )
+    _require_right_name(path, format_name, prefix)
     require_free(path, overwrite)
     if run is None:
-        if averaged or chosen.whole or format_name == "weights-h5":
-            raise UsageError(
-                f"{source} holds weights, and not what they belong to.",
-                f"{'--ema' if averaged else f'--format {format_name}'} needs a run.",
-                "give the folder of a run, or --format safetensors or state-dict.",
-            )
+        _require_weights_only(source, format_name, averaged)
         weights = read_weights(source, kind)
     else:
         weights = run.weights(averaged)
-    if format_name in ("safetensors", "state-dict"):
-        content = _weights_bytes(weights, format_name, prefix)
-        with replacing(path) as temporary:
-            temporary.write_bytes(content)
-        return Exported(path, len(weights.arrays), weights.origin, "")
-    if run is None:
-        raise ValueError("refused above")
+    takes = ""
     with replacing(path) as temporary:
-        takes = _write_built(run, weights, format_name, temporary, data_dir)
+        if run is None or format_name in _OF_ARRAYS:
+            temporary.write_bytes(_weights_bytes(weights, format_name, prefix))
+        else:
+            takes = _write_built(run, weights, format_name, temporary, data_dir)
     return Exported(path, len(weights.arrays), weights.origin, takes)
+
+
+def _require_right_name(path: Path, format_name: str, prefix: str) -> None:
+    if prefix and format_name != "state-dict":
+        raise UsageError(f"--prefix {prefix} is given with --format {format_name}.", "It would do nothing.", "drop it.")
+    suffix = FORMATS[format_name].suffix
+    if format_name in _KERAS_READS_BY_SUFFIX and not path.name.endswith(suffix):
+        raise UsageError(f"--output is {path}.", f"Keras reads such a file by its name's end, {suffix}.", "add it.")
+
+
+def _require_weights_only(source: Path, format_name: str, averaged: bool) -> None:
+    if averaged or format_name not in _OF_ARRAYS:
+        raise UsageError(
+            f"{source} holds weights, and not what they belong to.",
+            f"{'--ema' if averaged else f'--format {format_name}'} needs a run.",
+            "give the folder of a run, or --format safetensors or state-dict.",
+        )
 
 
 def _weights_bytes(weights: NamedWeights, format_name: str, prefix: str) -> bytes:

@@ -30,7 +30,8 @@ EVERYWHERE = [(framework, size) for framework in FRAMEWORKS for size in SIZES]
 RELATIVE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # 24, 11 and 8 bits
 STEPS_BEFORE, STEPS_AFTER = 5, 3  # of workers/compression_checks.py
 
-COMMON = "--global-batch-size 250 --epochs 3 --optimizer sgd --lr 0.1 --resume never --log-interval 100".split()
+COMMON = ["--global-batch-size", "96", "--epochs", "2", "--optimizer", "sgd", "--lr", "0.3", "--warmup-epochs", "0"]
+COMMON += ["--task-args.width", "16", "--checkpoint-interval", "8"]
 POWERSGD = ["--compression", "powersgd"]
 HALVES = ["--precision", "fp16", "--compression", "fp16"]
 TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
@@ -41,11 +42,11 @@ TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
         "powersgd-stopped": [*POWERSGD, "--max-steps", "8"],
-        "sum": ["--reduce-op", "sum", "--lr", "0.05"],
-        "adasum": ["--reduce-op", "adasum", "--lr", "0.05"],
+        "sum": ["--reduce-op", "sum", "--lr", "0.15"],
+        "adasum": ["--reduce-op", "adasum", "--lr", "0.15"],
         "halves": HALVES,
     },
-    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", str(0.1 / 3)]},
+    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", str(0.3 / 3)]},
     ("tensorflow", 1): {"none": [], "powersgd": POWERSGD},
     ("tensorflow", 2): {
         "bf16": ["--compression", "bf16"],
@@ -157,10 +158,7 @@ def test_sums_are_those_of_float32_to_the_wires_precision(
         factor = factor_of(op, size)
         error = np.abs(found - mean * factor)
         assert float(error.max()) <= RELATIVE[compression] * factor * max(largest, float(np.abs(mean).max()))
-    if compression != "none":  # it was compressed indeed
-        assert any(
-            (found != m * factor_of(op, size)).any() for found, m in zip(home, run.mean(f"{case}/in"), strict=True)
-        )
+        assert compression == "none" or found.size == 1 or (error > 0).any()  # it was compressed indeed
 
 
 @pytest.mark.timeout(900)
@@ -275,7 +273,7 @@ def test_powersgd_depends_on_means_only_whatever_the_number_of_ranks(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "size"), [(framework, size) for framework in FRAMEWORKS for size in (1, *SIZES)])
 def test_powersgd_goes_on_from_a_checkpoint_to_the_last_bit(framework: str, size: int, runs: Runs) -> None:
-    """Its arrays are the mean of what ranks owe, which is no matter of their number, and factors; equal on all ranks."""
+    """Its arrays are factors and the mean of what ranks owe: equal on all ranks, and at any number of ranks."""
     run = runs(framework, size)
     for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
         whole = run.equal_everywhere(f"powersgd/out/{step}")
@@ -306,7 +304,7 @@ def furthest(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> fl
 )
 def test_the_digits_are_learned_as_well(framework: str, training: str, runs: Runs) -> None:
     plain = runs(framework, 1).loss("none")
-    assert plain < 1.5  # of 2.3 at the start
+    assert plain < 1.0  # of 2.3 at the start
     assert runs(framework, 2).loss(training) < plain + 0.25
 
 

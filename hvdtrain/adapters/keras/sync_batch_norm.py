@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
@@ -18,6 +20,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.batch_mask import real_rows
+from hvdtrain.adapters.repetition import remembered
 from hvdtrain.errors import UsageError
 
 SumOverRanks = Callable[[Any, str], Any]
@@ -61,8 +64,12 @@ def horovod_sum(flat: Any, name: str) -> Any:
 
     if tf.executing_eagerly():  # where Horovod's names are dropped
         return _eager_sum(name, flat.dtype)(flat)
+    # TensorFlow merges operations with equal inputs, whatever their names, and perhaps not on every rank: a rank with
+    # one row has another graph. The others would wait for ever. So no two inputs are equal.
+    mark = tf.constant([zlib.crc32(name.encode()) % 2**20], flat.dtype)
     # TensorFlow prefixes node names with the function that they were inlined from.
-    return hvd.allreduce(flat, op=hvd.Sum, name=name, ignore_name_scope=True)
+    summed = hvd.allreduce(tf.concat([flat, mark], 0), op=hvd.Sum, name=name, ignore_name_scope=True)
+    return tf.ensure_shape(summed[:-1], flat.shape)
 
 
 @functools.cache
@@ -95,46 +102,77 @@ class _Calls:
         return counter[place]
 
 
+@dataclass(frozen=True)
+class _Statistics:
+    """What a forward pass finds, and a repetition of it takes as it is.
+
+    Attributes:
+        mean, variance: [C], in the inputs' dtype.
+        share: [1], of one value in the mean; 0 where the running statistics stand in.
+        chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
+        name: of the layer's call.
+    """
+
+    mean: Any
+    variance: Any
+    share: Any
+    chosen: Any
+    name: str
+
+
 def _moments(
     layer: Any, place: int, calls: _Calls, sum_over_ranks: SumOverRanks | None, inputs: Any, mask: Any
 ) -> tuple[Any, Any]:
-    """Mean and variance [C] of the global micro batch, in the place of the layer's own method.
-
-    Where fewer than two values are real, the running ones stand in: there is no variance, and nothing to be learnt.
-    """
-    chosen = real_rows(inputs)
-    if mask is not None:
-        mask = tf.cast(mask, tf.bool)
-        chosen = mask if chosen is None else mask & tf.reshape(chosen, [-1] + [1] * (len(mask.shape) - 1))
-    running = [tf.cast(v.value, inputs.dtype) for v in (layer.moving_mean, layer.moving_variance)]
+    """Mean and variance [C] of the global micro batch, in the place of the layer's own method."""
     axes = list(layer._reduction_axes)
-    name = f"hvdtrain_sync_batch_norm_{place}_{calls.number(place)}"
+    running = [tf.cast(v.value, inputs.dtype) for v in (layer.moving_mean, layer.moving_variance)]
 
-    def total(flat: Any, direction: str) -> Any:
-        return flat if sum_over_ranks is None else sum_over_ranks(flat, f"{name}_{direction}")
+    def total(flat: Any, name: str) -> Any:
+        return flat if sum_over_ranks is None else sum_over_ranks(flat, name)
+
+    def find() -> _Statistics:
+        name = f"hvdtrain_sync_batch_norm_{place}_{calls.number(place)}"
+        chosen = _chosen(inputs, mask)
+        sums = total(_local_moments(tf.stop_gradient(inputs), chosen, axes), f"{name}_forward")
+        return _statistics(sums, running, chosen, name)
+
+    found = remembered(find)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def moments(inputs: Any) -> Any:
-        flat = total(_local_moments(inputs, chosen, axes), "forward")
-        count, (sums, squares) = flat[:1], tf.split(flat[1:], 2)
-        divisor, enough = tf.maximum(count, 1), count > 1
-        means = sums / divisor
-        variances = tf.maximum(squares / divisor - means**2, 0)
-        mean = tf.where(enough, tf.cast(means, inputs.dtype), running[0])
-        variance = tf.where(enough, tf.cast(variances, inputs.dtype), running[1])
-        share = tf.cast(tf.where(enough, 1 / divisor, 0), inputs.dtype)
-
         def backward(to_mean: Any, to_variance: Any) -> Any:
             """Of all ranks' losses: each of them depends on these moments."""
-            sums = tf.split(total(tf.concat([to_mean, to_variance], 0), "backward") * share, 2)
-            by_mean, by_variance = (_along(part, inputs, axes) for part in sums)
-            gradient = by_mean + 2 * by_variance * (inputs - _along(mean, inputs, axes))
-            return gradient if chosen is None else tf.where(_beside(chosen, inputs), gradient, 0)
+            sums = total(tf.concat([to_mean, to_variance], 0), f"{found.name}_backward") * found.share
+            by_mean, by_variance = (_along(part, inputs, axes) for part in tf.split(sums, 2))
+            gradient = by_mean + 2 * by_variance * (inputs - _along(found.mean, inputs, axes))
+            return gradient if found.chosen is None else tf.where(_beside(found.chosen, inputs), gradient, 0)
 
-        return (mean, variance), backward
+        return (tf.identity(found.mean), tf.identity(found.variance)), backward
 
     mean, variance = moments(inputs)
     return mean, variance
+
+
+def _chosen(inputs: Any, mask: Any) -> Any:
+    """The batch's mask of rows, and Keras' own of places, which covers all axes but the channels'."""
+    rows = real_rows(inputs)
+    if mask is None:
+        return rows
+    mask = tf.cast(mask, tf.bool)
+    return mask if rows is None else mask & _beside(rows, mask)
+
+
+def _statistics(sums: Any, running: list[Any], chosen: Any, name: str) -> _Statistics:
+    """Of count, sums and sums of squares over all ranks.
+
+    Where fewer than two values are real, the running ones stand in: there is no variance, and nothing to be learnt.
+    """
+    count, (totals, squares) = sums[:1], tf.split(sums[1:], 2)
+    divisor, enough, dtype = tf.maximum(count, 1), count > 1, running[0].dtype
+    means = totals / divisor
+    mean = tf.where(enough, tf.cast(means, dtype), running[0])
+    variance = tf.where(enough, tf.cast(tf.maximum(squares / divisor - means**2, 0), dtype), running[1])
+    return _Statistics(mean, variance, tf.cast(tf.where(enough, 1 / divisor, 0), dtype), chosen, name)
 
 
 def _local_moments(inputs: Any, chosen: Any, axes: list[int]) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hvdtrain.adapters.torch.batch_statistics import StatisticsMemory
+from hvdtrain.adapters.repetition import ForwardMemory
 from hvdtrain.errors import UsageError
 
 
@@ -93,7 +93,7 @@ def _repeating(kind: type[nn.Module], compiled: bool) -> type[nn.Module]:
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """For the forward pass and for its repetitions, which may be several where a graph is retained."""
-    memory = StatisticsMemory()
+    memory = ForwardMemory()
     before = _copy_buffers(block)
 
     @contextmanager

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
 
 import torch
 
@@ -96,47 +93,3 @@ def _masked_moments(features: torch.Tensor, rows: torch.Tensor) -> tuple[torch.T
     mean = torch.where(chosen, features.sum(places), 0).sum(0) / count
     deviations = features - mean.view(-1, *[1] * len(places))
     return mean, torch.where(chosen, deviations.square().sum(places), 0).sum(0) / count
-
-
-_memory: ContextVar[StatisticsMemory | None] = ContextVar("hvdtrain.statistics_memory", default=None)
-
-
-@final
-class StatisticsMemory:
-    """What layers found in a piece of a forward pass, in their order, so that its repetition needs no collectives.
-
-    They are a few numbers a channel. A layer that needed none (its native path) is remembered as None.
-    """
-
-    def __init__(self) -> None:
-        self._found: list[BatchStatistics | None] = []
-        self._repeated: Iterator[BatchStatistics | None] | None = None
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        token = _memory.set(self)
-        try:
-            yield
-        finally:
-            _memory.reset(token)
-
-    @contextmanager
-    def repeating(self) -> Iterator[None]:
-        self._repeated = iter(self._found)
-        try:
-            with self.recording():
-                yield
-        finally:
-            self._repeated = None
-
-    def next(self, find: Callable[[], BatchStatistics | None]) -> BatchStatistics | None:
-        if self._repeated is not None:
-            return next(self._repeated)
-        self._found.append(find())
-        return self._found[-1]
-
-
-def remembered(find: Callable[[], BatchStatistics | None]) -> BatchStatistics | None:
-    """What `find` returns, or what it returned in the forward pass that is being repeated."""
-    memory = _memory.get()
-    return find() if memory is None else memory.next(find)

@@ -15,8 +15,9 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hvdtrain.adapters.repetition import remembered
 from hvdtrain.adapters.torch.batch_mask import real_rows
-from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics, remembered
+from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
 from hvdtrain.errors import UsageError
 
 _native_backward: Final = torch.ops.aten.native_batch_norm_backward

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from config_samples import COMPANIONS, parse
 
 from hvdtrain.config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -23,6 +25,11 @@ TOO_SMALL: dict[str, Any] = {
     "seed": -1,
     "stall_timeout": 0.5,
 }
+OF_KNOBS = (
+    *("momentum", "beta1", "beta2", "eps", "weight_decay", "trust_coefficient", "max_grad_norm", "ema_decay"),
+    *("accumulate_steps", "powersgd_rank", "sync_every", "lr_power", "lr_gamma", "lr_min"),
+    *("early_stopping_patience", "early_stopping_min_delta"),
+)
 
 
 @pytest.mark.parametrize("name", TOO_SMALL)
@@ -68,9 +75,20 @@ def test_scaling_without_a_reference(scaling: Any) -> None:
 def test_every_number_has_a_least() -> None:
     """A number added to the config must be added to the checks, and to the table above."""
     numbers = {
-        field.name for field in fields(TrainConfig) if any(kind in str(field.type).split() for kind in ("int", "float"))
+        field.name
+        for field in fields(TrainConfig)
+        if re.search(r"\b(int|float)\b", str(field.type)) and "list" not in str(field.type)
     }
-    assert numbers == set(TOO_SMALL) | {"lr"}
+    assert numbers == set(TOO_SMALL) | {"lr"} | set(OF_KNOBS)
+
+
+@pytest.mark.parametrize("name", OF_KNOBS)
+def test_numbers_of_knobs_below_their_least(name: str) -> None:
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(UsageError) as caught:
+        parse(*COMPANIONS.get(name, ()), flag, "-1")
+    assert caught.value.fact.startswith(f"{flag} is -1")
+    assert flag in caught.value.hint
 
 
 def test_the_defaults_are_fine_and_cannot_be_changed() -> None:

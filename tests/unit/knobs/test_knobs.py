@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
+from hvdtrain.knobs import Knobs, chosen
 
 OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"accumulate_steps": 0}, "--accumulate-steps is 0"),
@@ -64,3 +64,9 @@ def test_it_is_refused_by_name(given: dict[str, Any], fact: str) -> None:
 )
 def test_what_goes_together_is_taken(given: dict[str, Any]) -> None:
     assert Knobs(**given)
+
+
+def test_what_is_not_as_usual_is_said() -> None:
+    assert chosen(Knobs()) == []
+    assert chosen(Knobs(optimizer="sgd", momentum=0.8)) == []  # told with the optimizer
+    assert chosen(Knobs(accumulate_steps=4, channels_last=True)) == ["accumulate-steps 4", "channels-last"]

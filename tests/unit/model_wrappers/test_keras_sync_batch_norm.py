@@ -194,6 +194,7 @@ def test_every_kind_of_model_and_every_call() -> None:
     assert not names
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras with numpy 2
 def test_a_saved_model_is_keras_own(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), layers.BatchNormalization(momentum=0.5)])
     assert convert_sync_batch_norm(model, None) == 1

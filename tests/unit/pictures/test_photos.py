@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +234,17 @@ def test_synthetic_records_differ(tmp_path: Path) -> None:
     images: NDArray[np.uint8] = features["image"]
     assert len({image.tobytes() for image in images}) == 30
     assert features["label"].tolist() == [number % 7 for number in range(30)]
+
+
+def test_synthetic_records_are_written_once_by_workers_that_start_together(tmp_path: Path) -> None:
+    """Whoever waited for the lock leaves the file alone: others have opened it, and a new one would not be theirs."""
+    from hvdtrain.tasks.pictures.torch import TorchSynthetic
+
+    def opened_at_once(_: int) -> int:
+        barrier.wait(timeout=30)
+        TorchSynthetic(model="cnn", records=7, side=4).open_data(DataAccess(None, tmp_path))
+        return (tmp_path / "synthetic-7.npy").stat().st_ino
+
+    barrier = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as workers:
+        assert len(set(workers.map(opened_at_once, range(8)))) == 1

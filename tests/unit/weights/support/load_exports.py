@@ -1,22 +1,23 @@
-"""Answers of exported models, in a process that has only the runtime: load_exports.py FOLDER torch|keras."""
+"""Answers of exported models, in a process that has only the runtime: load_exports.py torch|keras FOLDER …"""
 
 from __future__ import annotations
 
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 warnings.simplefilter("ignore")
-folder, framework = Path(sys.argv[1]), sys.argv[2]
-inputs = np.load(folder / "inputs.npy")
-channels_first = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if inputs.ndim == 4 else inputs
-answers = {}
-if framework == "torch":
+
+
+def answers_in_torch(folder: Path, inputs: Any) -> dict[str, Any]:
     import onnxruntime
     import torch
 
+    answers = {}
+    channels_first = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if inputs.ndim == 4 else inputs
     for file in folder.glob("*.torchscript.pt"):
         answers[file.name] = torch.jit.load(file)(torch.from_numpy(channels_first)).detach().numpy()
     for file in folder.glob("*.pt2"):
@@ -27,10 +28,14 @@ if framework == "torch":
         given = inputs if file.name.startswith("keras") else channels_first
         (answers[file.name],) = session.run(None, {only.name: given})
     assert not {"hvdtrain", "tensorflow"} & set(sys.modules)
-else:
+    return answers
+
+
+def answers_in_keras(folder: Path, inputs: Any) -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
+    answers = {}
     for file in folder.glob("*_savedmodel"):
         loaded = tf.saved_model.load(str(file))
         answers[file.name] = loaded.serve(tf.constant(inputs)).numpy()
@@ -39,5 +44,11 @@ else:
     for file in folder.glob("*.keras"):
         answers[file.name] = keras.saving.load_model(file)(inputs, training=False).numpy()
     assert "torch" not in sys.modules
-for name, answer in answers.items():
-    np.save(folder / f"{name}.answer.npy", answer)
+    return answers
+
+
+for name in sys.argv[2:]:
+    given = np.load(Path(name) / "inputs.npy")
+    answers = (answers_in_torch if sys.argv[1] == "torch" else answers_in_keras)(Path(name), given)
+    for exported, answer in answers.items():
+        np.save(Path(name) / f"{exported}.answer.npy", answer)

@@ -75,10 +75,19 @@ def close(first: NDArray[Any], second: NDArray[Any]) -> None:
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-5 * max(1.0, float(np.abs(second).max())))
 
 
-@pytest.fixture(scope="module", params=sorted(TASKS))
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A task's name, its models, and runs of both frameworks with the same weights."""
-    name = request.param
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Of each task: its name, its models, and runs of both frameworks with the same weights."""
+    return {name: made_pair(name, tmp_path_factory.mktemp(name)) for name in TASKS}
+
+
+@pytest.fixture(params=sorted(TASKS))
+def pair(request: pytest.FixtureRequest, pairs: Any) -> Any:
+    """One of `pairs`."""
+    return pairs[request.param]
+
+
+def made_pair(name: str, folder: Path) -> Any:
     models = [task.build_model() for task in TASKS[name][:2]]
     torch.manual_seed(0)
     weights = arrays_of(models[0])
@@ -88,7 +97,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     in_keras = to_keras(weights, weights_of(models[1]))
     for path, variable in weights_of(models[1]).items():
         variable.assign(in_keras[path])
-    folder, arguments = tmp_path_factory.mktemp(name), TASKS[name][2]
+    arguments = TASKS[name][2]
     runs = [
         write_run(folder / "torch_run", weights, "torch", name, arguments),
         write_run(folder / "keras_run", in_keras, "tensorflow", name, arguments),
@@ -118,24 +127,31 @@ def assert_same(state: Arrays, expected: Arrays, skip: str = " ") -> None:
             np.testing.assert_array_equal(state[f"model/{name}"], array)
 
 
-def test_every_format_answers_as_the_model(pair: Any, tmp_path: Path) -> None:
+def test_every_format_answers_as_the_model(pairs: Any, tmp_path: Path) -> None:
     """In processes that know nothing of hvdtrain but the layer that a Keras file of ours may name."""
-    name, models, runs = pair
-    np.save(tmp_path / "inputs.npy", model_inputs(name, 5))
-    for source, run in zip(("torch", "keras"), runs, strict=True):
-        for format_name, chosen in FORMATS.items():
-            if chosen.whole and (name != "synthetic" or (source, format_name) in DEEP):
-                done = export(run, format_name, tmp_path / f"{source}_{format_name}{chosen.suffix}")
-                assert "batch" in done.takes
+    for name, (_, _, runs) in pairs.items():
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "inputs.npy", model_inputs(name, 5))
+        for source, run in zip(("torch", "keras"), runs, strict=True):
+            for format_name, chosen in FORMATS.items():
+                if chosen.whole and (name != "synthetic" or (source, format_name) in DEEP):
+                    done = export(run, format_name, tmp_path / name / f"{source}_{format_name}{chosen.suffix}")
+                    assert "batch" in done.takes
     for framework in ("torch", "keras"):
-        command = [sys.executable, str(SUPPORT / "load_exports.py"), str(tmp_path), framework]
-        loaded = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        command = [
+            sys.executable,
+            str(SUPPORT / "load_exports.py"),
+            framework,
+            *(str(tmp_path / name) for name in pairs),
+        ]
+        loaded = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
         assert loaded.returncode == 0, loaded.stderr
-    answers = sorted(tmp_path.glob("*.answer.npy"))
-    assert len(answers) == (len(DEEP) if name == "synthetic" else 10)
-    expected = answer(models[0], model_inputs(name, 5))
-    for file in answers:
-        close(np.load(file), expected)
+    for name, (_, models, _) in pairs.items():
+        answers = sorted((tmp_path / name).glob("*.answer.npy"))
+        assert len(answers) == (len(DEEP) if name == "synthetic" else 10)
+        expected = answer(models[0], model_inputs(name, 5))
+        for file in answers:
+            close(np.load(file), expected)
 
 
 def test_a_keras_run_s_state_dict_is_torch_s(pair: Any) -> None:
