@@ -1,4 +1,4 @@
-"""The commands of README and of four pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
+"""The commands of README and of the pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so."""
 
 from __future__ import annotations
 
