@@ -3,7 +3,7 @@
 `TrainConfig` inherits them, so that each is a flag. Combinations that cannot work are refused by name, below.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from hvdtrain.errors import UsageError
@@ -81,6 +81,13 @@ class Knobs:
                 raise UsageError(fact, conflict, hint)
         if self.process_sets is not None:
             require_readable(self.process_sets)
+
+
+def chosen(knobs: Knobs) -> list[str]:
+    """What is not as usual, but for the optimizer and its settings, in the words of the flags."""
+    usual = {field.name: field.default for field in fields(Knobs) if field.name not in ("optimizer", *_OPTIMIZERS_OF)}
+    given = {name: getattr(knobs, name) for name, default in usual.items() if getattr(knobs, name) != default}
+    return [_flag(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
 
 
 def _check_ranges(knobs: Knobs) -> None:

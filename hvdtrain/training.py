@@ -22,6 +22,7 @@ from hvdtrain.coverage import CoverageLedger, audit_of
 from hvdtrain.engine import Engine
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.finite_weights import infinite_from_the_start
+from hvdtrain.knobs import chosen
 from hvdtrain.limits import Limits
 from hvdtrain.loop_interface import Ledger
 from hvdtrain.lost_data import require_little_lost, warn_of_damage
@@ -151,6 +152,7 @@ def describe(prepared: Prepared, comm: Communicator) -> str:
         f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
         f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
         f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
+        f"{''.join(f'{knob}; ' for knob in chosen(config))}"
         f"seed {config.seed}"
     )
 

@@ -32,14 +32,16 @@ SINGLE = {
     "sgd": "--optimizer sgd --nesterov --weight-decay 1e-2 --lr 0.05 --lr-schedule linear --lr-min 0.001",
     "adam": "--optimizer adam --weight-decay 1e-2 --beta2 0.99 --lr-schedule step --lr-milestones 1,2.5 --lr-gamma 0.3",
     "adamw": "--optimizer adamw --weight-decay 0.1 --decay-norm-and-bias --lr-schedule polynomial --lr-power 2",
-    "lars": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --weight-decay 1e-3 --warmup-epochs 1 --lr-schedule polynomial --lr-power 2",
+    "lars": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --weight-decay 1e-3 --warmup-epochs 1 "
+    "--lr-schedule polynomial --lr-power 2",
     "lamb": "--optimizer lamb --lr 0.02 --warmup-epochs 1",
 }
 TOGETHER = {
     "sgd-together": "--optimizer sgd --nesterov --weight-decay 1e-2 --lr 0.05 --accumulate-steps 3 --max-grad-norm 0.5 "
     "--ema-decay 0.9",
     "lamb-together": "--optimizer lamb --lr 0.02 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
-    "lars-together": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
+    "lars-together": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --accumulate-steps 2 --max-grad-norm 0.5 "
+    "--ema-decay 0.9",
 }
 LOW = {
     "bf16": "--precision bf16 --optimizer sgd --lr 0.05",

@@ -15,6 +15,7 @@ from typing import Any, final
 
 import keras
 import tensorflow as tf
+from keras.src.models import Functional
 
 from hvdtrain.adapters.keras.graph_segments import Cut, best_cuts, possible_cuts
 from hvdtrain.adapters.repetition import ForwardMemory
@@ -33,7 +34,7 @@ def checkpoint_activations(model: Any) -> int:
         UsageError: the model is no graph of layers, cannot be cut, or holds layers that a repetition would not suit.
     """
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if not isinstance(graph, keras.Model) or not graph._is_functional_model:
+    if not isinstance(graph, Functional) or type(graph).call is not Functional.call:
         raise _cannot(model, "It is a class of its own, whose call() is not known as a graph of layers.")
     for layer in model._flatten_layers():
         _require_repeatable(model, layer)
@@ -42,3 +43,108 @@ def checkpoint_activations(model: Any) -> int:
         raise _cannot(model, "At no place does a single tensor lead from one part of it to the next.")
     model.call = partial(_call, model.call, _segments(graph, plan))
     return len(plan) - 1
+
+
+def _segments(graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
+    ends = [graph._inputs_struct, *(cut.tensor for cut in plan[:-1]), graph._outputs_struct]
+    nodes = [0, *(cut.nodes for cut in plan)]
+    # What one operation keeps besides its input is its output, which the next one keeps anyway; and what the last
+    # segment keeps is needed as soon as it has been computed.
+    worth = [after - before > 1 for before, after in pairwise(nodes)][:-1] + [False]
+    return [
+        _Segment(keras.Model(start, end, name=f"{graph.name}_segment_{place}"), repeated)
+        for place, ((start, end), repeated) in enumerate(zip(pairwise(ends), worth, strict=True))
+    ]
+
+
+def _call(
+    whole: Any, segments: Sequence[_Segment], inputs: Any, training: bool = False, mask: Any = None, **options: Any
+) -> Any:
+    """In the place of the model's own call()."""
+    if not training or mask is not None or options:
+        return whole(inputs, training=training, mask=mask, **options)
+    for segment in segments:
+        inputs = segment(inputs)
+    return inputs
+
+
+@final
+class _Segment:
+    """Part of a model, in training.
+
+    Args:
+        part: shares its layers with the model.
+        repeated: whether to keep no activations.
+    """
+
+    def __init__(self, part: keras.Model, repeated: bool) -> None:
+        self._part = part
+        self._repeated = repeated
+
+    def __call__(self, inputs: Any) -> Any:
+        if not self._repeated:
+            return self._part(inputs, training=True)
+        weights, state = self._part.trainable_variables, self._part.non_trainable_variables
+        before = [tf.convert_to_tensor(v.value) for v in state]
+        changed: list[Any] = []
+
+        def compute(inputs: Any, values: Sequence[Any]) -> tuple[Any, list[Any]]:
+            outputs, after = _pure(
+                self._part, inputs, [*zip(weights, values, strict=True), *zip(state, before, strict=True)]
+            )
+            changed[:] = [v for v, old in zip(state, before, strict=True) if after(v) is not old]
+            return outputs, [after(v) for v in changed]
+
+        outputs, *after = _computed_twice(compute)(inputs, *(tf.convert_to_tensor(v.value) for v in weights))
+        for variable, value in zip(changed, after, strict=True):
+            variable.assign(value)
+        return outputs
+
+
+def _pure(part: Any, inputs: Any, values: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """What the part returns with these values of its variables, and the function that says what they are afterwards."""
+    with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+        outputs = part(inputs, training=True)
+    if scope.losses:
+        raise _cannot(part, "One of its layers adds to the loss while it is called, which would be done twice.")
+    return outputs, scope.get_current_value
+
+
+def _computed_twice(compute: Any) -> Any:
+    """The function (inputs, *weights) → (outputs, *state) that keeps nothing but its arguments for its gradient."""
+    memory = ForwardMemory()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def segment(inputs: Any, *weights: Any) -> Any:
+        with memory.recording():
+            outputs, state = compute(inputs, weights)
+
+        def backward(gradient: Any, *_: Any) -> Any:
+            # TensorFlow would else repeat it at once, or take the forward pass for its repetition.
+            with tf.control_dependencies([gradient]):
+                again = [tf.identity(tensor) for tensor in (inputs, *weights)]
+                to = [tensor for tensor in again if tensor.dtype.is_floating]
+                with tf.GradientTape() as tape, memory.repeating():
+                    tape.watch(to)
+                    repeated, _ = compute(again[0], again[1:])
+            found = iter(tape.gradient(repeated, to, gradient, tf.UnconnectedGradients.ZERO))
+            return [next(found) if tensor.dtype.is_floating else None for tensor in again]
+
+        return (outputs, *state), backward
+
+    return segment
+
+
+def _require_repeatable(model: Any, layer: Any) -> None:
+    if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
+        raise _cannot(model, f"The layer {layer.name!r} masks steps, and masks do not go from one segment to the next.")
+    if getattr(layer, "activity_regularizer", None) is not None:
+        raise _cannot(model, f"The layer {layer.name!r} has an activity regularizer, which would be applied twice.")
+
+
+def _cannot(model: Any, conflict: str) -> UsageError:
+    return UsageError(
+        f"The model {model.name!r} ({type(model).__name__}) cannot be computed in segments.",
+        conflict,
+        "leave --activation-checkpointing out, or build the model as a graph of layers, keras.Model(inputs, outputs).",
+    )
