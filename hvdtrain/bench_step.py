@@ -20,11 +20,10 @@ import numpy as np
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.device_kind import device_kind
 from hvdtrain.adapters.interface import Adapter
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm import Communicator, agree, gather_json
 from hvdtrain.knobs import Knobs
 from hvdtrain.preparation import Prepared
-from hvdtrain.sync import broadcast_state
+from hvdtrain.start import open_own_adapter, start_equal
 from hvdtrain.versions import versions
 
 FORMAT = 1
@@ -72,7 +71,8 @@ def measure(prepared: Prepared, comm: Communicator, protocol: Protocol, tell: Ca
         tell: is given each line of what Horovod's script prints; rank 0's is enough.
     """
     batch = agree(comm, lambda: fixed_batch(prepared), "hvdtrain.bench.batch")
-    adapter = _equal_adapter(prepared, comm)
+    adapter = open_own_adapter(prepared, comm)
+    start_equal(prepared, adapter, None, comm)
     unit = "img" if "image" in batch.features else "record"
     device = device_kind(prepared.task.framework)
     tell(f"Model: {_model(prepared)}")
@@ -109,18 +109,6 @@ def fixed_batch(prepared: Prepared) -> LoadedBatch:
     if batch_size is None:
         raise ValueError("with_defaults has not been applied")
     return batch._replace(weights=weights, global_weight=float(batch_size))
-
-
-def _equal_adapter(prepared: Prepared, comm: Communicator) -> Adapter:
-    config, topology = prepared.config, comm.topology
-    adapter = agree(
-        comm,
-        lambda: open_adapter(prepared.task, topology, config.seed, prepared.schedule.peak, config),
-        "hvdtrain.bench.adapter",
-    )
-    state = broadcast_state(comm, adapter.state() if topology.is_root else None)
-    agree(comm, lambda: adapter.load_state(state), "hvdtrain.bench.load")
-    return adapter
 
 
 def _run(

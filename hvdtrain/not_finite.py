@@ -108,7 +108,7 @@ def _refuse(fact: str, found: list[list[str] | None]) -> Never:
     cleared = "" if None in found else "The data since the last reading are finite, so it is the training. "
     raise HvdtrainError(
         fact,
-        f"{cleared}Further steps would only spread it through the weights; checkpoints from before are still good.",
+        f"{cleared}Further steps would only spread it through the weights; any checkpoint from before is still good.",
         "lower --lr, lengthen --warmup-epochs, set --max-grad-norm"
         + ("." if cleared else ", or look for bad values in the data."),
     ).on_all_ranks()

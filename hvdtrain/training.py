@@ -13,8 +13,7 @@ from pathlib import Path
 
 from data_sharding import Catalog
 from hvdtrain import events
-from hvdtrain.adapters.interface import Adapter, State
-from hvdtrain.adapters.open import open_adapter
+from hvdtrain.adapters.interface import Adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
@@ -36,15 +35,14 @@ from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, checkpoints_of, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
 from hvdtrain.source import CatalogSource
+from hvdtrain.start import open_own_adapter, start_equal
 from hvdtrain.stop_report import RESUMABLE, asked_or_late, how_to_continue
 from hvdtrain.stop_vote import Asked
 from hvdtrain.summary import environment, print_table, result
-from hvdtrain.sync import assert_equal_weights, broadcast_state
 from hvdtrain.topology import Topology
 from hvdtrain.validation import require_measured
 from hvdtrain.validation_flags import judge_of
 from hvdtrain.versions import versions
-from hvdtrain.weights.start import initial_state
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -67,8 +65,8 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     if comm.topology.is_root:
         warn_of_damage(_catalogs(prepared))
     _log.info("%s", describe(prepared, comm))
-    adapter = agree(comm, lambda: _open_adapter(prepared, comm.topology), "hvdtrain.start.adapter")
-    position = _start_equal(prepared, adapter, checkpoint, comm)
+    adapter = open_own_adapter(prepared, comm)
+    position = start_equal(prepared, adapter, checkpoint, comm)
     if prepared.validation is not None and prepared.config.best_metric is not None:
         require_measured(adapter, comm, prepared.validation, prepared.config.best_metric)
     agree(comm, lambda: _write_down(prepared, folder, position, comm), "hvdtrain.folder.config")
@@ -89,11 +87,6 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     if comm.topology.is_root:
         _report(prepared, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
     return RESUMABLE if outcome.stopped_by else 0
-
-
-def _open_adapter(prepared: Prepared, topology: Topology) -> Adapter:
-    config = prepared.config
-    return open_adapter(prepared.task, topology, config.seed, prepared.schedule.peak, config)
 
 
 def _report(
@@ -191,33 +184,6 @@ def _own_checkpoint(prepared: Prepared, folder: RunFolder, comm: Communicator) -
     if checkpoint is not None:
         require_same_training(checkpoint, prepared.about)
     return checkpoint
-
-
-def _start_equal(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> Position:
-    """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
-    position = checkpoint.position if checkpoint is not None else Position()
-    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
-    own = agree(comm, lambda: _own_start(prepared, adapter, checkpoint, comm), "hvdtrain.start.own")
-    state = broadcast_state(comm, own)
-    agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
-    assert_equal_weights(comm, adapter.state(), "Before training")
-    return position
-
-
-def _own_start(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:
-    """On rank 0 the state to begin with: the checkpoint's, or a fresh one, with given weights if there are any."""
-    path = prepared.config.init_weights
-    if not comm.topology.is_root:
-        return None
-    if checkpoint is not None:
-        if path is not None:
-            _say(f"hvdtrain: --init-weights {path} is not read: training goes on from a checkpoint")
-        return checkpoint.state
-    if path is None:
-        return adapter.state()
-    state = initial_state(adapter.state(), Path(path), prepared.task)
-    _say(f"hvdtrain: the first weights are those in {path}")
-    return state
 
 
 def _root_callbacks(

@@ -29,30 +29,37 @@ SIZES = (2, 3)
 EVERYWHERE = [(framework, size) for framework in FRAMEWORKS for size in SIZES]
 RELATIVE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # 24, 11 and 8 bits
 STEPS_BEFORE, STEPS_AFTER = 5, 3  # of workers/compression_checks.py
+EARLY = 8  # steps, after which 1e-7, from sums in another order, has not yet grown to more than
+SUMMED_IN_ANOTHER_ORDER = 1e-4
 
-COMMON = ["--global-batch-size", "96", "--epochs", "2", "--optimizer", "sgd", "--lr", "0.3", "--warmup-epochs", "0"]
-COMMON += ["--max-grad-norm", "0.5", "--task-args.width", "16", "--checkpoint-interval", "8"]
+COMMON = ["--global-batch-size", "96", "--epochs", "3", "--optimizer", "sgd", "--lr", "0.3", "--warmup-epochs", "0"]
+COMMON += [
+    "--max-grad-norm",
+    "1.0",
+    "--task-args.width",
+    "16",
+    "--checkpoint-interval",
+    "4",
+    "--keep-checkpoints",
+    "15",
+]
 POWERSGD = ["--compression", "powersgd"]
-HALVES = ["--precision", "fp16", "--compression", "fp16"]
 TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
     ("torch", 1): {"none": [], "powersgd": POWERSGD},
     ("torch", 2): {
-        "none": [],
         "fp16": ["--compression", "fp16"],
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
-        "powersgd-stopped": [*POWERSGD, "--max-steps", "8"],
-        "sum": ["--reduce-op", "sum", "--lr", "0.15", "--max-grad-norm", "1.0"],
+        "powersgd-stopped": [*POWERSGD, "--max-steps", "4"],
+        "sum": ["--reduce-op", "sum", "--lr", "0.15", "--max-grad-norm", "2.0"],
         "adasum": ["--reduce-op", "adasum"],
-        "halves": HALVES,
     },
-    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", "0.1", "--max-grad-norm", "1.5"]},
+    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", "0.1", "--max-grad-norm", "3.0"]},
     ("tensorflow", 1): {"none": [], "powersgd": POWERSGD},
     ("tensorflow", 2): {
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
-        "powersgd-stopped": [*POWERSGD, "--max-steps", "8"],
-        "halves": HALVES,
+        "powersgd-stopped": [*POWERSGD, "--max-steps", "4"],
     },
     ("tensorflow", 3): {},
 }
@@ -86,18 +93,21 @@ class Run:
                 assert mine.tobytes() == theirs.tobytes()
         return first
 
-    def weights(self, training: str) -> dict[str, NDArray[Any]]:
-        return load_file(self._checkpoint(training) / "model.safetensors")
+    def weights(self, training: str, step: int | None = None) -> dict[str, NDArray[Any]]:
+        folder = self._latest(training) if step is None else self._checkpoints(training) / f"step_{step:08d}"
+        return load_file(folder / "model.safetensors")
 
     def extra(self, training: str) -> dict[str, NDArray[Any]]:
-        return load_file(self._checkpoint(training) / "extra.safetensors")
+        return load_file(self._latest(training) / "extra.safetensors")
 
     def loss(self, training: str) -> float:
         return float(json.loads((self.folder / training / "result.json").read_text())["metrics"]["loss"])
 
-    def _checkpoint(self, training: str) -> Path:
-        checkpoints = self.folder / training / "checkpoints"
-        return checkpoints / (checkpoints / "latest").read_text().strip()
+    def _checkpoints(self, training: str) -> Path:
+        return self.folder / training / "checkpoints"
+
+    def _latest(self, training: str) -> Path:
+        return self._checkpoints(training) / (self._checkpoints(training) / "latest").read_text().strip()
 
 
 Runs = Callable[[str, int], Run]
@@ -299,34 +309,47 @@ def furthest(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> fl
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("framework", "training"),
-    [("torch", t) for t in ("fp16", "bf16", "powersgd", "adasum", "halves")]
-    + [("tensorflow", t) for t in ("bf16", "powersgd", "halves")],
+    [("torch", t) for t in ("fp16", "bf16", "powersgd", "adasum")] + [("tensorflow", t) for t in ("bf16", "powersgd")],
 )
 def test_the_digits_are_learned_as_well(framework: str, training: str, runs: Runs) -> None:
     plain = runs(framework, 1).loss("none")
-    assert plain < 0.5  # of 2.3 at the start
+    assert plain < 0.8  # of 2.3 at the start
     assert runs(framework, 2).loss(training) < plain + 0.2
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "size"), EVERYWHERE)
+def test_an_overflow_on_the_wire_leaves_the_update_out(framework: str, size: int, runs: Runs) -> None:
+    """With loss scaling; on all ranks, though only the last one's gradient is too large."""
+    run = runs(framework, size)
+    for case, changed in (("small", True), ("large", False)):
+        (flag, *weights) = run.equal_everywhere(f"scaled-{case}/out")
+        assert bool(flag) == changed
+        assert all(bool(weight.any()) == changed for weight in weights)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_sum_over_n_ranks_with_an_nth_of_the_rate_trains_as_one_rank(size: int, runs: Runs) -> None:
-    assert furthest(runs("torch", size).weights("sum"), runs("torch", 1).weights("none")) < 2e-5
+    one, several = runs("torch", 1).weights("none", EARLY), runs("torch", size).weights("sum", EARLY)
+    assert furthest(several, one) < SUMMED_IN_ANOTHER_ORDER
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_powersgd_trains_alike_at_any_number_of_ranks_and_after_a_stop(framework: str, runs: Runs) -> None:
-    of_two = runs(framework, 2)
-    whole = of_two.weights("powersgd")
-    assert furthest(runs(framework, 1).weights("powersgd"), whole) < 2e-4
-    assert furthest(of_two.weights("powersgd-resumed"), whole) <= (0 if framework == "torch" else 1e-6)
-    assert furthest(runs(framework, 1).weights("none"), whole) > 1e-2
+    one, of_two = runs(framework, 1), runs(framework, 2)
+    assert furthest(one.weights("powersgd", EARLY), of_two.weights("powersgd", EARLY)) < SUMMED_IN_ANOTHER_ORDER
+    assert furthest(one.weights("powersgd", EARLY), one.weights("none", EARLY)) > 20 * SUMMED_IN_ANOTHER_ORDER
+    end = furthest(of_two.weights("powersgd-resumed"), of_two.weights("powersgd"))
+    assert end <= (0 if framework == "torch" else SUMMED_IN_ANOTHER_ORDER)
     assert any(np.abs(a).max() > 1e-3 for n, a in of_two.extra("powersgd").items() if n.startswith(powersgd.ERRORS))
 
 
 @pytest.mark.timeout(900)
 def test_powersgd_goes_on_at_three_ranks_where_two_were_stopped(runs: Runs) -> None:
-    whole = runs("torch", 2).weights("powersgd")
-    assert furthest(runs("torch", 3).weights("powersgd"), whole) < 2e-4
-    assert furthest(runs("torch", 3).weights("powersgd-resumed"), whole) < 2e-4
+    """The checkpoint is of step 4."""
+    of_two, of_three = runs("torch", 2), runs("torch", 3)
+    for training in ("powersgd", "powersgd-resumed"):
+        end = furthest(of_three.weights(training, EARLY), of_two.weights("powersgd", EARLY))
+        assert end < SUMMED_IN_ANOTHER_ORDER

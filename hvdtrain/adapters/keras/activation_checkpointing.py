@@ -1,9 +1,9 @@
-"""Activation checkpointing in Keras: segments of a model keep their inputs only, and compute the rest again in backward.
+"""Activation checkpointing in Keras: segments of a model keep their inputs only, and are computed again in backward.
 
-Keras' own way (keras.RematScope, tf.recompute_grad) repeats single layers as they are: BatchNormalization would move its
-statistics twice, and dropout would drop other values in the repetition than in the forward pass. Here a segment of the
-model's graph is a pure function of its input, its weights and its state (keras.StatelessScope): the repetition gets the
-state from before the forward pass, and the state that it leaves is forgotten.
+Keras' own way (keras.RematScope, tf.recompute_grad) repeats single layers as they are: BatchNormalization would move
+its statistics twice, and dropout would drop other values in the repetition than in the forward pass. Here a segment of
+the model's graph is a pure function of its input, its weights and its state (keras.StatelessScope): the repetition gets
+the state from before the forward pass, and the state that it leaves is forgotten.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import keras
 import tensorflow as tf
@@ -26,8 +26,8 @@ def checkpoint_activations(model: Any) -> int:
     """Let the model's graph be computed in segments, all but the last of them again in the backward pass; returns their
     number.
 
-    The model must be functional or Sequential. It is cut where one tensor only leads from one part to the next, as
-    between the blocks of a ResNet or a transformer; where, is chosen by the sizes of the layers' outputs. Weights, their
+    The model must be functional or Sequential. It can be cut where one tensor only leads from one part to the next, as
+    between the blocks of a ResNet or a transformer; sizes of the layers' outputs decide where it is. Weights, their
     paths and what is saved stay. Outside of training nothing changes.
 
     Raises:
@@ -41,18 +41,18 @@ def checkpoint_activations(model: Any) -> int:
     plan = best_cuts(possible_cuts(graph))
     if len(plan) < 2:
         raise _cannot(model, "At no place does a single tensor lead from one part of it to the next.")
-    model.call = partial(_call, model.call, _segments(graph, plan))
+    model.call = partial(_call, model.call, _segments(model, graph, plan))
     return len(plan) - 1
 
 
-def _segments(graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
+def _segments(model: Any, graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
     ends = [graph._inputs_struct, *(cut.tensor for cut in plan[:-1]), graph._outputs_struct]
     nodes = [0, *(cut.nodes for cut in plan)]
     # What one operation keeps besides its input is its output, which the next one keeps anyway; and what the last
     # segment keeps is needed as soon as it has been computed.
     worth = [after - before > 1 for before, after in pairwise(nodes)][:-1] + [False]
     return [
-        _Segment(keras.Model(start, end, name=f"{graph.name}_segment_{place}"), repeated)
+        _Segment(model, keras.Model(start, end, name=f"{graph.name}_segment_{place}"), repeated)
         for place, ((start, end), repeated) in enumerate(zip(pairwise(ends), worth, strict=True))
     ]
 
@@ -73,12 +73,13 @@ class _Segment:
     """Part of a model, in training.
 
     Args:
+        model: the whole.
         part: shares its layers with the model.
         repeated: whether to keep no activations.
     """
 
-    def __init__(self, part: keras.Model, repeated: bool) -> None:
-        self._part = part
+    def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
+        self._model, self._part = model, part
         self._repeated = repeated
 
     def __call__(self, inputs: Any) -> Any:
@@ -88,49 +89,52 @@ class _Segment:
         before = [tf.convert_to_tensor(v.value) for v in state]
         changed: list[Any] = []
 
-        def compute(inputs: Any, values: Sequence[Any]) -> tuple[Any, list[Any]]:
-            outputs, after = _pure(
-                self._part, inputs, [*zip(weights, values, strict=True), *zip(state, before, strict=True)]
-            )
-            changed[:] = [v for v, old in zip(state, before, strict=True) if after(v) is not old]
-            return outputs, [after(v) for v in changed]
+        def compute(inputs: Any, values: Sequence[Any]) -> _Computed:
+            mapping = [*zip(weights, values, strict=True), *zip(state, before, strict=True)]
+            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+                outputs = self._part(inputs, training=True)
+            after = [scope.get_current_value(v) for v in state]
+            changed[:] = [place for place, value in enumerate(after) if value is not before[place]]
+            return _Computed(outputs, list(scope.losses), [after[place] for place in changed])
 
-        outputs, *after = _computed_twice(compute)(inputs, *(tf.convert_to_tensor(v.value) for v in weights))
-        for variable, value in zip(changed, after, strict=True):
-            variable.assign(value)
-        return outputs
+        computed = _computed_twice(compute)(inputs, *(tf.convert_to_tensor(v.value) for v in weights))
+        for place, value in zip(changed, computed.state, strict=True):
+            state[place].assign(value)
+        for loss in computed.losses:
+            keras.layers.Layer.add_loss(self._model, loss)  # a model's own add_loss is an empty promise of its trainer's
+        return computed.outputs
 
 
-def _pure(part: Any, inputs: Any, values: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """What the part returns with these values of its variables, and the function that says what they are afterwards."""
-    with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
-        outputs = part(inputs, training=True)
-    if scope.losses:
-        raise _cannot(part, "One of its layers adds to the loss while it is called, which would be done twice.")
-    return outputs, scope.get_current_value
+class _Computed(NamedTuple):
+    """What comes out of a segment: a tensor, losses that its layers added, and its variables' new values."""
+
+    outputs: Any
+    losses: list[Any]
+    state: list[Any]
 
 
 def _computed_twice(compute: Any) -> Any:
-    """The function (inputs, *weights) → (outputs, *state) that keeps nothing but its arguments for its gradient."""
+    """The function (inputs, *weights) → _Computed that keeps nothing but its arguments for its gradient."""
     memory = ForwardMemory()
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def segment(inputs: Any, *weights: Any) -> Any:
         with memory.recording():
-            outputs, state = compute(inputs, weights)
+            computed = compute(inputs, weights)
 
-        def backward(gradient: Any, *_: Any) -> Any:
+        def backward(*gradients: Any) -> Any:
             # TensorFlow would else repeat it at once, or take the forward pass for its repetition.
-            with tf.control_dependencies([gradient]):
+            with tf.control_dependencies(gradients[:1]):
                 again = [tf.identity(tensor) for tensor in (inputs, *weights)]
                 to = [tensor for tensor in again if tensor.dtype.is_floating]
                 with tf.GradientTape() as tape, memory.repeating():
                     tape.watch(to)
-                    repeated, _ = compute(again[0], again[1:])
-            found = iter(tape.gradient(repeated, to, gradient, tf.UnconnectedGradients.ZERO))
+                    outputs, losses, _ = compute(again[0], again[1:])
+            of = [outputs, *losses]
+            found = iter(tape.gradient(of, to, list(gradients[: len(of)]), tf.UnconnectedGradients.ZERO))
             return [next(found) if tensor.dtype.is_floating else None for tensor in again]
 
-        return (outputs, *state), backward
+        return computed, backward
 
     return segment
 
@@ -138,8 +142,6 @@ def _computed_twice(compute: Any) -> Any:
 def _require_repeatable(model: Any, layer: Any) -> None:
     if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
         raise _cannot(model, f"The layer {layer.name!r} masks steps, and masks do not go from one segment to the next.")
-    if getattr(layer, "activity_regularizer", None) is not None:
-        raise _cannot(model, f"The layer {layer.name!r} has an activity regularizer, which would be applied twice.")
 
 
 def _cannot(model: Any, conflict: str) -> UsageError:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, final
-
-import tensorflow as tf
+from typing import Any, Protocol
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.adapters.keras.gradients import exchange_gradients
-from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.keras.wires.choice import open_wire
+from hvdtrain.adapters.keras.summed_gradients import Alone, SummedGradients
 from hvdtrain.knobs import Knobs
 from hvdtrain.topology import Topology
 
@@ -67,83 +63,3 @@ def open_exchange(model: Any, optimizer: Any, topology: Topology, knobs: Knobs) 
 
         return open_local_sgd(model, optimizer, knobs.sync_every, in_sets=knobs.process_sets is not None)
     return SummedGradients(model.trainable_variables, knobs, alone=not topology.is_distributed)
-
-
-class Stateless:
-    """No rank has anything of its own."""
-
-    share_factor = 1.0
-
-    def after_update(self, step: int) -> None:
-        pass
-
-    def settle(self) -> None:
-        pass
-
-    def drifting(self) -> State:
-        return {}
-
-    def load_drifting(self, arrays: State) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass
-
-
-@final
-class Alone(Stateless):
-    """One process: nothing to exchange, and dense gradients as with many ranks. It needs no Horovod."""
-
-    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    def waited(self) -> float:
-        return 0.0
-
-
-@final
-class SummedGradients:
-    """Each rank's gradient is its part of the global batch's, and their sum is the whole; or as the wire has it.
-
-    Args:
-        variables: all that are trained, in the order in which their gradients will come.
-        knobs: which wire is taken.
-        alone: one process, without Horovod, takes the wire too.
-    """
-
-    def __init__(
-        self,
-        variables: Sequence[Any] = (),
-        knobs: Knobs = Knobs(),  # noqa: B008  frozen
-        alone: bool = False,
-    ) -> None:
-        self._wire = open_wire(variables, knobs, alone)
-        self.share_factor = self._wire.share_factor
-        self._waiting = Waiting()
-
-    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        return self._waiting.over(gradients, lambda: exchange_gradients(gradients, variables, self._wire))
-
-    def after_update(self, step: int) -> None:
-        pass
-
-    def settle(self) -> None:
-        pass
-
-    def waited(self) -> float:
-        return self._waiting.read()
-
-    def drifting(self) -> State:
-        return self._wire.drifting()
-
-    def load_drifting(self, arrays: State) -> None:
-        self._wire.load_drifting(arrays)
-
-    def state(self) -> State:
-        return self._wire.state()
-
-    def load_state(self, state: State) -> None:
-        self._wire.load_state(state)

@@ -21,7 +21,7 @@ Op = Literal["average", "sum"]
 Compression = Literal["fp16", "bf16"] | None
 
 
-@tf.autograph.experimental.do_not_convert  # AutoGraph cannot read the imports of wires, and there is nothing to convert
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # AutoGraph cannot read the imports of wires, and there is nothing to convert
 def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire: Wire) -> list[Any]:
     """What `wire` makes of every gradient. Collective; call it while tracing or eagerly.
 
@@ -44,7 +44,7 @@ def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire:
     return reduced
 
 
-@tf.autograph.experimental.do_not_convert
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def reduce_gradients(
     gradients: Sequence[Any],
     variables: Sequence[Any],

@@ -1,4 +1,4 @@
-"""Where a model that is a graph of layers can be cut, and where it should be, to keep the fewest bytes of activations."""
+"""Where a model that is a graph of layers can be cut, and where it should be, to keep the fewest bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def possible_cuts(model: Any) -> list[Cut]:
 
 
 def best_cuts(cuts: Sequence[Cut]) -> list[Cut]:
-    """Those for which the bytes of the cuts and of the largest segment, which is there while it is repeated, are fewest.
+    """Those for which the bytes of the cuts and of the largest segment (there while it is repeated) are fewest.
 
     The last cut, the outputs, is always one. Chen et al. 2016 (arXiv:1604.06174) choose equal segments; layers' sizes
     differ too much for that. For each bound on a segment's bytes the cheapest cuts are a shortest path.
@@ -87,7 +87,8 @@ def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:
 
 def _nbytes(tensor: Any) -> int:
     """Of one sample; what is not known counts as 1."""
-    return math.prod(size or 1 for size in tensor.shape[1:]) * _ITEM_BYTES.get(tensor.dtype, 4)
+    values: int = math.prod(size or 1 for size in tensor.shape[1:])
+    return values * _ITEM_BYTES.get(tensor.dtype, 4)
 
 
 _ITEM_BYTES: Final = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}

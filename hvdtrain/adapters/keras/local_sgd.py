@@ -12,8 +12,8 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.buckets import BUCKET_BYTES
-from hvdtrain.adapters.keras.exchange import Stateless
 from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.stateless import Stateless
 from hvdtrain.comm.process_sets import own_process_set
 
 _LOW = (tf.bfloat16, tf.float16)  # travel as float32: Horovod has no bfloat16, and sums in float16 would round

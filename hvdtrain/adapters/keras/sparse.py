@@ -7,8 +7,9 @@ from typing import Any, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.exchange import Alone, Stateless, SummedGradients
+from hvdtrain.adapters.keras.summed_gradients import Alone, SummedGradients
 from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.stateless import Stateless
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

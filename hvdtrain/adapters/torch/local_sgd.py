@@ -14,8 +14,9 @@ from typing import Any, Protocol, final
 import torch
 from torch import nn
 
+from hvdtrain.adapters.stateless import Stateless
 from hvdtrain.adapters.torch.buckets import BUCKET_BYTES, GradientBuckets
-from hvdtrain.adapters.torch.exchange import Alone, Stateless
+from hvdtrain.adapters.torch.summed_gradients import Alone
 from hvdtrain.adapters.torch.wires.plain import PlainSum
 from hvdtrain.comm.process_sets import own_process_set
 

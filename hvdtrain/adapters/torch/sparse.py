@@ -11,8 +11,9 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.torch.exchange import Alone, Stateless, SummedGradients
+from hvdtrain.adapters.stateless import Stateless
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
+from hvdtrain.adapters.torch.summed_gradients import Alone, SummedGradients
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

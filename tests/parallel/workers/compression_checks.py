@@ -40,6 +40,11 @@ class Exchanging(Protocol):
 
     def update(self, parts: Sequence[Arrays]) -> Arrays:
         """What the optimizer would see. `parts`: gradients of this rank's micro batches, with its shares in them."""
+        ...
+
+    def scaled_update(self, gradients: Arrays) -> Arrays:
+        """An update with loss scaling of weights that are 0: whether it was made, and the weights after it."""
+        ...
 
 
 Open = Callable[[Topology, Knobs], Exchanging]
@@ -79,6 +84,12 @@ class Checks:
         for value in (1e30, 1e-30):
             self.once(f"bf16-{value}", self.filled(value), compression="bf16")
             self.once(f"fp16-{value}", self.filled(value), compression="fp16")
+
+    def overflow(self) -> None:
+        last = self._comm.topology.rank == self._comm.topology.size - 1
+        for case, value in (("small", 1e3), ("large", 1e6)):
+            gradients = self.filled(value if last else 1.0)
+            self.keep(f"scaled-{case}/out", self.exchanging(compression="fp16").scaled_update(gradients))
 
     def micro_batches(self) -> None:
         for compression in ("none", "fp16", "bf16", "powersgd"):
@@ -136,6 +147,7 @@ def run(framework: str, folder: Path, open_: Open, more: Callable[[Checks], None
     refused = ""
     if topology.is_distributed:
         checks.sums()
+        checks.overflow()
         checks.micro_batches()
         checks.adasum()
         more(checks)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.exchange import open_exchange
 from hvdtrain.adapters.keras.gradients import reduce_gradients
+from hvdtrain.adapters.keras.update import ScaledUpdate
 from hvdtrain.knobs import Knobs
 from hvdtrain.topology import Topology
 
@@ -35,6 +36,14 @@ class Exchanging:
         found = [value.numpy() for value in self._reduce(*map(tf.constant, whole))]
         self.exchange.after_update(0)
         return found
+
+    def scaled_update(self, gradients: checks.Arrays) -> checks.Arrays:
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build(self._variables)
+        update = ScaledUpdate(optimizer, None)
+        reduced = [tf.constant(gradient) for gradient in self.update([gradients])]
+        changed = update.apply(reduced, self._variables, tf.constant(update.scale))
+        return [np.array(changed), *(np.array(variable.value) for variable in self._variables)]
 
 
 def variables() -> list[Any]:

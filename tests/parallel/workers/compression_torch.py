@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import compression_checks as checks
+import numpy as np
 import torch
 from torch import nn
 
 from hvdtrain.adapters.torch.exchange import open_exchange
+from hvdtrain.adapters.torch.update import ScaledUpdate
 from hvdtrain.knobs import Knobs
 from hvdtrain.topology import Topology
 
@@ -20,8 +22,8 @@ class Exchanging:
 
     def __init__(self, topology: Topology, knobs: Knobs) -> None:
         self._model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in checks.SHAPES])
-        optimizer = torch.optim.SGD(self._model.parameters(), 0.1)
-        self.exchange = open_exchange(self._model, optimizer, topology, knobs)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), 0.1)
+        self.exchange = open_exchange(self._model, self._optimizer, topology, knobs)
 
     def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
         for number, part in enumerate(parts):
@@ -33,6 +35,13 @@ class Exchanging:
         self.exchange.after_update(0)
         self.exchange.clear()
         return found
+
+    def scaled_update(self, gradients: checks.Arrays) -> checks.Arrays:
+        reduced = self.update([gradients])
+        for parameter, gradient in zip(self._model, reduced, strict=True):
+            parameter.grad = torch.from_numpy(gradient)
+        changed = ScaledUpdate(self._optimizer, list(self._model)).step()
+        return [np.array(changed), *(p.detach().numpy() for p in self._model)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""Gradients of all ranks added up, in Keras: of one rank there is nothing to add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import tensorflow as tf
+
+from hvdtrain.adapters.interface import State
+from hvdtrain.adapters.keras.gradients import exchange_gradients
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.wires.choice import open_wire
+from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.knobs import Knobs
+
+
+@final
+class Alone(Stateless):
+    """One process: nothing to exchange, and dense gradients as with many ranks. It needs no Horovod."""
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def waited(self) -> float:
+        return 0.0
+
+
+@final
+class SummedGradients:
+    """Each rank's gradient is its part of the global batch's, and their sum is the whole; or as the wire has it.
+
+    Args:
+        variables: all that are trained, in the order in which their gradients will come.
+        knobs: which wire is taken.
+        alone: one process, without Horovod, takes the wire too.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[Any] = (),
+        knobs: Knobs = Knobs(),  # noqa: B008  frozen
+        alone: bool = False,
+    ) -> None:
+        self._wire = open_wire(variables, knobs, alone)
+        self.share_factor = self._wire.share_factor
+        self._waiting = Waiting()
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return self._waiting.over(gradients, lambda: exchange_gradients(gradients, variables, self._wire))
+
+    def after_update(self, step: int) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+    def waited(self) -> float:
+        return self._waiting.read()
+
+    def drifting(self) -> State:
+        return self._wire.drifting()
+
+    def load_drifting(self, arrays: State) -> None:
+        self._wire.load_drifting(arrays)
+
+    def state(self) -> State:
+        return self._wire.state()
+
+    def load_state(self, state: State) -> None:
+        self._wire.load_state(state)

@@ -1,0 +1,56 @@
+"""Every rank's model, as equal as the first step needs it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from hvdtrain.adapters.interface import Adapter, State
+from hvdtrain.adapters.open import open_adapter
+from hvdtrain.checkpoints import Checkpoint
+from hvdtrain.comm import Communicator, agree, broadcast_json
+from hvdtrain.position import Position
+from hvdtrain.preparation import Prepared
+from hvdtrain.sync import assert_equal_weights, broadcast_state
+from hvdtrain.weights.start import initial_state
+
+
+def open_own_adapter(prepared: Prepared, comm: Communicator) -> Adapter:
+    """This rank's model and optimizer, on its device. Collective.
+
+    Raises:
+        UsageError: on every rank, whichever of them could not build it.
+    """
+    config, peak = prepared.config, prepared.schedule.peak
+    return agree(
+        comm,
+        lambda: open_adapter(prepared.task, comm.topology, config.seed, peak, config),
+        "hvdtrain.start.adapter",
+    )
+
+
+def start_equal(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> Position:
+    """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
+    position = checkpoint.position if checkpoint is not None else Position()
+    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    own = agree(comm, lambda: _own_start(prepared, adapter, checkpoint, comm), "hvdtrain.start.own")
+    state = broadcast_state(comm, own)
+    agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
+    assert_equal_weights(comm, adapter.state(), "Before training")
+    return position
+
+
+def _own_start(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:
+    """On rank 0 the state to begin with: the checkpoint's, or a fresh one, with given weights if there are any."""
+    path = prepared.config.init_weights
+    if not comm.topology.is_root:
+        return None
+    if checkpoint is not None:
+        if path is not None:
+            print(f"hvdtrain: --init-weights {path} is not read: training goes on from a checkpoint", flush=True)
+        return checkpoint.state
+    if path is None:
+        return adapter.state()
+    state = initial_state(adapter.state(), Path(path), prepared.task)
+    print(f"hvdtrain: the first weights are those in {path}", flush=True)
+    return state
