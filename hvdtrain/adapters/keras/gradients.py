@@ -21,7 +21,8 @@ Op = Literal["average", "sum"]
 Compression = Literal["fp16", "bf16"] | None
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # AutoGraph cannot read the imports of wires, and there is nothing to convert
+# AutoGraph cannot read the imports of wires, and there is nothing to convert.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire: Wire) -> list[Any]:
     """What `wire` makes of every gradient. Collective; call it while tracing or eagerly.
 
