@@ -9,8 +9,10 @@ BIN     := $(VENV)/bin
 SOURCES := $(wildcard hvdtrain data_sharding launch docker tests benchmarks examples setup.py)
 # The longest any one test may take is set in pyproject.toml; this is for the whole run.
 PYTEST  := $(BIN)/python -m pytest
-# Unit tests on all cores; those of emulated hosts wait most of the time, for time-outs to pass.
+# Unit tests on all cores; those of several ranks wait half of the time, for starts and each other; those of emulated
+# hosts wait most of the time, for time-outs to pass.
 SPREAD  := --numprocesses auto --dist loadfile
+RANKS   := --numprocesses 2 --dist loadfile
 WAITING := --numprocesses 3 --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -28,7 +30,7 @@ train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 
 test: lint types ## all checks and tests, as CI runs them
 	$(PYTEST) $(SPREAD) tests/unit
-	$(PYTEST) tests/parallel
+	$(PYTEST) $(RANKS) tests/parallel
 	$(BIN)/python tests/cluster/run.py --where-possible $(WAITING)
 
 lint: setup ## style, formatting and who may import whom
@@ -43,7 +45,7 @@ unit: setup ## tests in one process
 	$(PYTEST) $(SPREAD) tests/unit
 
 parallel: setup ## tests that start two or more ranks
-	$(PYTEST) tests/parallel
+	$(PYTEST) $(RANKS) tests/parallel
 
 test-cluster: setup ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
 	$(BIN)/python tests/cluster/run.py $(WAITING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,4 +45,5 @@ def is_peer_failure(error: BaseException) -> bool:
 def _telling_sentence(error: BaseException) -> str:
     """Horovod's own words; TensorFlow puts lines of its own before them."""
     line = next((line for line in str(error).splitlines() if any(sign in line for sign in _SIGNS)), "")
-    return line.strip().partition(". ")[0][:200].rstrip(".:") or type(error).__name__
+    plain = re.sub(r"\{\{.*?\}\}", "", line)  # TensorFlow's names of graph nodes
+    return plain.strip().partition(". ")[0][:200].rstrip(".:") or type(error).__name__

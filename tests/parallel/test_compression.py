@@ -26,6 +26,7 @@ WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 400
 FRAMEWORKS = {"torch": "torch", "tensorflow": "keras"}
 SIZES = (2, 3)
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 EVERYWHERE = [(framework, size) for framework in FRAMEWORKS for size in SIZES]
 RELATIVE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # 24, 11 and 8 bits
 STEPS_BEFORE, STEPS_AFTER = 5, 3  # of workers/compression_checks.py
@@ -33,29 +34,25 @@ EARLY = 8  # steps, after which 1e-7, from sums in another order, has not yet gr
 SUMMED_IN_ANOTHER_ORDER = 1e-4
 
 COMMON = ["--global-batch-size", "96", "--epochs", "3", "--optimizer", "sgd", "--lr", "0.3", "--warmup-epochs", "0"]
-COMMON += [
-    "--max-grad-norm",
-    "1.0",
-    "--task-args.width",
-    "16",
-    "--checkpoint-interval",
-    "4",
-    "--keep-checkpoints",
-    "15",
-]
+COMMON += ["--max-grad-norm", "1.0", "--task-args.width", "16", "--checkpoint-interval", "4"]
+COMMON += ["--keep-checkpoints", "15", "--progress", "none"]
+SHORT = ["--max-steps", "8"]
 POWERSGD = ["--compression", "powersgd"]
 TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
-    ("torch", 1): {"none": [], "powersgd": POWERSGD},
+    ("torch", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT]},
     ("torch", 2): {
         "fp16": ["--compression", "fp16"],
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
         "powersgd-stopped": [*POWERSGD, "--max-steps", "4"],
-        "sum": ["--reduce-op", "sum", "--lr", "0.15", "--max-grad-norm", "2.0"],
+        "sum": ["--reduce-op", "sum", "--lr", "0.15", "--max-grad-norm", "2.0", *SHORT],
         "adasum": ["--reduce-op", "adasum"],
     },
-    ("torch", 3): {"powersgd": POWERSGD, "sum": ["--reduce-op", "sum", "--lr", "0.1", "--max-grad-norm", "3.0"]},
-    ("tensorflow", 1): {"none": [], "powersgd": POWERSGD},
+    ("torch", 3): {
+        "powersgd": [*POWERSGD, *SHORT],
+        "sum": ["--reduce-op", "sum", "--lr", "0.1", "--max-grad-norm", "3.0", *SHORT],
+    },
+    ("tensorflow", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT]},
     ("tensorflow", 2): {
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
@@ -128,9 +125,9 @@ def runs(
         (folder / "cases.json").write_text(json.dumps(cases))
         command = ["python", str(WORKERS / f"compression_{FRAMEWORKS[framework]}.py"), str(folder)]
         if size == 1:
-            finished = run_command([sys.executable, *command[1:]], DEADLINE_S)
+            finished = run_command([sys.executable, *command[1:]], DEADLINE_S, env=ENVIRONMENT)
         else:
-            finished = run_ranks(command, size, "mpirun", DEADLINE_S, env={"OMP_NUM_THREADS": "1"})
+            finished = run_ranks(command, size, "mpirun", DEADLINE_S, env=ENVIRONMENT)
         assert finished.returncode == 0, finished.tail()
         ranks = [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)]
         return Run(folder, ranks, [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)])
@@ -145,7 +142,7 @@ def _resumed(folder: Path, of_two: Run | None, cases: dict[str, list[str]]) -> d
         return {"powersgd-resumed": [*flags, "--resume", str(folder / "powersgd-stopped")]}
     if of_two is not None and cases:
         shutil.copytree(of_two.folder / "powersgd-stopped", folder / "stopped-at-two")
-        return {"powersgd-resumed": [*flags, "--resume", str(folder / "stopped-at-two")]}
+        return {"powersgd-resumed": [*flags, *SHORT, "--resume", str(folder / "stopped-at-two")]}
     return {}
 
 

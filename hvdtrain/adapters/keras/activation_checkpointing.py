@@ -101,7 +101,7 @@ class _Segment:
         for place, value in zip(changed, computed.state, strict=True):
             state[place].assign(value)
         for loss in computed.losses:
-            keras.layers.Layer.add_loss(self._model, loss)  # a model's own add_loss is an empty promise of its trainer's
+            keras.layers.Layer.add_loss(self._model, loss)  # a model's own method is not implemented
         return computed.outputs
 
 

@@ -13,7 +13,9 @@ import tensorflow as tf
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import State, Sums
 from hvdtrain.adapters.keras.accumulation import GradientSum
+from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.batch_mask import batch_mask
+from hvdtrain.adapters.keras.calling import called_for, own_seed_state
 from hvdtrain.adapters.keras.ema import WeightAverage
 from hvdtrain.adapters.keras.exchange import open_exchange
 from hvdtrain.adapters.keras.optimizers import build_optimizer
@@ -50,13 +52,14 @@ class KerasAdapter:
             self.model: keras.Model = task.build_model()
         if knobs.sync_batch_norm:
             convert_sync_batch_norm(self.model, horovod_sum if topology.is_distributed else None)
+        if knobs.activation_checkpointing:
+            checkpoint_activations(self.model)
         self.optimizer: keras.optimizers.Optimizer = _optimizer(task, self.model, lr, knobs)
         require_usable(self.model, self.optimizer)
         self.optimizer.build(self.model.trainable_variables)
-        self._seed_states = seed_states(self.model)
+        self._seed_states = [*seed_states(self.model), own_seed_state()]
         self._exchange = open_exchange(self.model, self.optimizer, topology, knobs)
-        self._may_skip = knobs.precision == "fp16"
-        self._update = (ScaledUpdate if self._may_skip else PlainUpdate)(self.optimizer, knobs.max_grad_norm)
+        self._update = (ScaledUpdate if knobs.precision == "fp16" else PlainUpdate)(self.optimizer, knobs.max_grad_norm)
         self._gradient_sum = GradientSum(self.model.trainable_variables) if knobs.accumulate_steps > 1 else None
         self._average = NoAverage() if knobs.ema_decay is None else WeightAverage(self.model, knobs.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
@@ -71,12 +74,12 @@ class KerasAdapter:
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
         *parts, last = micro_batches(batch, self._knobs.accumulate_steps)
-        for number, part in enumerate(parts):
-            self._draw_anew(step, number)
-            self._collect(*self._tensors(part), tf.constant(self._update.scale, tf.float32))
-        self._draw_anew(step, len(parts))
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
         with peer_failures(), own_errors():
+            for number, part in enumerate(parts):
+                self._draw_anew(step, number)
+                self._collect(*self._tensors(part), scale)
+            self._draw_anew(step, len(parts))
             changed = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
             self._exchange.after_update(step)
         self._skipped += not self._update.after_step(changed)
@@ -99,7 +102,7 @@ class KerasAdapter:
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any
     ) -> tuple[list[Any], dict[str, Any]]:
         with tf.GradientTape() as tape, batch_mask(real if self._knobs.sync_batch_norm else None):
-            measures = self._task.measure(_Mode(self.model, training=True), features)
+            measures = self._measure(features, training=True)
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
             loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
             if self.model.losses:
@@ -112,14 +115,14 @@ class KerasAdapter:
         gradients, measures = self._gradients(features, real, shares, scale)
         assert self._gradient_sum is not None
         self._gradient_sum.add(gradients)
-        self._add(measures, real, finite_only=self._may_skip)
+        self._add(measures, real)
 
     def _train_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any, lr: Any, step: Any) -> Any:
         variables = self.model.trainable_variables
         gradients, measures = self._gradients(features, real, shares, scale)
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
-        self._add(measures, real, finite_only=self._may_skip)
+        self._add(measures, real)
         gradients = _for_all(self._exchange.reduce(gradients, variables), variables)
         self.optimizer.learning_rate.assign(lr)
         changed = self._update.apply(gradients, variables, scale)
@@ -127,21 +130,22 @@ class KerasAdapter:
         return changed
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
-        self._add(self._task.measure(_Mode(self.model, training=False), features), real)
+        self._add(self._measure(features, training=False), real)
 
-    def _add(self, measures: dict[str, Any], real: Any, finite_only: bool = False) -> None:
-        """`finite_only`: the loss of a step that is left out may be infinite, and would hide the others'."""
+    def _measure(self, features: dict[str, Any], training: bool) -> dict[str, Any]:
+        with called_for(self.model, training) as model:
+            return self._task.measure(model, features)
+
+    def _add(self, measures: dict[str, Any], real: Any) -> None:
         for name, value in measures.items():
-            total = tf.reduce_sum(tf.cast(value, tf.float64) * tf.cast(real, tf.float64))
-            counts = tf.where(tf.math.is_finite(total), total, 0.0) if finite_only else total
-            self._sums[name].assign_add(counts)
+            self._sums[name].assign_add(tf.reduce_sum(tf.cast(value, tf.float64) * tf.cast(real, tf.float64)))
 
     def _create_sums(self, batch: LoadedBatch) -> None:
         """Variables must exist before the step is traced, and only the task knows the measures' names."""
         if self._sums:
             return
         features, _, _ = self._tensors(batch)
-        measures = self._task.measure(_Mode(self.model, training=False), features)
+        measures = self._measure(features, training=False)
         check_measures(measures, len(batch.ids))
         self._sums = {name: tf.Variable(0.0, dtype=tf.float64, trainable=False) for name in measures}
 
@@ -193,26 +197,3 @@ def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:
 
 def _optimizer(task: Task, model: keras.Model, lr: float, knobs: Knobs) -> Any:
     return task.build_optimizer(model, lr) if knobs.optimizer is None else build_optimizer(model, lr, knobs)
-
-
-class _Mode:
-    """The model with Keras's `training` flag set, so that a task's measure() need not know where it is called.
-
-    What it returns is float32 also where the model computes in less, so that losses are exact.
-    """
-
-    def __init__(self, model: Any, training: bool) -> None:
-        self._model = model
-        self._training_flag = training
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        outputs = self._model(*inputs, **{"training": self._training_flag, **options})
-        return tf.nest.map_structure(_widened, outputs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
-def _widened(output: Any) -> Any:
-    low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
-    return tf.cast(output, tf.float32) if low else output

@@ -54,6 +54,12 @@ def require_known_knobs(knobs: Knobs) -> None:
             "Gradients of micro batches are added up in dense variables.",
             "leave one of them out.",
         )
+    if knobs.compile and knobs.activation_checkpointing:
+        raise UsageError(
+            "--compile is given with --activation-checkpointing in TensorFlow.",
+            "XLA may find that the repetition is what was computed before, and keep that.",
+            "leave one of them out.",
+        )
     if knobs.compile and knobs.sync_batch_norm:
         raise UsageError(
             "--compile is given with --sync-batch-norm in TensorFlow.",

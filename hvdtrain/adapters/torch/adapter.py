@@ -81,20 +81,19 @@ class TorchAdapter:
         self._exchange.clear()
         self._skipped += not changed
         for totals in measured:
-            # The loss of a step that is left out may be infinite, and would hide the others'; it is counted as skipped.
-            self._add(totals if changed else {n: torch.nan_to_num(t, 0.0, 0.0, 0.0) for n, t in totals.items()})
+            self._add(totals)
 
     def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> dict[str, torch.Tensor]:
         """Add to the gradients; returns the sums of this micro batch's measures."""
         # Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
         for generator in self._generators:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
-        measures, totals = self._measure(part)
         shares = self._place(sample_weights(part.weights, part.global_weight))
-        loss = (measures["loss"].float() * shares).sum()
         self._exchange.expect(last)
-        with peer_failures():
-            (loss * (self._exchange.share_factor * self._update.scale)).backward()  # type: ignore[no-untyped-call]
+        with peer_failures():  # forward too: SyncBatchNorm's statistics travel there
+            measures, totals = self._measure(part)
+            loss = (measures["loss"].float() * shares).sum() * (self._exchange.share_factor * self._update.scale)
+            loss.backward()  # type: ignore[no-untyped-call]
         return totals
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hvdtrain.adapters.interface import State
 from hvdtrain.errors import UsageError
 
+_OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
 _NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it comes back as one
 
 
@@ -72,6 +74,18 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
             "The training step calls an optimizer.",
             "return one torch.optim.Optimizer, with parameter groups where layers differ.",
         )
+    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for p in model.parameters()):
+        raise UsageError(
+            "build_model() returned a model whose lazy layers have no weights yet.",
+            "What does not exist cannot be made equal on all workers.",
+            "call the model once on a batch of zeros in build_model(), or give the layers their sizes.",
+        )
+    if inspect.signature(optimizer.step).parameters.get("closure", _OPTIONAL).default is inspect.Parameter.empty:
+        raise UsageError(
+            f"{type(optimizer).__name__} wants a closure that computes the loss anew.",
+            "A step here is one gradient, summed over workers, and one update.",
+            "choose an optimizer whose step() needs none.",
+        )
     own = {id(parameter) for parameter in model.parameters()}
     foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
     if foreign:
@@ -97,6 +111,12 @@ def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, st
     for name, parameter in model.named_parameters():
         prefix = f"optimizer/{name}/"
         found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+        if found and id(parameter) not in index_of:
+            raise UsageError(
+                f"The saved optimizer trained {name!r}, which this one does not.",
+                "Its state would be lost.",
+                "build the optimizer over the parameters it was saved with, or train anew with --resume never.",
+            )
         if found:
             slots[index_of[id(parameter)]] = dict(_slot(key, array) for key, array in found.items())
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""`sync_batch_norm_keras.py FOLDER CASES`: each rank trains on its part of a batch, and alone on all; writes both."""
+"""`sync_batch_norm_keras.py FOLDER CASES`: each rank trains on its part of a batch, then rank 0 on all of it."""
 
 from __future__ import annotations
 
@@ -64,35 +64,32 @@ def train(model: keras.Model, rows: slice, alone: bool, eagerly: bool) -> dict[s
     return {"losses": losses, "to_inputs": to_inputs, **named, **weights}
 
 
-def run(make: Callable[[], keras.Model], dtype: str, eagerly: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def build(case: str) -> keras.Model:
+    make, dtype, _ = CASES[case]
     keras.config.set_dtype_policy(dtype)
     keras.utils.set_random_seed(0)
-    whole = make()
-    keras.utils.set_random_seed(0)
-    part = make()
-    convert_sync_batch_norm(part, horovod_sum)
-    convert_sync_batch_norm(whole, None)
-    sizes = ROWS[hvd.size()]
-    first = sum(sizes[: hvd.rank()])
-    own = slice(first, first + sizes[hvd.rank()])
-    expected = train(whole, slice(None), alone=True, eagerly=False)
-    for name in ("losses", "to_inputs"):
-        expected[name] = expected[name][own]
-    return train(part, own, alone=False, eagerly=eagerly), expected
+    return make()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, cases: list[str]) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     hvd.init()
-    arrays = {}
-    for case in sys.argv[2:]:
-        make, dtype, eagerly = CASES[case]
-        found, expected = run(make, dtype, eagerly)
-        for kind, values in (("found", found), ("expected", expected)):
-            arrays |= {f"{case}/{kind}/{name}": np.asarray(value.numpy()) for name, value in values.items()}
-    np.savez(folder / f"rank_{hvd.rank()}.npz", **arrays)
+    rank, sizes = hvd.rank(), ROWS[hvd.size()]
+    first = sum(sizes[:rank])
+    arrays: dict[str, Any] = {"first": first, "rows": sizes[rank]}
+    for case in cases:
+        model = build(case)
+        convert_sync_batch_norm(model, horovod_sum)
+        found = train(model, slice(first, first + sizes[rank]), alone=False, eagerly=CASES[case][2])
+        arrays |= {f"{case}/found/{name}": value.numpy() for name, value in found.items()}
     hvd.shutdown()
+    for case in cases if rank == 0 else []:
+        model = build(case)
+        convert_sync_batch_norm(model, None)
+        expected = train(model, slice(None), alone=True, eagerly=False)
+        arrays |= {f"{case}/expected/{name}": value.numpy() for name, value in expected.items()}
+    np.savez(folder / f"rank_{rank}.npz", **arrays)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,4 +1,4 @@
-"""`sync_batch_norm_torch.py FOLDER CASES`: each rank trains on its part of a batch, and alone on all; writes both."""
+"""`sync_batch_norm_torch.py FOLDER CASES`: each rank trains on its part of a batch, then rank 0 on all of it."""
 
 from __future__ import annotations
 
@@ -55,35 +55,30 @@ def train(model: nn.Module, rows: slice, alone: bool) -> dict[str, Any]:
     return {"losses": losses.detach(), "to_inputs": x.grad, **gradients, **model.state_dict()}
 
 
-def run(make: Callable[[], nn.Module], dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
+def build(case: str) -> nn.Module:
+    make, dtype = CASES[case]
     torch.manual_seed(0)
-    whole = make().to(dtype)
-    torch.manual_seed(0)
-    part = convert_sync_batch_norm(make().to(dtype), horovod_sum)
-    if make is not layers:
-        checkpoint_activations(part)
-    sizes = ROWS[hvd.size()]
-    first = sum(sizes[: hvd.rank()])
-    own = slice(first, first + sizes[hvd.rank()])
-    convert_sync_batch_norm(whole, None)
-    expected = train(whole, slice(None), alone=True)
-    for name in ("losses", "to_inputs"):
-        expected[name] = expected[name][own]
-    return train(part, own, alone=False), expected
+    return make().to(dtype)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, cases: list[str]) -> None:
     torch.set_num_threads(1)
     hvd.init()
-    arrays = {}
-    for case in sys.argv[2:]:
-        make, dtype = CASES[case]
-        found, expected = run(make, dtype)
-        for kind, values in (("found", found), ("expected", expected)):
-            arrays |= {f"{case}/{kind}/{name}": value.numpy() for name, value in values.items()}
-    np.savez(folder / f"rank_{hvd.rank()}.npz", **arrays)
+    rank, sizes = hvd.rank(), ROWS[hvd.size()]
+    first = sum(sizes[:rank])
+    arrays: dict[str, Any] = {"first": torch.tensor(first), "rows": torch.tensor(sizes[rank])}
+    for case in cases:
+        model = convert_sync_batch_norm(build(case), horovod_sum)
+        if case == "resnet18":
+            checkpoint_activations(model)
+        found = train(model, slice(first, first + sizes[rank]), alone=False)
+        arrays |= {f"{case}/found/{name}": value for name, value in found.items()}
     hvd.shutdown()
+    for case in cases if rank == 0 else []:
+        expected = train(convert_sync_batch_norm(build(case), None), slice(None), alone=True)
+        arrays |= {f"{case}/expected/{name}": value for name, value in expected.items()}
+    np.savez(folder / f"rank_{rank}.npz", **{name: value.numpy() for name, value in arrays.items()})
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -24,7 +24,9 @@ def facts() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("knobs", ["accumulate", "compile", "sync_batch_norm", "deterministic"])
+@pytest.mark.parametrize(
+    "knobs", ["accumulate", "compile", "sync_batch_norm", "activation_checkpointing", "deterministic"]
+)
 def test_the_weights_are_those_of_the_plain_model(knobs: str, facts: dict[str, Any]) -> None:
     assert facts[knobs] < 1e-5
     assert facts["moved"] > 1e-3
@@ -38,11 +40,22 @@ def test_in_low_precision_weights_stay_float32_and_go_nearly_the_same_way(
     assert 0 < facts[precision] < 0.02
 
 
-def test_an_overflow_is_skipped_counted_and_its_loss_is_not_added(facts: dict[str, Any]) -> None:
+def test_an_overflow_is_skipped_and_counted_and_a_bad_loss_is_told(facts: dict[str, Any]) -> None:
     assert facts["skipped"] == 1
     assert facts["skipped_loss_is_finite"]
     assert facts["skipped_moved"] == 0
     assert facts["scale_after"] == 2.0**15
+    assert facts["bad_loss_is_told"]
+
+
+def test_parts_of_a_model_know_whether_they_train(facts: dict[str, Any]) -> None:
+    assert 0.2 < facts["zeros_first"] < 0.8
+    assert facts["zeros_eval"] == 0
+
+
+def test_random_numbers_are_functions_of_the_step(facts: dict[str, Any]) -> None:
+    assert facts["drawn_again"] == facts["drawn_second"] != facts["drawn_first"]
+    assert facts["zeros_again"] == facts["zeros_second"]
 
 
 def test_a_variable_that_the_loss_does_not_need_is_decayed_as_in_torch(facts: dict[str, Any]) -> None:
@@ -55,6 +68,7 @@ def test_a_variable_that_the_loss_does_not_need_is_decayed_as_in_torch(facts: di
         ("data_parallel", "--data-parallel is given with TensorFlow"),
         ("tf32", "tf32 is asked for on a device without TF32"),
         ("compile_sync", "--compile is given with --sync-batch-norm"),
+        ("compile_checkpointing", "--compile is given with --activation-checkpointing"),
     ],
 )
 def test_what_tensorflow_cannot_do_is_refused(name: str, fact: str, facts: dict[str, Any]) -> None:

@@ -139,15 +139,46 @@ def test_deterministic_kernels_are_chosen_and_left_again() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_skipped_update_is_counted_and_its_infinite_loss_is_not_added() -> None:
+def test_a_skipped_update_is_counted_and_leaves_the_weights() -> None:
     adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
     before = adapter.state()
-    overflowing = batch()
-    overflowing.features["image"][:] = 1e30
-    adapter.train_step(overflowing, 0, 0.1)
+    adapter._update._loss_scale.scale = 2.0**30  # type: ignore[attr-defined]  # gradients overflow, the loss does not
+    adapter.train_step(batch(), 0, 0.1)
     sums = adapter.read_sums()
     assert sums.skipped == 1
     assert np.isfinite(sums.values["loss"])
     after = adapter.state()
     for name in (n for n in before if n.startswith("model/") and "running" not in n and "num_batches" not in n):
         np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_a_loss_that_is_not_finite_is_told_in_fp16_too() -> None:
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    bad = batch()
+    bad.features["image"][3] = np.nan
+    adapter.train_step(bad, 0, 0.1)
+    assert not np.isfinite(adapter.read_sums().values["loss"])
+
+
+def test_a_lazy_model_and_an_optimizer_with_a_closure_are_refused() -> None:
+    class Lazy(Images):
+        def build_model(self) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), nn.LazyLinear(5))
+
+    class Closure(Images):
+        def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+            return torch.optim.LBFGS(model.parameters(), lr=lr)
+
+    with pytest.raises(UsageError, match="lazy layers have no weights yet"):
+        TorchAdapter(Lazy(), Topology.single(), 3, 0.1)
+    with pytest.raises(UsageError, match="LBFGS wants a closure"):
+        TorchAdapter(Closure(), Topology.single(), 3, 0.1)
+
+
+def test_the_state_of_a_parameter_that_is_no_longer_trained_is_refused() -> None:
+    class Head(Images):
+        def build_optimizer(self, model: Any, lr: float) -> torch.optim.Optimizer:
+            return torch.optim.SGD(model[-1].parameters(), lr=lr, momentum=0.9)
+
+    with pytest.raises(UsageError, match="The saved optimizer trained '0.0.weight'"):
+        TorchAdapter(Head(), Topology.single(), 3, 0.1).load_state(trained())

@@ -67,7 +67,8 @@ def trained(model: keras.Model, x: Any, in_graph: bool = True) -> list[Any]:
     def step(x: Any) -> Any:
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(x, training=True))[0]
-            loss = tf.reduce_mean(tf.square(outputs)) + tf.add_n([*model.losses, 0.0])
+            losses = [tf.reduce_mean(tf.square(outputs)), *model.losses]
+            loss = tf.add_n([tf.cast(part, tf.float32) for part in losses])
         variables = model.trainable_variables
         for variable, gradient in zip(variables, tape.gradient(loss, [v.value for v in variables]), strict=True):
             variable.assign_sub(0.01 * tf.convert_to_tensor(gradient))

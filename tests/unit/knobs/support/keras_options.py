@@ -97,14 +97,43 @@ def overflow(facts: dict[str, Any]) -> None:
     keras.backend.clear_session()
     adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
     before = adapter.state()
-    bad = batch(0)
-    bad.features["x"][:] = 1e30
-    adapter.train_step(bad, 0, 0.1)
+    large = batch(0)
+    large.features["x"] *= 300  # the loss is finite, and its scaled gradient is not
+    adapter.train_step(large, 0, 0.1)
     sums, after = adapter.read_sums(), adapter.state()
     facts["skipped"] = sums.skipped
     facts["skipped_loss_is_finite"] = bool(np.isfinite(sums.values["loss"]))
+    large.features["x"][:] = np.nan
+    adapter.train_step(large, 1, 0.1)
+    facts["bad_loss_is_told"] = not np.isfinite(adapter.read_sums().values["loss"])
     facts["skipped_moved"] = furthest(before, after)
     facts["scale_after"] = float(after["scaler/scale"])
+
+
+class Parts(Plain):
+    """Calls parts of its model, and draws, by itself."""
+
+    def build_model(self) -> keras.Model:
+        model = super().build_model()
+        model.noise = keras.layers.Dropout(0.5, seed=1)
+        return model
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        logits = model.noise(model.get_layer("second")(tf.nn.relu(model.get_layer("first")(batch["x"]))))
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["y"], logits=logits)
+        drawn = keras.random.uniform(tf.shape(loss))
+        return {"loss": loss, "zeros": tf.reduce_mean(tf.cast(logits == 0, tf.float32), 1), "drawn": drawn}
+
+
+def parts(facts: dict[str, Any]) -> None:
+    keras.backend.clear_session()
+    adapter = KerasAdapter(Parts(), Topology.single(), 3, 0.0, Knobs())
+    for name, step in (("first", 0), ("second", 1), ("again", 1)):
+        adapter.train_step(batch(0), step, 0.0)
+        sums = adapter.read_sums().values
+        facts[f"zeros_{name}"], facts[f"drawn_{name}"] = sums["zeros"] / 12, sums["drawn"]
+    adapter.eval_step(batch(0))
+    facts["zeros_eval"] = adapter.read_sums().values["zeros"] / 12
 
 
 def main() -> None:
@@ -113,18 +142,21 @@ def main() -> None:
     facts["moved"] = furthest(plain, trained(Plain(), steps=0))
     facts["accumulate"] = furthest(plain, trained(Plain(), accumulate_steps=5))
     facts["compile"] = furthest(with_norm, trained(Rows(), compile=True))
+    facts["activation_checkpointing"] = furthest(with_norm, trained(Rows(), activation_checkpointing=True))
     facts["sync_batch_norm"] = furthest(with_norm, trained(Rows(), sync_batch_norm=True))
     for precision in ("bf16", "fp16"):
         low = trained(Plain(), precision=precision)
         facts[precision] = furthest(plain, low)
         facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
     overflow(facts)
+    parts(facts)
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
     facts["unused_weight"] = float(next(a for n, a in decayed.items() if n.startswith("model/unused"))[0, 0])
     facts["refused"] = {
         "data_parallel": refusal(data_parallel=True),
         "tf32": refusal(precision="tf32"),
         "compile_sync": refusal(compile=True, sync_batch_norm=True),
+        "compile_checkpointing": refusal(compile=True, activation_checkpointing=True),
     }
     facts["deterministic"] = furthest(with_norm, trained(Rows(), deterministic=True))  # last: it cannot be undone
     print(json.dumps(facts))

@@ -1,0 +1,61 @@
+"""How a task's measure() calls a Keras model: every part of it knows whether it trains, and random numbers are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+# Keras has no public way to say "training" to layers that are not called through one outermost layer.
+from keras.src.backend.common import global_state
+from keras.src.layers.layer import CallContext
+from keras.src.random.seed_generator import global_seed_generator
+
+_CONTEXT = "current_call_ctx"
+
+
+@contextmanager
+def called_for(model: Any, training: bool) -> Iterator[Any]:
+    """Within, layers that are called without `training` take it from here, parts of `model` called by themselves too.
+
+    Yields what measure() is to call in the place of `model`.
+    """
+    before = global_state.get_global_attribute(_CONTEXT)
+    context = CallContext(entry_layer=None)  # no layer's end is the end of it
+    context.training = training
+    global_state.set_global_attribute(_CONTEXT, context)
+    model._clear_losses()  # what the outermost layer of a call does
+    try:
+        yield _Mode(model, training)
+    finally:
+        global_state.set_global_attribute(_CONTEXT, before)
+
+
+def own_seed_state() -> Any:
+    """The variable, uint32 of shape [2], from which Keras' random operations without a seed generator draw."""
+    return global_seed_generator().state
+
+
+class _Mode:
+    """The model with Keras' `training` flag set, whatever the parts that it calls are told.
+
+    What it returns is float32 also where the model computes in less, so that losses are exact.
+    """
+
+    def __init__(self, model: Any, training: bool) -> None:
+        self._model = model
+        self._training_flag = training
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        outputs = self._model(*inputs, **{"training": self._training_flag, **options})
+        return tf.nest.map_structure(_widened, outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def _widened(output: Any) -> Any:
+    low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
+    return tf.cast(output, tf.float32) if low else output
