@@ -132,8 +132,7 @@ class RunConfig:
             )
         for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
             _require_at_least(name, value, 1)
-        if self.max_time is not None:
-            seconds_of(self.max_time, "--max-time")
+        _check_texts(self)
         if self.lr is not None and not 0 < self.lr < float("inf"):
             raise UsageError(f"--lr is {self.lr}.", "A learning rate is a positive number.", "try 0.001.")
         if self.batch_size is not None and self.global_batch_size is not None:
@@ -160,6 +159,15 @@ class TrainConfig(Knobs, ValidationFlags, ScheduleFlags, RunConfig):
         ScheduleFlags.__post_init__(self)
         ValidationFlags.__post_init__(self)
         Knobs.__post_init__(self)
+
+
+def _check_texts(config: RunConfig) -> None:
+    if config.max_time is not None:
+        seconds_of(config.max_time, "--max-time")
+    if config.init_weights == "":
+        raise UsageError(
+            "--init-weights is empty.", "It names no file.", "give a file of weights or the folder of a run."
+        )
 
 
 _SEEDS = 2**32  # Keras and numpy take no larger ones

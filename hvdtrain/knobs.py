@@ -133,10 +133,17 @@ def _check_optimizer(knobs: Knobs) -> None:
         )
 
 
-def _combinations(knobs: Knobs) -> list[tuple[bool, str, str, str]]:
-    """(whether it is asked for, fact, conflict, hint) of everything that cannot work together."""
-    local = knobs.sync_every is not None
-    packed = knobs.compression != "none"
+_Combination = tuple[bool, str, str, str]
+"""Whether it is asked for, fact, conflict, hint."""
+
+
+def _combinations(knobs: Knobs) -> list[_Combination]:
+    """Everything that cannot work together."""
+    return [*_of_gradients(knobs), *_of_local_sgd(knobs)]
+
+
+def _of_gradients(knobs: Knobs) -> list[_Combination]:
+    local, packed = knobs.sync_every is not None, knobs.compression != "none"
     return [
         (
             packed and knobs.reduce_op == "adasum",
@@ -157,7 +164,25 @@ def _combinations(knobs: Knobs) -> list[tuple[bool, str, str, str]]:
             "use --precision bf16, which needs no scaling.",
         ),
         (
-            local and packed,
+            knobs.sparse_gradients == "allgather" and (packed or local or knobs.reduce_op != "average"),
+            "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
+            "Rows are gathered as they are, and added up.",
+            "leave --sparse-gradients out, which makes them dense.",
+        ),
+        (
+            knobs.data_parallel and (local or packed or knobs.sync_batch_norm),
+            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
+            "These are for several workers, and DataParallel is one process on several GPUs.",
+            "leave --data-parallel out, and start one worker per GPU.",
+        ),
+    ]
+
+
+def _of_local_sgd(knobs: Knobs) -> list[_Combination]:
+    local = knobs.sync_every is not None
+    return [
+        (
+            local and knobs.compression != "none",
             f"--compression {knobs.compression} is given with --sync-every {knobs.sync_every}.",
             "Local SGD sends weights, which are not to be rounded.",
             "leave one of them out.",
@@ -185,18 +210,6 @@ def _combinations(knobs: Knobs) -> list[tuple[bool, str, str, str]]:
             "--process-sets is given without --sync-every.",
             "The sets would train different models for ever.",
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
-        ),
-        (
-            knobs.sparse_gradients == "allgather" and (packed or local or knobs.reduce_op != "average"),
-            "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
-            "Rows are gathered as they are, and added up.",
-            "leave --sparse-gradients out, which makes them dense.",
-        ),
-        (
-            knobs.data_parallel and (local or packed or knobs.sync_batch_norm),
-            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
-            "These are for several workers, and DataParallel is one process on several GPUs.",
-            "leave --data-parallel out, and start one worker per GPU.",
         ),
     ]
 

@@ -95,6 +95,12 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
             f"There is nothing to {'validate' if by_pipe else 'train'} on.",
             "give it as --data.dir DIR.",
         )
+    if config.optimizer is not None and "weight_decay" in config.task_args:
+        raise UsageError(
+            f"--task-args.weight-decay is given with --optimizer {config.optimizer}.",
+            "It is the decay of the task's own optimizer, which is not used then.",
+            f"give it as --weight-decay {config.task_args['weight_decay']}.",
+        )
     if config.data.download and not kind.can_download:
         raise UsageError(
             f"The task {config.task} cannot download its data.",

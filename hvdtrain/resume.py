@@ -8,6 +8,9 @@ from typing import Any
 from hvdtrain.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, read_checkpoint
 from hvdtrain.errors import UsageError
 
+POINTERS = ("latest", "best")
+"""Files beside checkpoints that name one of them."""
+
 
 def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
     """The checkpoint that a path names: a step folder, or the newest sound one of a run folder.
@@ -19,11 +22,12 @@ def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
     Raises:
         UsageError: the path holds no sound checkpoint.
     """
+    path = followed(path)
     if not path.is_dir():
         raise UsageError(
             f"There is no folder {path}.",
             f"It was given as {given_as}.",
-            "give a run folder or one of its checkpoints/step_… folders.",
+            "give a run folder, one of its checkpoints/step_… folders, or checkpoints/best.",
         )
     if (path / "manifest.json").exists():
         try:
@@ -41,11 +45,18 @@ def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
     return checkpoint
 
 
+def followed(path: Path) -> Path:
+    """The checkpoint's folder that the file `latest` or `best` beside it names; any other path as it is."""
+    if path.name in POINTERS and path.is_file() and path.parent.name == "checkpoints":
+        return path.parent / path.read_text(errors="replace").strip()
+    return path
+
+
 def checkpoints_of(resume: str) -> Path | None:
     """The folder of the checkpoints among which `--resume PATH` names one."""
     if resume in ("auto", "never"):
         return None
-    path = Path(resume).absolute()
+    path = followed(Path(resume).absolute())
     if (path / "manifest.json").exists():
         return path.parent
     return path if path.name == "checkpoints" else path / "checkpoints"
@@ -77,7 +88,7 @@ _MUST_AGREE = (
     ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
     ("task_args", "a task built with", "give the same --task-args"),
-    ("optimizer", "a run with --optimizer", "give the same --optimizer"),
+    ("optimizer", "a run with --optimizer", "give the same --optimizer (None: leave it out)"),
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
     ("shuffle", "a run with shuffle", "give the same --data.shuffle"),

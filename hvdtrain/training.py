@@ -58,6 +58,7 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     """
     require_little_lost(_catalogs(prepared), prepared.config.data.max_corrupt)
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
+    adapter = open_own_adapter(prepared, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(prepared, comm)
     checkpoint = agree(comm, lambda: named or _own_checkpoint(prepared, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
@@ -65,7 +66,6 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     if comm.topology.is_root:
         warn_of_damage(_catalogs(prepared))
     _log.info("%s", describe(prepared, comm))
-    adapter = open_own_adapter(prepared, comm)
     position = start_equal(prepared, adapter, checkpoint, comm)
     if prepared.validation is not None and prepared.config.best_metric is not None:
         require_measured(adapter, comm, prepared.validation, prepared.config.best_metric)
@@ -129,7 +129,9 @@ def _write_down(prepared: Prepared, folder: RunFolder, position: Position, comm:
 
 
 def dry_run(prepared: Prepared, comm: Communicator) -> None:
-    """Say what would be trained."""
+    """Say what would be trained, once the model and what it begins with are there."""
+    named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
+    start_equal(prepared, open_own_adapter(prepared, comm), named, comm)
     if comm.topology.is_root:
         _say(describe(prepared, comm))
         _say("dry run: nothing was trained or written")

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load
 
 from hvdtrain.errors import UsageError
+from hvdtrain.resume import followed
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
 from hvdtrain.weights.runs import is_in_checkpoint, read_run
@@ -33,7 +34,7 @@ def kind_of(path: Path) -> Kind:
         UsageError: it is not there, or nothing that holds weights.
     """
     try:
-        if path.is_dir() or is_in_checkpoint(path):
+        if path.is_dir() or is_in_checkpoint(path) or followed(path) != path:
             return "run"
         with path.open("rb") as file:
             start = file.read(9)

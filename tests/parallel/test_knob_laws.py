@@ -51,7 +51,10 @@ CASES = {
     "torch": SINGLE
     | TOGETHER
     | LOW
-    | {"channels-last": "--channels-last", "deterministic": "--deterministic --accumulate-steps 2"},
+    | {
+        "channels-last": "--channels-last --optimizer adam --weight-decay 1e-2",
+        "deterministic": "--deterministic --accumulate-steps 2",
+    },
     "tensorflow": {"plain": ""} | TOGETHER | LOW | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]},
 }
 SIZES = {"torch": (2, 3), "tensorflow": (2,)}

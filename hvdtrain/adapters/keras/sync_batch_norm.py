@@ -20,6 +20,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.batch_mask import real_rows
+from hvdtrain.adapters.no_batch_norm import no_batch_norm
 from hvdtrain.adapters.repetition import remembered
 from hvdtrain.errors import UsageError
 
@@ -40,9 +41,11 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises:
-        UsageError: a BatchNormalization of another class, whose own ways would be lost.
+        UsageError: there is no BatchNormalization, or one of another class, whose own ways would be lost.
     """
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, _Layer)]
+    if not layers:
+        raise no_batch_norm(type(model).__name__)
     for layer in layers:
         if type(layer).call is not _Layer.call or type(layer)._moments is not _Layer._moments:
             raise UsageError(

@@ -120,6 +120,11 @@ def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, st
         if found:
             slots[index_of[id(parameter)]] = dict(_slot(key, array) for key, array in found.items())
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+    for trained, own in optimizer.state.items():
+        for slot, value in own.items():
+            # Fused kernels go through memory, so that a slot must lie there as its parameter does (channels last, say).
+            if isinstance(value, torch.Tensor) and value.shape == trained.shape:
+                own[slot] = torch.empty_like(trained, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _slot(key: str, array: Any) -> tuple[str, Any]:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hvdtrain.adapters.no_batch_norm import no_batch_norm
 from hvdtrain.adapters.repetition import remembered
 from hvdtrain.adapters.torch.batch_mask import real_rows
 from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
@@ -33,8 +34,10 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises:
-        UsageError: a BatchNorm of another class, whose own ways would be lost.
+        UsageError: there is no BatchNorm, or one of another class, whose own ways would be lost.
     """
+    if not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
+        raise no_batch_norm(type(model).__name__)
     for name, layer in model.named_modules():
         if not isinstance(layer, _BatchNorm) or isinstance(layer, _SyncBatchNorm):
             continue
