@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_sharding import Catalog
 from hvdtrain import events
+from hvdtrain.adapters.device_kind import device_kind
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
@@ -65,6 +66,7 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
         _say(describe(prepared, comm))
     if comm.topology.is_root:
         warn_of_damage(_catalogs(prepared))
+        _warn_of_slow_precision(prepared)
     _log.info("%s", describe(prepared, comm))
     position = start_equal(prepared, adapter, checkpoint, comm)
     if prepared.validation is not None and prepared.config.best_metric is not None:
@@ -126,6 +128,11 @@ def _write_down(prepared: Prepared, folder: RunFolder, position: Position, comm:
         folder.checkpoints.take_up(position, checkpoints_of(prepared.config.resume))
     except OSError as error:
         raise unwritable(folder.path, error) from error
+
+
+def _warn_of_slow_precision(prepared: Prepared) -> None:
+    if prepared.config.precision == "fp16" and device_kind(prepared.task.framework) == "CPU":
+        _say("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them")
 
 
 def dry_run(prepared: Prepared, comm: Communicator) -> None:

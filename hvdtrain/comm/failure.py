@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from hvdtrain.comm.stall_deadline import StallDeadline
 from hvdtrain.errors import PeerError
 
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
@@ -22,11 +23,21 @@ _SIGNS = (
 )
 
 
+_deadline: list[StallDeadline] = []  # of this process, which has one Horovod
+
+
+def limit_waits(rank: int, stall_timeout: float) -> None:
+    """From now on, end this process where a wait within `peer_failures` outlasts what `StallDeadline` grants."""
+    if not _deadline:
+        _deadline.append(StallDeadline(rank, stall_timeout))
+
+
 @contextmanager
 def peer_failures() -> Iterator[None]:
     """Run a collective; raise `PeerError` where it failed because of another rank."""
     try:
-        yield
+        with _deadline[0].waiting() if _deadline else nullcontext():
+            yield
     except Exception as error:
         if not is_peer_failure(error):
             raise

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
+from hvdtrain.comm.failure import limit_waits
 from hvdtrain.comm.horovod import Binding, HorovodCommunicator
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets
@@ -27,7 +28,8 @@ def open_communicator(
     Args:
         framework: "torch" or "tensorflow": whose Horovod binding to use.
         topology: what the launcher's variables say; one rank needs no Horovod at all.
-        stall_timeout: seconds after which a collective that some ranks never joined ends the job.
+        stall_timeout: seconds after which a collective that some ranks never joined ends the job; a frozen rank takes
+            longer, see `StallDeadline`.
         process_sets: sets of ranks to form, as --process-sets; `own_process_set` finds them.
 
     Raises:
@@ -48,19 +50,20 @@ def open_communicator(
     if not starts_processes_only(topology, os.environ):
         with bounded_start(topology, os.environ):
             binding.hvd.init()
-        return _connected(binding, topology, process_sets)
+        return _connected(binding, topology, stall_timeout, process_sets)
     from hvdtrain.comm.rendezvous import connected_ranks
 
     with connected_ranks(topology, os.environ):
         with bounded_start(topology, os.environ):
             binding.hvd.init()
-        comm = _connected(binding, topology, process_sets)
+        comm = _connected(binding, topology, stall_timeout, process_sets)
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
 
 
-def _connected(binding: Binding, topology: Topology, process_sets: str | None) -> Communicator:
+def _connected(binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None) -> Communicator:
     comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+    limit_waits(topology.rank, stall_timeout)
     if process_sets is not None:
         form_process_sets(comm, binding.hvd, process_sets)
     return comm

@@ -146,6 +146,19 @@ def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_r
     assert "Another rank has ended or stalled" in finished.stderr, finished.tail()
 
 
+@pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "torch"), ("horovodrun-gloo", "tensorflow")])
+def test_rank_that_is_frozen_as_a_whole(
+    launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
+    fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < 32 + END_S, finished.tail()
+    heard = "A collective has waited for other ranks for 32 s."
+    assert heard in finished.stderr or "Another rank has ended or stalled" in finished.stderr, finished.tail()
+
+
 @pytest.mark.parametrize(("launcher", "rank"), [("mpirun", 1), ("horovodrun-gloo", 0)])
 def test_loss_that_is_not_a_number_on_one_rank(
     launcher: str, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]

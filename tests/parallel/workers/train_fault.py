@@ -62,5 +62,5 @@ def _act(kind: str, place: str) -> NoReturn:
         sys.exit(0)
     if kind == "hang":
         threading.Event().wait()
-    os.kill(os.getpid(), {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}[kind])
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "freeze": signal.SIGSTOP}[kind])
     raise AssertionError(f"{kind} did not end this process")

@@ -1,0 +1,66 @@
+"""The last limit on a wait for other ranks, for when Horovod's own does not come.
+
+Horovod looks for stalled collectives in the thread that also talks to the other ranks. If one of them is frozen as a
+whole (SIGSTOP, a hung machine), that thread hangs in its message to it, and looks no more.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import final
+
+from hvdtrain.errors import HvdtrainError
+
+# Horovod acts up to one and a half times --stall-timeout after the stall, and says which ranks are missing.
+_TIMES = 3.0
+_AT_LEAST_MORE = 30.0
+
+
+@final
+class StallDeadline:
+    """Ends this process where one wait outlasts the limit; its launcher then ends the others.
+
+    Args:
+        rank: for the message.
+        stall_timeout: seconds, as --stall-timeout; the limit is thrice that, and half a minute more at least.
+    """
+
+    def __init__(self, rank: int, stall_timeout: float) -> None:
+        self._rank = rank
+        self._limit = max(_TIMES * stall_timeout, stall_timeout + _AT_LEAST_MORE)
+        self._since: float | None = None
+        threading.Thread(target=self._watch, name="hvdtrain-stall-deadline", daemon=True).start()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The block may wait for other ranks. Costs two assignments."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._limit / 10))
+            since = self._since
+            if since is not None and time.monotonic() - since > self._limit:
+                self._leave()
+
+    def _leave(self) -> None:
+        error = HvdtrainError(
+            f"A collective has waited for other ranks for {self._limit:g} s.",
+            "One of them is frozen as a whole, so that not even Horovod's own check of stalls comes to its end.",
+            "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
+        )
+        faulthandler.dump_traceback(sys.stderr)
+        sys.stderr.write(f"rank {self._rank} on {socket.gethostname()}: {error}\n")
+        sys.stderr.flush()
+        os._exit(error.exit_code)
