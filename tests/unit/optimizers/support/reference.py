@@ -41,7 +41,7 @@ KNOBS: dict[str, st.SearchStrategy[Knobs]] = {
         Knobs,
         optimizer=st.just(name),
         beta1=_BETAS,
-        beta2=st.sampled_from([None, 0.0, 0.9, 0.999]),
+        beta2=st.sampled_from([None, 0.9, 0.999]),  # with 0, moments are divided by gradients near 0: chaos in float32
         eps=st.sampled_from([None, 1e-8, 1e-3]),
         weight_decay=_DECAYS,
     )
