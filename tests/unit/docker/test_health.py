@@ -73,7 +73,10 @@ def test_a_full_disk_is_found(health: ModuleType, tmp_path: Path, monkeypatch: p
 
 def test_processes_and_their_start_are_read_from_proc(health: ModuleType) -> None:
     before = time.time()
-    with subprocess.Popen([sys.executable, "-c", "input()", "a word"], stdin=subprocess.PIPE) as child:
-        assert [sys.executable, "-c", "input()", "a word"] in health.programs()
+    command = [sys.executable, "-c", "print(flush=True); input()", "a word"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # now it is the program that it says
+        assert command in health.programs()
         assert health.start_of(child.pid) == pytest.approx(before, abs=5)  # btime is in whole seconds, a tick 10 ms
         child.communicate(b"\n", timeout=30)
