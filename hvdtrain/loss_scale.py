@@ -54,3 +54,32 @@ class LossScale:
         if "scaler/scale" in state:
             self.scale = float(state["scaler/scale"])
             self._good_steps = int(state["scaler/good_steps"])
+
+
+class Unscaled:
+    """The half of a framework's `Update` that is about scaling, without any."""
+
+    scale = 1.0
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: State) -> None:
+        pass
+
+
+class Scaled:
+    """That half with a `LossScale`."""
+
+    def __init__(self) -> None:
+        self._loss_scale = LossScale()
+
+    @property
+    def scale(self) -> float:
+        return self._loss_scale.scale
+
+    def state(self) -> State:
+        return self._loss_scale.state()
+
+    def load_state(self, state: State) -> None:
+        self._loss_scale.load_state(state)

@@ -18,6 +18,7 @@ number of workers: that is what a checkpoint holds.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -25,7 +26,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.errors import UsageError
+from hvdtrain.saved_arrays import require_fit
 
 DEFAULT_RANK = 4
 """The paper's for its language model; 2 was enough for its image classifier."""
@@ -146,12 +147,58 @@ def saved_arrays(
     found = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
     if not found:
         return None
-    wrong = sorted(found.keys() ^ shapes.keys())
-    wrong += sorted(name for name in found.keys() & shapes.keys() if found[name].shape != shapes[name])
-    if wrong:
-        raise UsageError(
-            "The saved errors and factors of PowerSGD do not fit.",
-            f"Missing, unexpected or of another shape: {', '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}.",
-            "give the --powersgd-rank and the model that they were saved with, or train anew with --resume never.",
-        )
+    require_fit(
+        found,
+        shapes,
+        "The saved errors and factors of PowerSGD do not fit.",
+        "give the --powersgd-rank and the model that they were saved with, or train anew with --resume never.",
+    )
     return found
+
+
+class Memory(ABC):
+    """What PowerSGD remembers of each matrix, as named arrays in a checkpoint. The names are the parameters'."""
+
+    @abstractmethod
+    def errors(self) -> dict[str, NDArray[Any]]:
+        """Copies of what each matrix still owes, in its parameter's shape."""
+
+    @abstractmethod
+    def factors(self) -> dict[str, NDArray[Any]]:
+        """Copies of each matrix's second factor."""
+
+    @abstractmethod
+    def put_error(self, name: str, error: NDArray[Any]) -> None:
+        """Take up an error; the array may be a read-only file map."""
+
+    @abstractmethod
+    def put_factor(self, name: str, factor: NDArray[Any]) -> None:
+        """Take up a factor; as `put_error`."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """As at the start: nothing is owed, and factors are the first ones."""
+
+    def drifting(self) -> dict[str, NDArray[Any]]:
+        return {ERRORS + name: error for name, error in self.errors().items()}
+
+    def load_drifting(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for name in self.errors():
+            self.put_error(name, arrays[ERRORS + name])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return self.drifting() | {FACTORS + name: factor for name, factor in self.factors().items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Put back what `state` returned; a state without PowerSGD's arrays makes it forget.
+
+        Raises:
+            UsageError: arrays are missing, or have other names or shapes.
+        """
+        saved = saved_arrays(state, {name: array.shape for name, array in self.state().items()})
+        if saved is None:
+            return self.forget()
+        for name in self.errors():
+            self.put_error(name, saved[ERRORS + name])
+            self.put_factor(name, saved[FACTORS + name])
+        return None

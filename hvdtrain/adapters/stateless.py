@@ -1,4 +1,4 @@
-"""For ways of exchanging gradients in which no rank has anything of its own."""
+"""For ways of exchanging gradients, and for wires, in which no rank has anything of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from hvdtrain.adapters.interface import State
 
 
 class Stateless:
-    """The half of a framework's `Exchange` that is about state: there is none."""
+    """The half of a framework's `Wire` that is about state: there is none.
+
+    Args:
+        share_factor: what gradients come multiplied by, see `Exchange`.
+    """
 
     share_factor = 1.0
 
-    def after_update(self, step: int) -> None:
-        pass
-
-    def settle(self) -> None:
-        pass
+    def __init__(self, share_factor: float = 1.0) -> None:
+        self.share_factor = share_factor
 
     def drifting(self) -> State:
         return {}
@@ -26,4 +27,14 @@ class Stateless:
         return {}
 
     def load_state(self, state: State) -> None:
+        pass
+
+
+class StatelessExchange(Stateless):
+    """That half of a framework's `Exchange`."""
+
+    def after_update(self, step: int) -> None:
+        pass
+
+    def settle(self) -> None:
         pass

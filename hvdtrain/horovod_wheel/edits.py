@@ -80,11 +80,24 @@ _RUN_COMMANDLINE = """def run_commandline():
 
 _CXX17 = "PyTorch 2.1 and later need C++17 (horovod/horovod#3996)"
 _OPEN_MPI_5 = "Open MPI 5 takes a single-dash option for the program to run: 'unable to find executable: none'"
+_NO_DISTUTILS = "Python 3.12 removed distutils from the standard library"
 _RECORDED = "asking the extension imports TensorFlow in a child process: 3.5 s before every launch"
 
 EDITS = (
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)", _CXX17),
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)", _CXX17),
+    Edit(
+        "horovod/torch/CMakeLists.txt",
+        "from distutils.sysconfig import get_python_inc; print(get_python_inc())",
+        "import sysconfig; print(sysconfig.get_path('include'))",
+        _NO_DISTUTILS,
+    ),
+    Edit(
+        "horovod/runner/js_run.py",
+        "from distutils.spawn import find_executable",
+        "from shutil import which as find_executable",
+        _NO_DISTUTILS,
+    ),
     Edit(
         "horovod/tensorflow/CMakeLists.txt",
         'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n',

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 from numpy.typing import NDArray
 
-from hvdtrain.errors import UsageError
+from hvdtrain.saved_arrays import require_fit
 
 PREFIX = "ema/"
 """Begins the names of averages in a checkpoint."""
@@ -43,14 +43,7 @@ def saved_averages(
     found = {name.removeprefix(PREFIX): array for name, array in state.items() if name.startswith(PREFIX)}
     if not found:
         return None
-    wrong = sorted(found.keys() ^ shapes.keys())
-    wrong += sorted(name for name in found.keys() & shapes.keys() if found[name].shape != shapes[name])
-    if wrong:
-        raise UsageError(
-            "The saved averages of the weights do not fit the model.",
-            f"Missing, unexpected or of another shape: {_some(wrong)}.",
-            "build the model with the options it was saved with, or train anew with --resume never.",
-        )
+    require_fit(found, shapes, "The saved averages of the weights do not fit the model.")
     return found
 
 
@@ -72,8 +65,3 @@ class NoAverage:
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Averages in a checkpoint are of no use."""
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")

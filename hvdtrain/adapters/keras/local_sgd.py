@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.buckets import BUCKET_BYTES
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.comm.process_sets import own_process_set
 
 _LOW = (tf.bfloat16, tf.float16)  # travel as float32: Horovod has no bfloat16, and sums in float16 would round
@@ -25,7 +25,7 @@ def open_local_sgd(model: Any, optimizer: Any, sync_every: int, in_sets: bool) -
 
 
 @final
-class LocalSgd(Stateless):
+class LocalSgd(StatelessExchange):
     """Implements `Exchange`; as torch's of that name.
 
     Args:

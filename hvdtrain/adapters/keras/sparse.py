@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.summed_gradients import Alone, SummedGradients
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -25,7 +25,7 @@ def open_sparse_gradients(topology: Topology) -> SparseGradients:
 
 
 @final
-class SparseGradients(Stateless):
+class SparseGradients(StatelessExchange):
     """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may

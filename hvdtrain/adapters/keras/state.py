@@ -8,6 +8,7 @@ import numpy as np
 
 from hvdtrain.adapters.interface import State
 from hvdtrain.errors import UsageError
+from hvdtrain.saved_arrays import require_fit
 
 
 def read_state(model: Any, optimizer: Any) -> State:
@@ -25,14 +26,8 @@ def load_state(model: Any, optimizer: Any, state: State) -> None:
         UsageError: names or shapes are not this model's.
     """
     variables = _variables(model, optimizer)
-    wrong = sorted(variables.keys() ^ state.keys())
-    wrong += [n for n in variables.keys() & state.keys() if tuple(variables[n].shape) != state[n].shape]
-    if wrong:
-        raise UsageError(
-            "The saved weights do not fit the model.",
-            f"Missing, unexpected or of another shape: {', '.join(wrong[:5])}{' …' if len(wrong) > 5 else ''}.",
-            "build the model with the options it was saved with, or train anew with --resume never.",
-        )
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    require_fit(state, shapes, "The saved weights do not fit the model.")
     for name in sorted(variables, reverse=True):  # "optimizer/…" before "model/…"
         variables[name].assign(state[name])
 

@@ -11,12 +11,12 @@ from hvdtrain.adapters.interface import State
 from hvdtrain.adapters.keras.gradients import exchange_gradients
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.keras.wires.choice import open_wire
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.knobs import Knobs
 
 
 @final
-class Alone(Stateless):
+class Alone(StatelessExchange):
     """One process: nothing to exchange, and dense gradients as with many ranks. It needs no Horovod."""
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:  # noqa: ARG002

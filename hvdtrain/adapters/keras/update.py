@@ -8,7 +8,7 @@ from typing import Any, Protocol, final
 import tensorflow as tf
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import LossScale
+from hvdtrain.loss_scale import Scaled, Unscaled
 
 
 class Update(Protocol):
@@ -36,15 +36,13 @@ class Update(Protocol):
 
 
 @final
-class PlainUpdate:
+class PlainUpdate(Unscaled):
     """Without loss scaling: nothing waits for the device.
 
     Args:
         optimizer: makes the step.
         max_norm: of all gradients together; None: they are left as they are.
     """
-
-    scale = 1.0
 
     def __init__(self, optimizer: Any, max_norm: float | None) -> None:
         self._optimizer, self._max_norm = optimizer, max_norm
@@ -58,27 +56,17 @@ class PlainUpdate:
     def after_step(self, changed: Any) -> bool:  # noqa: ARG002  asking the tensor would wait for the device
         return True
 
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass
-
 
 @final
-class ScaledUpdate:
+class ScaledUpdate(Scaled):
     """With loss scaling: waits for the device once a step. Arguments as `PlainUpdate`'s.
 
     The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
     """
 
     def __init__(self, optimizer: Any, max_norm: float | None) -> None:
+        super().__init__()
         self._optimizer, self._max_norm = optimizer, max_norm
-        self._loss_scale = LossScale()
-
-    @property
-    def scale(self) -> float:
-        return self._loss_scale.scale
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
         norm = tf.linalg.global_norm([g for g in gradients if g is not None]) / scale
@@ -98,9 +86,3 @@ class ScaledUpdate:
         finite = bool(changed)
         self._loss_scale.after_step(finite)
         return finite
-
-    def state(self) -> State:
-        return self._loss_scale.state()
-
-    def load_state(self, state: State) -> None:
-        self._loss_scale.load_state(state)

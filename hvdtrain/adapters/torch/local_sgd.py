@@ -14,7 +14,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.adapters.torch.buckets import BUCKET_BYTES, GradientBuckets
 from hvdtrain.adapters.torch.summed_gradients import Alone
 from hvdtrain.adapters.torch.wires.plain import PlainSum
@@ -38,7 +38,7 @@ class _Gradients(Protocol):
 
 
 @final
-class LocalSgd(Stateless):
+class LocalSgd(StatelessExchange):
     """Implements `Exchange`.
 
     Each rank's samples count as if its set were all there is, so that with equal slices its gradient is the mean over

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
 from hvdtrain.adapters.torch.summed_gradients import Alone, SummedGradients
 from hvdtrain.errors import UsageError
@@ -47,7 +47,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
 
 
 @final
-class SparseGradients(Stateless):
+class SparseGradients(StatelessExchange):
     """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
 
     Args:

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.stateless import StatelessExchange
 from hvdtrain.adapters.torch.buckets import GradientBuckets
 from hvdtrain.adapters.torch.wires.choice import open_wire
 from hvdtrain.knobs import Knobs
 
 
 @final
-class Alone(Stateless):
+class Alone(StatelessExchange):
     """One process: nothing to exchange, and dense gradients for all parameters as with many ranks.
 
     Optimizers skip a parameter without a gradient, and so would not decay its weights; sparse ones have rules of their

@@ -9,18 +9,16 @@ from typing import Protocol, final
 import torch
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import LossScale
+from hvdtrain.loss_scale import Scaled, Unscaled
 
 
 class Update(Protocol):
-    """Args of `step` are none: learning rates are set in the optimizer's groups before.
-
-    Attributes:
-        scale: what the loss is to be multiplied by before the backward pass.
-    """
+    """Changes the weights; learning rates are set in the optimizer's groups before."""
 
     @property
-    def scale(self) -> float: ...
+    def scale(self) -> float:
+        """What the loss is to be multiplied by before the backward pass."""
+        ...
 
     def step(self) -> bool:
         """Change the weights; returns whether it did."""
@@ -35,7 +33,7 @@ class Update(Protocol):
 
 
 @final
-class PlainUpdate:
+class PlainUpdate(Unscaled):
     """Without loss scaling: nothing waits for the device.
 
     Args:
@@ -43,8 +41,6 @@ class PlainUpdate:
         parameters: those that are trained.
         max_norm: of all gradients together; infinite: they are left as they are.
     """
-
-    scale = 1.0
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
@@ -60,15 +56,9 @@ class PlainUpdate:
         self._optimizer.step()
         return True
 
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass
-
 
 @final
-class ScaledUpdate:
+class ScaledUpdate(Scaled):
     """With loss scaling: waits for the device once a step, as torch.amp.GradScaler does. Arguments as `PlainUpdate`'s.
 
     The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
@@ -77,12 +67,8 @@ class ScaledUpdate:
     def __init__(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
     ) -> None:
+        super().__init__()
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
-        self._loss_scale = LossScale()
-
-    @property
-    def scale(self) -> float:
-        return self._loss_scale.scale
 
     def step(self) -> bool:
         gradients = _numbers(self._parameters)
@@ -94,12 +80,6 @@ class ScaledUpdate:
             self._optimizer.step()
         self._loss_scale.after_step(finite)
         return finite
-
-    def state(self) -> State:
-        return self._loss_scale.state()
-
-    def load_state(self, state: State) -> None:
-        self._loss_scale.load_state(state)
 
 
 def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@ import horovod.tensorflow as horovod
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.buckets import Bucket
-from hvdtrain.adapters.keras.wires.interface import Stateless
+from hvdtrain.adapters.stateless import Stateless
 
 
 @final

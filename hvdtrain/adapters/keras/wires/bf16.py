@@ -10,7 +10,7 @@ import tensorflow as tf
 from hvdtrain.adapters.keras.buckets import Bucket
 from hvdtrain.adapters.keras.wires.flat import cut, flattened
 from hvdtrain.adapters.keras.wires.grouped import Grouped
-from hvdtrain.adapters.keras.wires.interface import Stateless
+from hvdtrain.adapters.stateless import Stateless
 
 
 @final

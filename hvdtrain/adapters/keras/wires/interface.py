@@ -40,26 +40,3 @@ class Wire(Protocol):
 
     def load_state(self, state: State) -> None:
         """As `Exchange.load_state`."""
-
-
-class Stateless:
-    """A wire that remembers nothing.
-
-    Args:
-        share_factor: what gradients come multiplied by.
-    """
-
-    def __init__(self, share_factor: float = 1.0) -> None:
-        self.share_factor = share_factor
-
-    def drifting(self) -> State:
-        return {}
-
-    def load_drifting(self, arrays: State) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass

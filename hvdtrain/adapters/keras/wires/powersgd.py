@@ -38,7 +38,7 @@ class _Matrix:
 
 
 @final
-class PowerSgd:
+class PowerSgd(powersgd.Memory):
     """Implements `Wire`. Each bucket travels twice, as in torch's `PowerSgd`.
 
     Args:
@@ -56,6 +56,7 @@ class PowerSgd:
         self._matrices = {
             place: _matrix(place, variable, rank) for place, variable in enumerate(variables) if _pays(variable, rank)
         }
+        self._by_path = {matrix.path: matrix for matrix in self._matrices.values()}
 
     def travels_as(self, dtype: tf.DType) -> tf.DType:
         return tf.float32 if dtype == tf.bfloat16 else dtype
@@ -87,27 +88,22 @@ class PowerSgd:
     def _home(self, mean: Any, gradient: Gradient) -> Any:
         return tf.reshape(tf.cast(mean * self._factor, gradient.value.dtype), gradient.shape)
 
-    def drifting(self) -> State:
-        return {powersgd.ERRORS + m.path: np.array(m.error) for m in self._matrices.values()}
+    def errors(self) -> State:
+        return {m.path: np.array(m.error) for m in self._matrices.values()}
 
-    def load_drifting(self, arrays: State) -> None:
+    def factors(self) -> State:
+        return {m.path: np.array(m.factor) for m in self._matrices.values()}
+
+    def put_error(self, name: str, error: Any) -> None:
+        self._by_path[name].error.assign(error)
+
+    def put_factor(self, name: str, factor: Any) -> None:
+        self._by_path[name].factor.assign(factor)
+
+    def forget(self) -> None:
         for matrix in self._matrices.values():
-            matrix.error.assign(arrays[powersgd.ERRORS + matrix.path])
-
-    def state(self) -> State:
-        return self.drifting() | {powersgd.FACTORS + m.path: np.array(m.factor) for m in self._matrices.values()}
-
-    def load_state(self, state: State) -> None:
-        errors = {powersgd.ERRORS + m.path: tuple(m.error.shape) for m in self._matrices.values()}
-        factors = {powersgd.FACTORS + m.path: tuple(m.factor.shape) for m in self._matrices.values()}
-        saved = powersgd.saved_arrays(state, errors | factors)
-        for matrix in self._matrices.values():
-            if saved is None:
-                matrix.error.assign(tf.zeros_like(matrix.error))
-                matrix.factor.assign(matrix.first_factor)
-            else:
-                matrix.error.assign(saved[powersgd.ERRORS + matrix.path])
-                matrix.factor.assign(saved[powersgd.FACTORS + matrix.path])
+            matrix.error.assign(tf.zeros_like(matrix.error))
+            matrix.factor.assign(matrix.first_factor)
 
 
 def _pays(variable: Any, rank: int) -> bool:

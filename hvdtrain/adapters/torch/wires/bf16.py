@@ -12,7 +12,8 @@ from typing import Any, final
 
 import torch
 
-from hvdtrain.adapters.torch.wires.interface import Journey, Parcel, Stateless
+from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.torch.wires.interface import Journey, Parcel
 from hvdtrain.adapters.torch.wires.plain import PlainSum
 
 

@@ -7,7 +7,8 @@ from typing import final
 
 import torch
 
-from hvdtrain.adapters.torch.wires.interface import Journey, Parcel, StartSum, Stateless
+from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.torch.wires.interface import Journey, Parcel, StartSum
 from hvdtrain.adapters.torch.wires.plain import PlainSum
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import final
 
-from hvdtrain.adapters.torch.wires.interface import Journey, Parcel, StartSum, Stateless
+from hvdtrain.adapters.stateless import Stateless
+from hvdtrain.adapters.torch.wires.interface import Journey, Parcel, StartSum
 
 
 @final

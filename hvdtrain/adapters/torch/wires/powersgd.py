@@ -31,7 +31,7 @@ class _Matrix:
 
 
 @final
-class PowerSgd:
+class PowerSgd(powersgd.Memory):
     """Implements `Wire`.
 
     A journey has two messages: the left factors, with all that is no matrix as it is, and the right factors.
@@ -92,28 +92,23 @@ class PowerSgd:
         parts = torch.split(flat.div_(self._size), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    def drifting(self) -> State:
-        return {powersgd.ERRORS + name: _to_array(matrix.error) for name, matrix in self._matrices.items()}
+    def errors(self) -> State:
+        return {name: _to_array(matrix.error) for name, matrix in self._matrices.items()}
 
-    def load_drifting(self, arrays: State) -> None:
-        for name, matrix in self._matrices.items():
-            matrix.error.copy_(torch.from_numpy(arrays[powersgd.ERRORS + name]))
+    def factors(self) -> State:
+        return {name: _to_array(matrix.factor) for name, matrix in self._matrices.items()}
 
-    def state(self) -> State:
-        factors = {powersgd.FACTORS + name: _to_array(matrix.factor) for name, matrix in self._matrices.items()}
-        return self.drifting() | factors
+    def put_error(self, name: str, error: Any) -> None:
+        self._matrices[name].error.copy_(torch.from_numpy(error.copy()))
 
-    def load_state(self, state: State) -> None:
-        errors = {powersgd.ERRORS + name: tuple(matrix.error.shape) for name, matrix in self._matrices.items()}
-        factors = {powersgd.FACTORS + name: tuple(matrix.factor.shape) for name, matrix in self._matrices.items()}
-        saved = powersgd.saved_arrays(state, errors | factors)
-        for name, matrix in self._matrices.items():
-            if saved is None:
-                matrix.error.zero_()
-                matrix.factor = matrix.first_factor
-            else:  # copies: the arrays may be read-only file maps
-                matrix.error.copy_(torch.from_numpy(saved[powersgd.ERRORS + name].copy()))
-                matrix.factor = torch.from_numpy(saved[powersgd.FACTORS + name].copy()).to(matrix.first_factor)
+    def put_factor(self, name: str, factor: Any) -> None:
+        matrix = self._matrices[name]
+        matrix.factor = torch.from_numpy(factor.copy()).to(matrix.first_factor)
+
+    def forget(self) -> None:
+        for matrix in self._matrices.values():
+            matrix.error.zero_()
+            matrix.factor = matrix.first_factor
 
 
 def _shape_in_memory(view: torch.Tensor) -> tuple[int, ...]:
