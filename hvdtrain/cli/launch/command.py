@@ -36,22 +36,8 @@ def run(argv: Sequence[str]) -> int:
     module.add_flags(parser)
     options = parser.parse(words[:at])
     _require_command(command)
-    if options.dry_run:  # a job that starts is told by its workers
-        _require_flags(command)
     code: int = module.start(options, command)
     return code
-
-
-def _require_flags(command: tuple[str, ...]) -> None:
-    """Raise `UsageError` for flags of `hvdtrain train` that every worker would refuse.
-
-    A config file is the workers', and need not be here.
-    """
-    if command[0] != "train" or any(word.partition("=")[0] == "--config" for word in command):
-        return
-    from hvdtrain.cli.launch.train_flags import require_trains
-
-    require_trains(command[1:])
 
 
 def _print_help() -> int:
