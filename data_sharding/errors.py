@@ -7,6 +7,7 @@
     ├── CatalogError         a saved catalog is damaged or has another format
     ├── ExampleError         a value that tf.train.Example cannot hold, or bytes that are no Example
     ├── PlanError            the request itself cannot be carried out: sizes, positions, options
+    │   └── NoSuchRecordError    also an IndexError: an id is not in the catalog
     └── LoaderTimeoutError   a background thread delivered nothing within its deadline
 
 An error is one sentence of fact, one of conflict, and one HINT that says what to do.
@@ -66,6 +67,10 @@ class ExampleError(ShardingError):
 
 class PlanError(ShardingError):
     """A request that no data could satisfy: too small a batch, a position outside the epoch, a bad option."""
+
+
+class NoSuchRecordError(PlanError, IndexError):
+    """A record id is not in the catalog. As an IndexError it ends iteration over what has `__getitem__` alone."""
 
 
 class LoaderTimeoutError(ShardingError):

@@ -11,6 +11,7 @@ from data_sharding.balance import slice_begins
 from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
 from data_sharding.plan import ShardPlan
+from data_sharding.plan_checks import check_slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,7 @@ def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
             "Record ids of one mean nothing in the other.",
             "make the plan with ShardPlan.for_catalog(catalog, ...).",
         )
+    check_slice(plan, 0, size, 0)  # before anything is made for each rank
     begins = slice_begins(plan.global_batch, size)
     records, sizes, slowest = np.zeros(size, np.int64), np.zeros(size, np.int64), 0
     for _, (ids, weights) in plan.by_rank(size, range(plan.steps)):

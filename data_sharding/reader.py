@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from data_sharding.allocator import keep_freed_memory
 from data_sharding.catalog import Catalog, OnCorrupt
-from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
+from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
@@ -57,7 +57,8 @@ class RecordReader:
         Raises:
             CorruptRecordError: a payload does not match its stored CRC or framing; names file, byte and record id.
             ChangedDataError: a file has gone or is not the one that was indexed.
-            PlanError: an id is not in the catalog, or the reader is closed.
+            NoSuchRecordError: an id is not in the catalog.
+            PlanError: the reader is closed.
         """
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
@@ -136,7 +137,7 @@ class RecordReader:
     def _checked_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         ids = np.asarray(ids, np.int64)
         if ids.size and (ids.min() < 0 or ids.max() >= len(self.catalog)):
-            raise PlanError(
+            raise NoSuchRecordError(
                 f"Records from {ids.min()} to {ids.max()} were asked for.",
                 f"The catalog has records 0 to {len(self.catalog) - 1}.",
                 "use the plan that was made for this catalog.",

@@ -7,23 +7,17 @@ import os
 from pathlib import Path
 from typing import Any, TextIO
 
+from data_sharding.atomic import atomic_file, final_path
+
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path`: write a neighbour, fsync it, rename it over `path`, fsync the folder.
+    """Replace the file `path`, as `data_sharding.atomic` does it.
 
     Raises:
-        OSError: as `open`, `write` and `rename` do; `path` is then unchanged.
+        OSError: as `open`, `write` and `rename` do, or `path` is no regular file; it is then unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -32,17 +26,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_lines(path: Path) -> TextIO:
-    """Open for appending lines, without the part of a line that a killed writer may have left at the end."""
+    """Open for appending lines, without the part of a line that a killed writer may have left at the end.
+
+    Raises:
+        OSError: as `open` does, or `path` is no regular file.
+    """
+    path = final_path(path)
     if path.exists():
         content = path.read_bytes()
         os.truncate(path, content.rfind(b"\n") + 1)
     return path.open("a", encoding="utf-8")
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -37,7 +37,7 @@ class RecordSource:
         """The payload of one record.
 
         Raises:
-            PlanError: there is no such record.
+            NoSuchRecordError: there is no such record.
             ShardingError: as `RecordReader.read`.
         """
         return self._getitems([record_key])[0]
@@ -71,7 +71,7 @@ class DecodedSource:
         """One decoded record.
 
         Raises:
-            PlanError: there is no such record.
+            NoSuchRecordError: there is no such record.
             ShardingError: as `RecordReader.load`; and whatever the decode function raises.
         """
         return self._getitems([record_key])[0]

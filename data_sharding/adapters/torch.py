@@ -70,7 +70,7 @@ class ShardDataset(Dataset[dict[str, Any]]):
         """One record.
 
         Raises:
-            PlanError: there is no such record.
+            NoSuchRecordError: there is no such record.
             ShardingError: as `RecordReader.load`; and whatever the decode function raises.
         """
         return self.__getitems__([record_id])[0]

@@ -54,7 +54,7 @@ def expand_gzip(path: str, target: Path) -> None:
     expanded = 0
     with open(target, "xb") as plain, gzip.open(path, "rb") as stream:
         try:
-            while chunk := stream.read(_CHUNK_BYTES):
+            while chunk := stream.read1(_CHUNK_BYTES):  # `read` would lose what precedes the damage
                 expanded += plain.write(chunk)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise CorruptRecordError(

@@ -17,6 +17,7 @@ from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.storage.folder_walk import listing
 from data_sharding.storage.input_files import Paths
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
     """Folders that hold images, and empty ones too, so that a class without images keeps its label."""
     names = set(folders)
     if not is_remote(root) and os.path.isdir(root):
-        names.update(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+        names.update(listing(root)[0])
     return tuple(sorted(names))
 
 

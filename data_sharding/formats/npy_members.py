@@ -58,7 +58,7 @@ class Member(NamedTuple):
     def __str__(self) -> str:
         if self.compressed:
             return f"{self.name} (compressed)"
-        return f"{self.name or 'the array'} {self.dtype}{list(self.shape)}"
+        return f"{self.name} {self.dtype}{list(self.shape)}".lstrip()
 
 
 def find_members(path: str, source: ByteSource) -> list[Member]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
+from data_sharding.storage.folder_walk import listing
 from data_sharding.storage.input_files import Paths, matches
 
 _FORMATS: Final = {
@@ -78,7 +79,7 @@ def format_of(paths: Paths) -> RecordFormat:
 
 
 def _format_of_folder(folder: str) -> RecordFormat:
-    names = [entry.name for entry in os.scandir(folder) if entry.is_file()]
+    subfolders, names = listing(folder)
     candidates = [format_named(name) for name in _FORMATS if name != _LAST]
     found = [f for f in candidates if any(matches(name, f.patterns) for name in names)]
     # A saved catalog or a preview picture beside records does not make the folder one of arrays or of images.
@@ -89,15 +90,10 @@ def _format_of_folder(folder: str) -> RecordFormat:
             "They cannot be read as one data set.",
             "name the files with a glob, or the format.",
         )
-    nested = [f for f in candidates if f.recursive] if not found and _has_subfolders(folder) else []
+    nested = [f for f in candidates if f.recursive] if subfolders and not found else []
     if found or nested:
         return (found or nested)[0]
     return format_named(_LAST if any(matches(name, format_named(_LAST).patterns) for name in names) else "tfrecord")
-
-
-def _has_subfolders(folder: str) -> bool:
-    with os.scandir(folder) as entries:
-        return any(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
 
 
 def _load(name: str) -> Any:

@@ -33,7 +33,7 @@ class TFRecordFormat:
 
     use_idx: bool = False
     name: str = "tfrecord"
-    patterns: tuple[str, ...] = ("*.tfrecord", "*.tfrecords")
+    patterns: tuple[str, ...] = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
     recursive: bool = False
     has_crc: bool = True
     header_bytes: int = HEADER.size

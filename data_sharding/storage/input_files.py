@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.storage.folder_walk import glob_files, identity, walk
 
 Paths = str | Path | Sequence[str | Path]
+
+_VERSIONS: Final = (".bin", ".gz")
+"""Put after a file's name, these give another version of it: CIFAR's batches without pickle, and compressed files."""
+_DOUBLE: Final = "Its records would be read twice in an epoch."
 
 
 def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False) -> list[str]:
@@ -22,7 +29,7 @@ def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False)
 
     Raises:
         MissingDataError: nothing was named, or an argument leads to no file.
-        PlanError: two arguments lead to the same file, whose records would be read twice.
+        PlanError: the same file is found twice, or a file in two versions: its records would be read twice.
     """
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     if not named:
@@ -30,7 +37,7 @@ def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False)
     if "" in map(str, named):
         raise MissingDataError("An empty data path was given.", "It names nothing.", "check the variable it came from.")
     files = [file for item in named for file in _expand(str(item), patterns, recursive)]
-    _check_distinct(files)
+    _check_distinct(files, patterns)
     return files
 
 
@@ -70,17 +77,15 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
         return [path]
     if not glob.has_magic(path):
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
-    files = sorted(match for match in glob.glob(path, recursive=True) if not os.path.isdir(match))
+    files = glob_files(path)
     if not files:
         raise no_match(path)
     return _require_files(files)
 
 
 def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
-    files = []
-    for parent, subfolders, names in os.walk(folder, followlinks=True):
-        subfolders[:] = [name for name in subfolders if recursive and not name.startswith(".")]
-        files += [os.path.join(parent, name) for name in names if matches(name, patterns)]
+    folders = walk(folder) if recursive else itertools.islice(walk(folder), 1)
+    files = [os.path.join(parent, name) for parent, names in folders for name in names if matches(name, patterns)]
     if not files:
         raise no_such_files(folder, patterns)
     return _require_files(sorted(files))
@@ -97,23 +102,32 @@ def _require_files(files: list[str]) -> list[str]:
     return files
 
 
-def _check_distinct(files: list[str]) -> None:
+def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
     named: dict[object, str] = {}
     for file in files:
-        key = file if "://" in file else _identity(file)
+        key = file if "://" in file else identity(file)
         if key in named:
-            raise PlanError(
-                f"{file} is named twice." if named[key] == file else f"{file} and {named[key]} are one file.",
-                "Its records would be read twice in an epoch.",
-                "make the paths and globs disjoint.",
-            )
+            raise _twice(file) if named[key] == file else _linked(named[key], file)
         named[key] = file
+    there = set(files)
+    for file in files:
+        for suffix in _VERSIONS:
+            if f"{file}{suffix}" in there and matches(file, patterns):
+                raise _two_versions(file, suffix)
 
 
-def _identity(file: str) -> object:
-    """What links, hard links and `..` cannot hide. A file that is not there is refused when it is opened."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return file
-    return status.st_dev, status.st_ino
+def _twice(file: str) -> PlanError:
+    return PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
+
+
+def _linked(first: str, second: str) -> PlanError:
+    hint = "leave out one of them; if its records are to count twice, make one of them a copy instead of a link."
+    return PlanError(f"{first} and {second} are one file.", _DOUBLE, hint)
+
+
+def _two_versions(file: str, suffix: str) -> PlanError:
+    return PlanError(
+        f"{file} and {file}{suffix} are two versions of one file.",
+        _DOUBLE,
+        f"keep one of them, or name the files of one kind, for example by a glob such as *{suffix}, and their format.",
+    )

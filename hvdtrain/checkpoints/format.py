@@ -21,8 +21,9 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from data_sharding.atomic import sync_folder
 from hvdtrain.adapters.interface import State
-from hvdtrain.files import sync_folder, write_atomically, write_json
+from hvdtrain.files import write_atomically, write_json
 from hvdtrain.position import Position
 
 FORMAT = 1

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.errors import UsageError
-from hvdtrain.files import sync_folder
 
 _SAVED_MODEL: Final = "saved_model.pb"
 
@@ -29,15 +29,23 @@ def require_free(path: Path, overwrite: bool) -> None:
             "All that is in it would be lost.",
             "choose another --output.",
         )
+    if not path.is_dir():
+        try:
+            final_path(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A neighbour's name to write to, which then becomes `path`; after an exception nothing is left of it.
 
+    A symlink stays one: what it leads to is replaced.
+
     Raises:
         UsageError: it cannot be written.
     """
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{os.getpid()}.tmp.{path.name}")  # with the suffix, by which Keras knows the format
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,12 +53,16 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(temporary)
         _put(temporary, path)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}.", "Nothing was exported.", "choose another --output."
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         _remove(temporary)
     sync_folder(path.parent)
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}.", "Nothing was exported.", "choose another --output."
+    )
 
 
 def _put(temporary: Path, path: Path) -> None:

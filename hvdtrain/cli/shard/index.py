@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from data_sharding import Catalog
+from data_sharding.atomic import final_path
 from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
@@ -28,6 +31,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
     options = parser.parse(argv)
+    if options.out:
+        with _writing(options.out):
+            final_path(options.out)
     begin = time.perf_counter()
     catalog = open_catalog(options, options.check_data)
     seconds = time.perf_counter() - begin
@@ -41,11 +47,20 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _save(catalog: Catalog, path: str) -> None:
-    try:
+    for file in catalog.files if os.path.exists(path) else ():
+        if os.path.exists(file.path) and os.path.samefile(file.path, path):
+            raise UsageError(f"--out {path} is one of the data files.", "It would be lost.", "choose another --out.")
+    with _writing(path):
         catalog.save(path)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror}.", "It was given as --out.", "name a folder you can write."
+            f"{path} cannot be written: {error.strerror}.", "It was given as --out.", "name a file you can write."
         ) from error
 
 

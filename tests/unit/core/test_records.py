@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,18 @@ def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     with pytest.raises(OSError, match="a"):
         write_atomically(tmp_path / "a", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_is_no_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for write in (lambda: write_json(tmp_path / "fifo", {}), lambda: open_lines(tmp_path / "fifo")):
+        with pytest.raises(FileExistsError, match="FIFO"):
+            write()
+    assert stat.S_ISFIFO(os.lstat(tmp_path / "fifo").st_mode)
+
+
+def test_a_link_keeps_leading_to_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    write_json(tmp_path / "link", [1])
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "target").read_text()) == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,24 @@ def test_index_saves_a_catalog(records: Path, tmp_path: Path, capsys: pytest.Cap
     assert ds.Catalog.load(tmp_path / "catalog.npz").fingerprint in "".join(capsys.readouterr().out.split("│")).replace(
         "\n", ""
     ).replace(" ", "")
+
+
+def test_index_replaces_neither_devices_nor_data(records: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    first = sorted(records.iterdir())[0]
+    (tmp_path / "link").symlink_to(first)
+    content = first.read_bytes()
+    for name, fact in (("fifo", "FIFO"), (str(first), "data"), ("link", "data"), ("records", "directory")):
+        with pytest.raises(UsageError, match=fact):
+            shard(["index", str(records), "--out", str(tmp_path / name)])
+    assert stat.S_ISFIFO(os.lstat(tmp_path / "fifo").st_mode)
+    assert first.read_bytes() == content
+
+
+def test_index_asks_for_the_place_before_it_works(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="fifo cannot be written"):
+        shard(["index", str(tmp_path / "nowhere"), "--out", str(tmp_path / "fifo")])
 
 
 def test_index_names_all_damage(records: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,16 @@ def test_records_are_those_of_the_catalog(catalog: ds.Catalog, by_id: list[bytes
         source["4"]  # type: ignore[index]
 
 
+def test_sources_end_as_sequences_do(catalog: ds.Catalog, by_id: list[bytes]) -> None:
+    source = RecordSource(catalog)
+    assert list(source) == [*reversed(source)][::-1] == by_id
+    assert by_id[-1] in source
+    assert b"none" not in source
+    assert [row["length"] for row in DecodedSource(catalog, decoders.numbers)] == [len(payload) for payload in by_id]
+    with pytest.raises(IndexError):
+        source[len(by_id)]
+
+
 def test_decoded_records_are_rows(catalog: ds.Catalog, by_id: list[bytes]) -> None:
     source = DecodedSource(catalog, decoders.numbers)
     assert len(source) == len(by_id)

@@ -328,3 +328,7 @@ def test_leaving_early_leaves_nothing_behind(catalog: ds.Catalog) -> None:
 def test_slots_of_ids_are_real_records() -> None:
     slots = StepSlots.of_ids([3, 1])
     assert (slots.step, list(slots), slots.weights.tolist(), slots.global_weight) == (-1, [3, 1], [1.0, 1.0], 2.0)
+
+
+def test_a_pass_over_single_records_ends(catalog: ds.Catalog) -> None:
+    assert [int(row["id"]) for row in ShardDataset(catalog, decoders.numbers)] == list(range(len(catalog)))

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,17 @@ def test_every_damage_of_a_gzip_file_is_named(tmp_path: Path) -> None:
             convert(path, tmp_path / "out", 1)
         assert caught.value.path == str(path)
     assert sorted(os.listdir(tmp_path)) == ["a.tfrecord.gz", "plain"]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.99])
+def test_the_content_before_the_end_of_a_cut_gzip_file_is_counted(share: float, tmp_path: Path) -> None:
+    content = tfrecord(tmp_path / "plain", [np.random.default_rng(3).bytes(3 << 20), bytes(1 << 20)]).read_bytes()
+    whole = gzip.compress(content, 1)
+    (tmp_path / "a.tfrecord.gz").write_bytes(whole[: int(share * len(whole))])
+    sound = len(zlib.decompressobj(wbits=31).decompress(whole[: int(share * len(whole))]))
+    with pytest.raises(ds.CorruptRecordError, match=f"damaged after {sound} bytes of content") as caught:
+        convert(tmp_path / "a.tfrecord.gz", tmp_path / "out", 1)
+    assert caught.value.offset == sound > 0
 
 
 def test_damage_inside_sound_gzip_names_the_file_that_the_user_knows(tmp_path: Path) -> None:

@@ -251,3 +251,9 @@ def test_garbage_is_refused_or_read_but_never_more(whole: bytes, noise: bytes, a
         except (ds.CorruptRecordError, ds.MissingDataError):
             return
         assert int(catalog.offsets[-1] + catalog.lengths[-1]) <= len(content)
+
+
+def test_an_array_without_a_name_is_named_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.asfortranarray(np.zeros((2, 3), np.uint8)))
+    with pytest.raises(ds.CorruptRecordError, match=r"The array uint8\[2, 3\] of .* is kept column by column"):
+        ds.Catalog.index(tmp_path / "a.npy")

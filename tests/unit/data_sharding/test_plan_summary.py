@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -53,3 +54,14 @@ def test_other_data_and_too_many_ranks_are_refused(catalog: ds.Catalog) -> None:
     for size in (0, 9):
         with pytest.raises(ds.PlanError):
             ds.per_rank(plan, catalog, size)
+
+
+def test_too_many_ranks_are_refused_before_they_are_counted(catalog: ds.Catalog) -> None:
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=4, seed=1, epoch=0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ds.PlanError, match="smaller than the 3000000 ranks"):
+            ds.per_rank(plan, catalog, 3_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

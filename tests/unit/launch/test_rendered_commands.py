@@ -261,3 +261,17 @@ def test_a_file_that_was_edited_is_not_replaced_unless_asked(tmp_path: Path) -> 
     write_files(plan, overwrite=True, folder=tmp_path)
     assert path.read_text() == plan.files["hvdtrain.sbatch"]
     assert [p.name for p in tmp_path.iterdir()] == ["hvdtrain.sbatch"]
+
+
+def test_only_files_are_replaced_and_links_are_followed(tmp_path: Path) -> None:
+    plan = slurm.render(job(hosts=()))
+    script = tmp_path / "hvdtrain.sbatch"
+    os.mkfifo(script)
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="no regular file"):
+            write_files(plan, overwrite, folder=tmp_path)
+    script.unlink()
+    script.symlink_to("kept elsewhere")
+    write_files(plan, overwrite=False, folder=tmp_path)
+    assert script.is_symlink()
+    assert (tmp_path / "kept elsewhere").read_text() == plan.files["hvdtrain.sbatch"]

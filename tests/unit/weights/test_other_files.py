@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,24 @@ def test_folders_are_replaced_only_by_their_like(tmp_path: Path) -> None:
     (path / "saved_model.pb").unlink()
     with pytest.raises(UsageError, match="is a folder, and no SavedModel"):
         require_free(path, overwrite=True)
+
+
+def test_only_files_are_overwritten_and_links_are_followed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="FIFO"):
+        require_free(tmp_path / "fifo", overwrite=True)
+    (tmp_path / "models").mkdir()
+    for name in ("file", "folder"):
+        link = tmp_path / name
+        link.symlink_to(Path("models") / name)
+        for number in ("1", "2"):
+            with replacing(link) as temporary:
+                if name == "folder":
+                    temporary.mkdir()
+                (temporary / "saved_model.pb" if name == "folder" else temporary).write_text(number)
+        assert link.is_symlink()
+    assert (tmp_path / "models" / "file").read_text() == (tmp_path / "folder" / "saved_model.pb").read_text() == "2"
+    assert sorted(entry.name for entry in (tmp_path / "models").iterdir()) == ["file", "folder"]
 
 
 def test_the_command_refuses_what_cannot_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
