@@ -43,6 +43,7 @@ from data_sharding.permutation import Permutation
 from data_sharding.reader import RecordReader
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted
+from data_sharding.whole_numbers import whole
 
 Progress = Callable[[Literal["write", "check"], int, int], None]
 """Called with the step, records done and records in all."""
@@ -193,7 +194,7 @@ def _check_request(target: RecordFormat, num_shards: int, name: str) -> None:
             "It can be read but not written.",
             f"choose {', '.join(SUFFIXES)}.",
         )
-    if not 1 <= num_shards <= 99999:
+    if not 1 <= whole("num_shards", num_shards) <= 99999:
         raise PlanError(f"{num_shards} files were asked for.", "Records need 1 to 99999.", "give another number.")
     if not name or name.startswith(".") or "/" in name:
         raise PlanError(

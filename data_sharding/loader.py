@@ -20,6 +20,7 @@ from data_sharding.prefetch import OrderedPrefetch
 from data_sharding.reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 from data_sharding.step_blocks import StepBlocks
+from data_sharding.whole_numbers import whole
 
 _Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 
@@ -111,9 +112,9 @@ class ShardLoader:
     ) -> None:
         check_same_data(plan, reader.catalog)
         _check_at_least_one(prefetch=prefetch, threads=threads)
-        plan.step_at(start_step * plan.global_batch)
+        plan.step_at(whole("start_step", start_step) * plan.global_batch)
         plan.shard(rank, size, 0)
-        fetch, at_a_time = _fetcher(reader, decode, processes)
+        fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
         self._prefetch = OrderedPrefetch(
             _BatchSource(plan, fetch, rank, size, augment),
             start_step,
@@ -209,5 +210,5 @@ def check_same_data(plan: ShardPlan, catalog: Catalog) -> None:
 
 def _check_at_least_one(**counts: int) -> None:
     for name, count in counts.items():
-        if count < 1:
+        if whole(name, count) < 1:
             raise PlanError(f"{name} is {count}.", "Loading needs at least one.", f"set {name} to 1 or more.")

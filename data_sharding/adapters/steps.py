@@ -13,6 +13,7 @@ from data_sharding.errors import PlanError
 from data_sharding.plan import ShardPlan
 from data_sharding.sample_random import SampleRandom
 from data_sharding.step_blocks import StepBlocks
+from data_sharding.whole_numbers import whole
 
 State = dict[str, Any]
 
@@ -76,7 +77,7 @@ def state_at(plan: ShardPlan, step: int) -> State:
     Raises:
         PlanError: there is no such step.
     """
-    position = step * plan.global_batch
+    position = whole("start_step", step) * plan.global_batch
     plan.step_at(position)
     return {"epoch": plan.epoch, "samples_seen": position, "fingerprint": plan.fingerprint}
 

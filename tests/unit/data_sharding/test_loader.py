@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -290,5 +291,31 @@ def test_decoded_rows_must_be_the_records(catalog: ds.Catalog) -> None:
         ds.ShardLoader(
             plan_for(catalog), reader, lambda payloads: {"x": np.zeros(len(payloads) - 1)}, rank=0, size=1
         ) as loader,
+    ):
+        next(loader)
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (lambda payloads: list(payloads), "a list"),
+        (lambda payloads: np.zeros(len(payloads)), "a ndarray"),
+        (lambda payloads: None if payloads else {}, "a NoneType"),
+        (lambda payloads: {"x": [0] * len(payloads)}, "a list for 'x'"),
+        (lambda payloads: {"x": memoryview(bytes(len(payloads)))}, "a memoryview for 'x'"),
+        (lambda payloads: {1: np.zeros(len(payloads))}, "a name of type int"),
+    ],
+)
+def test_what_is_decoded_must_be_arrays_by_name(
+    catalog: ds.Catalog, returned: Callable[[Sequence[bytes]], Any], what: str
+) -> None:
+    class Task:
+        def decode(self, payloads: Sequence[bytes]) -> Any:
+            return returned(payloads)
+
+    with (
+        ds.RecordReader(catalog) as reader,
+        pytest.raises(ds.PlanError, match=rf"Task\.decode returned {what}.*mapping of names to numpy arrays.*8 rows"),
+        ds.ShardLoader(plan_for(catalog), reader, Task().decode, rank=0, size=1) as loader,
     ):
         next(loader)
