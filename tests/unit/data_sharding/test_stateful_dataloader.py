@@ -71,7 +71,9 @@ def test_every_step_resumes_exactly(catalog: ds.Catalog, style: str, workers: in
     for number in range(STEPS + 2) if not workers else (0, 1, 3, 4, 7, 8, 9):
         resumed = Job(catalog, style, workers, prefetch_factor=prefetch)
         resumed.loader.load_state_dict(states[number])
-        assert resumed.rest_of(range(3 if number <= STEPS else 4, 5)) == expected[number if number <= STEPS else STEPS :]
+        assert (
+            resumed.rest_of(range(3 if number <= STEPS else 4, 5)) == expected[number if number <= STEPS else STEPS :]
+        )
 
 
 @pytest.mark.parametrize("style", ["iterable", "map"])

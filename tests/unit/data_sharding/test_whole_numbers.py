@@ -20,8 +20,6 @@ NOT_WHOLE: tuple[Any, ...] = (64.5, 8.0, None, "8", np.float32(3), True, np.zero
 PLAN = ds.ShardPlan(999, 64, 0, 0, "block")
 
 
-
-
 @pytest.mark.parametrize("name", ["num_records", "global_batch", "seed", "epoch", "block_records"])
 def test_fields_of_a_plan(name: str) -> None:
     whole = dataclasses.replace(PLAN, **{name: np.int64(getattr(PLAN, name))})
