@@ -59,8 +59,9 @@ class ShardPlan:
         lengths: int64[N], bytes of each record, needed for `balance="bytes"`. Not part of the plan's equality.
 
     Raises:
-        PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or `balance="bytes"`
-            without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read neighbours.
+        PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
+            `balance="bytes"` without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read
+            neighbours.
     """
 
     num_records: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final, overload
 
 import numpy as np
@@ -46,6 +47,16 @@ class StepSlots(Sequence[int]):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __iter__(self) -> Iterator[int]:
+        """What data sets do that know nothing of weights."""
+        if not self.weights.all():
+            warnings.warn(
+                f"{int((self.weights == 0).sum())} masked slots of step {self.step} are taken for records, which count "
+                "twice. HINT: use data_sharding.adapters.torch.WithWeights(data), or a plan with tail='drop'.",
+                stacklevel=2,
+            )
+        return iter(self.ids.tolist())
 
     @overload
     def __getitem__(self, index: int) -> int: ...

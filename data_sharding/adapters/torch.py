@@ -11,6 +11,8 @@ Three ways, which give rank r of W the same `TorchBatch`es in the same order:
     DataLoader(ShardIterable(plan, catalog, decode, r, W), batch_size=None)
         iterable: worker i of n makes steps i, i + n, i + 2n ..., and DataLoader takes turns
 
+A map-style data set of one's own goes with the sampler as `WithWeights(data)`, for the weights of the slots.
+
 `weights` are 0 for masked slots: multiply the per-record losses by them, and divide their sum over all ranks by
 `global_weight`, the same number on every rank. An error in a DataLoader worker arrives as DataLoader reports it: a
 RuntimeError whose text has the name and message of the original.
@@ -28,13 +30,23 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from data_sharding.adapters.process_reader import ProcessReader
 from data_sharding.adapters.steps import SlotPlanner, State, StepSlots, plan_at, state_at
 from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
+from data_sharding.adapters.torch_weights import WithWeights
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.decoding import Decode, read_and_decode
 from data_sharding.errors import PlanError
 from data_sharding.loader import LoadedBatch, check_same_data
 from data_sharding.plan import ShardPlan
 
-__all__ = ["DecodedRows", "ShardBatchSampler", "ShardDataset", "ShardIterable", "TorchBatch", "collate", "to_torch"]
+__all__ = [
+    "DecodedRows",
+    "ShardBatchSampler",
+    "ShardDataset",
+    "ShardIterable",
+    "TorchBatch",
+    "WithWeights",
+    "collate",
+    "to_torch",
+]
 
 
 @final
