@@ -14,6 +14,7 @@ from data_sharding import audit_bytes
 from data_sharding.bitmap import Bitmap
 from data_sharding.errors import PlanError
 from data_sharding.mixing import GOLDEN, mix
+from data_sharding.whole_numbers import whole
 
 _NONE: Final = np.zeros(0, np.int64)
 
@@ -37,6 +38,7 @@ class CoverageAudit:
     """
 
     def __init__(self, num_records: int) -> None:
+        num_records = whole("num_records", num_records)
         if num_records < 1:
             raise PlanError(
                 f"An audit of {num_records} records was asked for.", "There is nothing to audit.", "check the data."

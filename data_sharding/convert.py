@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from data_sharding.catalog import Catalog
 from data_sharding.convert_content import OPAQUE_FORMATS, Payloads, SourceRecord
 from data_sharding.convert_input import index_source, records_in
+from data_sharding.convert_names import ImageNames
 from data_sharding.convert_output import (
     SUFFIXES,
     Write,
@@ -43,6 +44,7 @@ from data_sharding.permutation import Permutation
 from data_sharding.reader import RecordReader
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted
+from data_sharding.whole_numbers import whole
 
 Progress = Callable[[Literal["write", "check"], int, int], None]
 """Called with the step, records done and records in all."""
@@ -144,12 +146,13 @@ def _write(source: Catalog, paths: list[Path], job: _Job) -> NDArray[np.uint32]:
     total = len(source)
     digests = np.empty(total, np.uint32)
     order = None if job.shuffle is None else Permutation(total, job.shuffle, 0)
+    names = ImageNames(source) if source.format.name == "image_folder" else None
     with RecordReader(source) as reader:
         for part, path in enumerate(paths):
             first, last = total * part // len(paths), total * (part + 1) // len(paths)
             ids = np.arange(first, last)
             with open_shard(path, job.target, source.format.name, job.payloads) as write:
-                for record in records_in(reader, ids if order is None else order(ids), first):
+                for record in records_in(reader, ids if order is None else order(ids), first, names):
                     digests[record.number] = _write_one(source, record, write)
                     job.on_progress("write", record.number + 1, total)
     return digests
@@ -193,7 +196,7 @@ def _check_request(target: RecordFormat, num_shards: int, name: str) -> None:
             "It can be read but not written.",
             f"choose {', '.join(SUFFIXES)}.",
         )
-    if not 1 <= num_shards <= 99999:
+    if not 1 <= whole("num_shards", num_shards) <= 99999:
         raise PlanError(f"{num_shards} files were asked for.", "Records need 1 to 99999.", "give another number.")
     if not name or name.startswith(".") or "/" in name:
         raise PlanError(

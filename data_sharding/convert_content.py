@@ -6,14 +6,14 @@
     tar                      Example of each member's bytes, by extension,    the same members under the same key
                              and the key as "__key__"
     any other                Example of the payload, as "image" for           the payload as .bin, or with its file's
-                             image_folder, cifar10 and mnist, else "data";    own extension for image_folder; the label
-                             the label, if there is one, as "label"           in decimal as .cls
+                             image_folder, cifar10 and mnist, else "data";    own name and extension for image_folder;
+                             the label, if there is one, as "label"           the label in decimal as .cls
 
 Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and shape of a row of npz, CIFAR-10 or MNIST
 are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
 single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
 sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
-A sample without a key is named by its number. If two samples in a row have the same key, the number is added to the
+Images of a folder keep their names (`convert_names`), other samples without a key get their number. If two samples in a row have the same key, the number is added to the
 second's: readers would take them for one.
 """
 
@@ -47,14 +47,16 @@ class SourceRecord(NamedTuple):
         source_id: its id in the catalog that it is read from.
         payload: its bytes.
         label: what the source keeps apart from the payload, if anything.
-        suffix: extension of the file it comes from, without the dot, in lower case.
+        key: name of the sample that it becomes, where the source has names; else empty.
+        suffix: extension of the file that it is, in lower case without the dot; empty where files hold many records.
     """
 
     number: int
     source_id: int
     payload: bytes
     label: int | None
-    suffix: str
+    key: str = ""
+    suffix: str = ""
 
 
 def bytes_encoder(source_format: str) -> Callable[[SourceRecord], bytes]:
@@ -113,7 +115,7 @@ def _labelled(name: str, record: SourceRecord) -> Mapping[str, FeatureInput]:
 
 def _sample_of_payload(record: SourceRecord) -> TarSample:
     label = {} if record.label is None else {"cls": str(record.label).encode()}
-    return TarSample(_numbered(record), {record.suffix or "bin": record.payload, **label})
+    return TarSample(record.key or _numbered(record), {record.suffix or "bin": record.payload, **label})
 
 
 def _sample_of_example(record: SourceRecord) -> TarSample:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
 from data_sharding.convert_content import SourceRecord
+from data_sharding.convert_names import ImageNames
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.gzip_files import expand_gzip, is_gzip
 from data_sharding.formats.interface import RecordFormat
@@ -49,16 +50,18 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
         raise _of_original(error, originals) from error
 
 
-def records_in(reader: RecordReader, ids: NDArray[np.int64], first_number: int) -> Iterator[SourceRecord]:
+def records_in(
+    reader: RecordReader, ids: NDArray[np.int64], first_number: int, names: ImageNames | None = None
+) -> Iterator[SourceRecord]:
     """Records ids int64[n] in that order, numbered from `first_number` on; a bounded number of bytes at a time."""
     catalog = reader.catalog
     number = first_number
     for batch in _batches(catalog, ids):
         loaded = reader.load(batch)
         labels: list[int | None] = [None] * len(batch) if loaded.labels is None else loaded.labels.tolist()
-        suffixes = [_suffix(catalog, file) for file in catalog.file_ids[batch].tolist()]
-        for source_id, payload, label, suffix in zip(batch.tolist(), loaded.payloads, labels, suffixes, strict=True):
-            yield SourceRecord(number, source_id, payload, label, suffix)
+        for source_id, payload, label in zip(batch.tolist(), loaded.payloads, labels, strict=True):
+            key, suffix = names(int(catalog.file_ids[source_id])) if names else ("", "")
+            yield SourceRecord(number, source_id, payload, label, key, suffix)
             number += 1
 
 
@@ -68,13 +71,6 @@ def _batches(catalog: Catalog, ids: NDArray[np.int64]) -> Iterator[NDArray[np.in
         # Cut wherever the running total passes another multiple of the limit.
         portion = np.cumsum(catalog.lengths[some]) // _BATCH_BYTES
         yield from np.split(some, np.flatnonzero(np.diff(portion)) + 1)
-
-
-def _suffix(catalog: Catalog, file_id: int) -> str:
-    """The extension that a folder of images gives its records; elsewhere a file is no record."""
-    if catalog.format.name != "image_folder":
-        return ""
-    return os.path.splitext(catalog.files[file_id].path)[1][1:].lower()
 
 
 def _format_of(named: Sequence[str]) -> RecordFormat:

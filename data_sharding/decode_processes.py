@@ -23,6 +23,7 @@ from data_sharding.decoding import Decode, Decoded
 from data_sharding.errors import PlanError, ShardingError
 from data_sharding.reader import RecordReader
 from data_sharding.sample_random import SampleRandom
+from data_sharding.whole_numbers import whole
 
 _LAUNCHER_PREFIXES: Final = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI_LOCAL", "MV2_COMM_", "HOROVOD_")
 """Variables by which Open MPI, PMIx, PRRTE, MPICH, MVAPICH2 and Horovod tell a process which rank it is. A helper that
@@ -53,7 +54,7 @@ class DecodeProcesses:
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
-        if processes < 1:
+        if whole("processes", processes) < 1:
             raise PlanError(f"processes is {processes}.", "Decoding needs at least one.", "set processes to 1 or more.")
         self.catalog = reader.catalog
         setup, columns = describe(reader, decode)

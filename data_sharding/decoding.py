@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ def read_and_decode(
     """Read records ids int64[k] and decode them.
 
     Raises:
-        PlanError: `decode` returned another number of rows.
+        PlanError: `decode` returned no mapping of arrays, or another number of rows.
         ShardingError: as `RecordReader.load`; and whatever `decode` raises.
     """
     records = reader.load(ids, random)
@@ -40,22 +40,37 @@ def decode_rows(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]
     """What `decode` makes of k records: arrays of k rows by name.
 
     Raises:
-        PlanError: it returned another number of rows; and whatever `decode` raises.
+        PlanError: it returned no mapping of arrays, or another number of rows; and whatever `decode` raises.
     """
     try:
         features = decode(records)
     except StopIteration as error:
         # It would pass for the end of the epoch in whatever iterates over the batches.
         raise RuntimeError("the decode function raised StopIteration") from error
-    _check_rows(features, len(records))
+    _check_rows(decode, features, len(records))
     return features
 
 
-def _check_rows(features: dict[str, NDArray[Any]], rows: int) -> None:
+def _check_rows(decode: Decode, features: Any, rows: int) -> None:
+    if not isinstance(features, Mapping):
+        raise _no_arrays(decode, f"a {type(features).__name__}", rows)
     for name, array in features.items():
-        if np.shape(array)[:1] != (rows,):
+        if not isinstance(name, str):
+            raise _no_arrays(decode, f"a name of type {type(name).__name__}", rows)
+        if not isinstance(array, np.ndarray):
+            raise _no_arrays(decode, f"a {type(array).__name__} for {name!r}", rows)
+        if array.shape[:1] != (rows,):
             raise PlanError(
-                f"The decode function returned shape {np.shape(array)} for {name!r} from {rows} records.",
+                f"The decode function returned shape {array.shape} for {name!r} from {rows} records.",
                 "The first dimension must be the records, or weights would fall on the wrong ones.",
                 "return one row for each record.",
             )
+
+
+def _no_arrays(decode: Decode, what: str, rows: int) -> PlanError:
+    name = getattr(decode, "__qualname__", type(decode).__name__)
+    return PlanError(
+        f"The decode function {name} returned {what}.",
+        f"It must return a mapping of names to numpy arrays of {rows} rows, one for each record.",
+        'return for example {"image": images, "label": labels}; numpy.asarray makes an array of lists and of tensors.',
+    )

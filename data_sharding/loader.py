@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from data_sharding.prefetch import OrderedPrefetch
 from data_sharding.reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 from data_sharding.step_blocks import StepBlocks
+from data_sharding.whole_numbers import whole
 
 _Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 
@@ -68,6 +70,9 @@ class _BatchSource:
 class ShardLoader:
     """Iterator over one rank's batches of a plan, in order, from `start_step` to the epoch's end; a context manager.
 
+    Each further `for` over it, after the one that reached the end, is the next epoch of the same plan (`plan` says
+    which); after a `break`, what is left of the epoch.
+
     Batches are read and decoded in background threads. An exception there is raised here, at its own step. The reader
     stays open: it is the caller's, and can serve the next epoch. A loader that is dropped unclosed ends its threads.
 
@@ -76,7 +81,7 @@ class ShardLoader:
     `DecodeProcesses` in the place of `decode` to some that serve one epoch after another.
 
     Args:
-        plan: the epoch.
+        plan: the epoch to begin with.
         reader: over the catalog that the plan was made for.
         decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
             if `threads` > 1; or `DecodeProcesses` that do it.
@@ -90,8 +95,8 @@ class ShardLoader:
         timeout_s: longest wait for one batch, in seconds.
 
     Raises:
-        PlanError: an argument is out of range, the plan was made for other data than the reader's, or `decode` cannot
-            be sent to a process.
+        PlanError: an argument is out of range or not whole, the plan was made for other data than the reader's, or
+            `decode` cannot be sent to a process.
     """
 
     def __init__(
@@ -110,23 +115,41 @@ class ShardLoader:
         timeout_s: float = 300.0,
     ) -> None:
         check_same_data(plan, reader.catalog)
+        self.plan = plan
         _check_at_least_one(prefetch=prefetch, threads=threads)
-        plan.step_at(start_step * plan.global_batch)
+        plan.step_at(whole("start_step", start_step) * plan.global_batch)
         plan.shard(rank, size, 0)
-        fetch, at_a_time = _fetcher(reader, decode, processes)
-        self._prefetch = OrderedPrefetch(
-            _BatchSource(plan, fetch, rank, size, augment),
-            start_step,
-            plan.steps,
-            depth=max(prefetch, at_a_time),
-            threads=max(threads, at_a_time),
-            timeout_s=timeout_s,
-        )
+        fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
+        self._ended = False
         own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
+
+        def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
+            return OrderedPrefetch(
+                _BatchSource(plan, fetch, rank, size, augment),
+                step,
+                plan.steps,
+                depth=max(prefetch, at_a_time),
+                threads=max(threads, at_a_time),
+                timeout_s=timeout_s,
+            )
+
+        self._begin, self._own = begin, own
+        self._prefetch = begin(plan, start_step)
         self._abandon = weakref.finalize(self, _abandon, self._prefetch, own)
 
     def __iter__(self) -> Self:
+        """Itself; after the epoch's last batch, turned to the next epoch."""
+        if self._ended:
+            self._turn_to_next_epoch()
         return self
+
+    def _turn_to_next_epoch(self) -> None:
+        is_open = self._abandon.detach() is not None
+        self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
+        self._prefetch, self._ended = self._begin(self.plan, 0), False
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._own)
+        if not is_open:
+            self._abandon()
 
     def __next__(self) -> LoadedBatch:
         """The next batch.
@@ -137,7 +160,11 @@ class ShardLoader:
             ShardingError: as `RecordReader.read`; and whatever `decode` raised.
         """
         self._prefetch.start()
-        return self._prefetch.take()
+        try:
+            return self._prefetch.take()
+        except StopIteration:
+            self._ended = True
+            raise
 
     def close(self) -> None:
         """End the background threads, and the processes of its own. May be called twice.
@@ -209,5 +236,5 @@ def check_same_data(plan: ShardPlan, catalog: Catalog) -> None:
 
 def _check_at_least_one(**counts: int) -> None:
     for name, count in counts.items():
-        if count < 1:
+        if whole(name, count) < 1:
             raise PlanError(f"{name} is {count}.", "Loading needs at least one.", f"set {name} to 1 or more.")

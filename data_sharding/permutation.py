@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.mixing import mix
+from data_sharding.whole_numbers import whole
 
 # Four rounds make a Feistel network indistinguishable from random for wide halves (Luby and Rackoff, 1988); halves are
 # narrow for small data sets, so more are used.
@@ -38,6 +39,7 @@ class Permutation:
     """
 
     def __init__(self, n: int, seed: int, epoch: int) -> None:
+        n, seed, epoch = whole("n", n), whole("seed", seed), whole("epoch", epoch)
         if not 1 <= n <= 2**62:
             raise PlanError(f"A permutation of {n} elements was asked for.", "It needs 1 to 2**62.", "check the data.")
         self.n = n

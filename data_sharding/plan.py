@@ -17,6 +17,7 @@ from data_sharding.errors import PlanError
 from data_sharding.lanes import LaneOrder
 from data_sharding.permutation import Permutation
 from data_sharding.plan_checks import check_options, check_slice
+from data_sharding.whole_numbers import whole
 
 Shuffle = Literal["global", "block", "none"]
 Tail = Literal["mask", "drop"]
@@ -58,8 +59,9 @@ class ShardPlan:
         lengths: int64[N], bytes of each record, needed for `balance="bytes"`. Not part of the plan's equality.
 
     Raises:
-        PlanError: no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or `balance="bytes"`
-            without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read neighbours.
+        PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
+            `balance="bytes"` without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read
+            neighbours.
     """
 
     num_records: int
@@ -74,6 +76,8 @@ class ShardPlan:
     lengths: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         options = (("shuffle", self.shuffle, Shuffle), ("tail", self.tail, Tail), ("balance", self.balance, Balance))
         check_options(self, options)
 
@@ -138,6 +142,7 @@ class ShardPlan:
         Raises:
             PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
         """
+        step = whole("step", step)
         ids, weights = self.shards(rank, size, range(step, step + 1))
         return StepBatch(ids[0], weights[0])
 
@@ -197,7 +202,7 @@ class ShardPlan:
         Raises:
             PlanError: the position is not the beginning of a step of this plan.
         """
-        step, rest = divmod(position, self.global_batch)
+        step, rest = divmod(whole("position", position), self.global_batch)
         if rest or not 0 <= step <= self.steps:
             raise PlanError(
                 f"Position {position} was asked for.",

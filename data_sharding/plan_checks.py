@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from data_sharding.errors import PlanError
+from data_sharding.whole_numbers import whole
 
 if TYPE_CHECKING:
     from data_sharding.plan import ShardPlan
@@ -38,6 +39,7 @@ def check_slice(plan: ShardPlan, rank: int, size: int, step: int) -> None:
     Raises:
         PlanError: not so.
     """
+    rank, size, step = whole("rank", rank), whole("size", size), whole("step", step)
     if not 0 <= step < plan.steps:
         raise PlanError(
             f"Step {step} was asked for.", f"The epoch has steps 0 to {plan.steps - 1}.", "begin the next epoch."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.mixing import GOLDEN, mix
+from data_sharding.whole_numbers import whole
 
 _TO_UNIT: Final = 2.0**-53
 _LARGEST_RANGE: Final = 1 << 53
@@ -32,10 +32,13 @@ class SampleRandom:
     Args:
         seed, epoch: any integers.
         ids: int64[k] record ids, whose order is the order of the rows of all draws.
+
+    Raises:
+        PlanError: the seed or the epoch is no integer.
     """
 
     def __init__(self, seed: int, epoch: int, ids: NDArray[np.int64]) -> None:
-        self._seed, self._epoch = operator.index(seed), operator.index(epoch)
+        self._seed, self._epoch = whole("seed", seed), whole("epoch", epoch)
         self._about = f"data_sharding.sample_random/1 {self._seed} {self._epoch}"
         self._ids = np.asarray(ids, np.int64).astype(np.uint64)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from data_sharding.errors import PlanError
 from data_sharding.plan import ShardPlan
 from data_sharding.sample_random import SampleRandom
 from data_sharding.step_blocks import StepBlocks
+from data_sharding.whole_numbers import whole
 
 State = dict[str, Any]
 
@@ -46,6 +48,16 @@ class StepSlots(Sequence[int]):
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __iter__(self) -> Iterator[int]:
+        """What data sets do that know nothing of weights."""
+        if not self.weights.all():
+            warnings.warn(
+                f"{int((self.weights == 0).sum())} masked slots of step {self.step} are taken for records, which count "
+                "twice. HINT: use data_sharding.adapters.torch.WithWeights(data), or a plan with tail='drop'.",
+                stacklevel=2,
+            )
+        return iter(self.ids.tolist())
+
     @overload
     def __getitem__(self, index: int) -> int: ...
     @overload
@@ -76,7 +88,7 @@ def state_at(plan: ShardPlan, step: int) -> State:
     Raises:
         PlanError: there is no such step.
     """
-    position = step * plan.global_batch
+    position = whole("start_step", step) * plan.global_batch
     plan.step_at(position)
     return {"epoch": plan.epoch, "samples_seen": position, "fingerprint": plan.fingerprint}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -54,10 +55,13 @@ def as_tf_dataset(
 ) -> Any:
     """A `tf.data.Dataset` of `TensorFlowBatch`es: Python is entered once a batch, and never for a record.
 
-    Each pass over the data set is the same epoch, read by a `ShardLoader` of its own, which ends with the pass. The
-    reader, and `DecodeProcesses` if they are given, are the caller's and must stay open. Shapes are static, the number
-    of elements is known, and `tf.distribute` is told not to shard again. An error while loading arrives as a
-    `tf.errors.OpError`, as tf.data reports it, whose text has the name and message of the original.
+    The first pass is the plan's epoch from `start_step` on. A pass that was read to its end is followed by the next
+    epoch, in Keras' `fit` as with `repeat()`; one that was left before, by the same epoch again. (TensorFlow reads
+    ahead: leaving within the last few batches may count as the end.) Each pass is read by a `ShardLoader` of its own,
+    which ends with the pass. The reader, and `DecodeProcesses` if they are given, are the caller's and must stay open.
+    Shapes are static, the number of elements is known unless the first pass is shorter than the others, and
+    `tf.distribute` is told not to shard again. An error while loading arrives as a `tf.errors.OpError`, as tf.data
+    reports it, whose text has the name and message of the original.
 
     Args:
         plan, reader, decode, rank, size, augment, start_step, threads, processes, timeout_s: as for `ShardLoader`.
@@ -70,7 +74,7 @@ def as_tf_dataset(
         ShardingError: the step that is read to see the features could not be; and whatever `decode` raises.
     """
 
-    def loader(first: int, processes: int) -> ShardLoader:
+    def loader(plan: ShardPlan, first: int, processes: int = processes) -> ShardLoader:
         return ShardLoader(
             plan,
             reader,
@@ -85,25 +89,41 @@ def as_tf_dataset(
             timeout_s=timeout_s,
         )
 
-    loader(start_step, processes).close()  # refuses bad arguments here, and not in the middle of TensorFlow's pipeline
+    loader(plan, start_step).close()  # refuses bad arguments here, and not in the middle of TensorFlow's pipeline
     if feature_signature is None:
-        with loader(min(start_step, plan.steps - 1), 0) as first_batches:
+        with loader(plan, min(start_step, plan.steps - 1), processes=0) as first_batches:
             feature_signature = {name: _spec(array) for name, array in next(first_batches).features.items()}
     rows = len(plan.shard(rank, size, 0).ids)
-    dataset = tf.data.Dataset.from_generator(
-        lambda: _batches(lambda: loader(start_step, processes)), output_signature=_signature(rows, feature_signature)
-    )
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps - start_step))
+    passes = _Passes(plan, start_step, loader)
+    dataset = tf.data.Dataset.from_generator(passes, output_signature=_signature(rows, feature_signature))
+    if start_step == 0:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps))
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.prefetch(1).with_options(options)
 
 
-def _batches(make: Callable[[], ShardLoader]) -> Iterator[TensorFlowBatch]:
-    with make() as loader:
-        for batch in loader:
-            yield _element(batch)
+class _Passes:
+    """Called for each pass over the data set."""
+
+    def __init__(self, plan: ShardPlan, start_step: int, make: Callable[[ShardPlan, int], ShardLoader]) -> None:
+        self._plan, self._start_step, self._make = plan, start_step, make
+
+    def __call__(self) -> Iterator[TensorFlowBatch]:
+        plan, first = self._plan, self._start_step
+        with self._make(plan, first) as loader:
+            if first == plan.steps:
+                self._end(plan)
+            for batch in loader:
+                # Before the last batch is handed over: Keras asks for no more than it knows that there are.
+                if batch.step == plan.steps - 1:
+                    self._end(plan)
+                yield _element(batch)
+
+    def _end(self, plan: ShardPlan) -> None:
+        if self._plan == plan:  # another pass over the same epoch may have come to its end before
+            self._plan, self._start_step = dataclasses.replace(plan, epoch=plan.epoch + 1), 0
 
 
 def _element(batch: LoadedBatch) -> TensorFlowBatch:

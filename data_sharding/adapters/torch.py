@@ -11,6 +11,8 @@ Three ways, which give rank r of W the same `TorchBatch`es in the same order:
     DataLoader(ShardIterable(plan, catalog, decode, r, W), batch_size=None)
         iterable: worker i of n makes steps i, i + n, i + 2n ..., and DataLoader takes turns
 
+A map-style data set of one's own goes with the sampler as `WithWeights(data)`, for the weights of the slots.
+
 `weights` are 0 for masked slots: multiply the per-record losses by them, and divide their sum over all ranks by
 `global_weight`, the same number on every rank. An error in a DataLoader worker arrives as DataLoader reports it: a
 RuntimeError whose text has the name and message of the original.
@@ -28,13 +30,23 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from data_sharding.adapters.process_reader import ProcessReader
 from data_sharding.adapters.steps import SlotPlanner, State, StepSlots, plan_at, state_at
 from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
+from data_sharding.adapters.torch_weights import WithWeights
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.decoding import Decode, read_and_decode
 from data_sharding.errors import PlanError
 from data_sharding.loader import LoadedBatch, check_same_data
 from data_sharding.plan import ShardPlan
 
-__all__ = ["DecodedRows", "ShardBatchSampler", "ShardDataset", "ShardIterable", "TorchBatch", "collate", "to_torch"]
+__all__ = [
+    "DecodedRows",
+    "ShardBatchSampler",
+    "ShardDataset",
+    "ShardIterable",
+    "TorchBatch",
+    "WithWeights",
+    "collate",
+    "to_torch",
+]
 
 
 @final
@@ -88,16 +100,16 @@ class ShardDataset(Dataset[dict[str, Any]]):
 
 
 class _Steps(Iterator[StepSlots]):
-    """One pass of a sampler. A stateful DataLoader saves and restores the pass, not the sampler."""
+    """One pass of a sampler. A stateful DataLoader saves and restores the pass, which changes no later pass."""
 
     def __init__(self, sampler: ShardBatchSampler) -> None:
         self._sampler = sampler
-        self._restart()
+        self._begin(sampler.plan, sampler.start_step)
 
-    def _restart(self) -> None:
+    def _begin(self, plan: ShardPlan, step: int) -> None:
         sampler = self._sampler
-        self._plan, self._next = sampler.plan, sampler.start_step
-        self._slots = SlotPlanner(sampler.plan, sampler.rank, sampler.size, sampler.augment)
+        self._plan, self._next = plan, step
+        self._slots = SlotPlanner(plan, sampler.rank, sampler.size, sampler.augment)
 
     def __next__(self) -> StepSlots:
         if self._next >= self._plan.steps:
@@ -110,8 +122,8 @@ class _Steps(Iterator[StepSlots]):
         return state_at(self._plan, self._next)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sampler.load_state_dict(state)
-        self._restart()
+        self._begin(*plan_at(self._plan, state))
+        self._sampler._take_back_load()
 
 
 @final
@@ -137,6 +149,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         plan.shard(rank, size, 0)
         self.plan, self.rank, self.size = plan, rank, size
         self.start_step, self.augment = start_step, augment
+        self._before_load = (plan, start_step)
 
     def __iter__(self) -> _Steps:
         return _Steps(self)
@@ -152,6 +165,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         """
         if epoch != self.plan.epoch:
             self.plan, self.start_step = dataclasses.replace(self.plan, epoch=epoch), 0
+        self._before_load = (self.plan, self.start_step)
 
     def state_dict(self, next_step: int | None = None) -> State:
         """The position at which `next_step` of the epoch begins; left out: where the next pass begins.
@@ -167,7 +181,13 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         Raises:
             PlanError: the state is of other data or of another plan, or is none.
         """
-        self.plan, self.start_step = plan_at(self.plan, state)
+        loaded = plan_at(self.plan, state)
+        self._before_load = (self.plan, self.start_step)
+        self.plan, self.start_step = loaded
+
+    def _take_back_load(self) -> None:
+        # torchdata loads a saved pass into the sampler, too, which would undo the set_epoch that a script calls before.
+        self.plan, self.start_step = self._before_load
 
 
 @final
@@ -175,7 +195,8 @@ class ShardIterable(IterableDataset[TorchBatch]):
     """Iterable data set of one rank's batches, for `DataLoader(..., batch_size=None)`.
 
     DataLoader's workers share the steps among themselves and their order is restored. Without workers each batch is
-    read when it is asked for; then `ShardLoader`, which reads ahead, is the better choice.
+    read when it is asked for; then `ShardLoader`, which reads ahead, is the better choice. torchdata's
+    StatefulDataLoader resumes behind the last batch that was taken, with the same number of workers.
 
     Args:
         plan, rank, size, start_step, augment: as for `ShardBatchSampler`.
@@ -207,19 +228,13 @@ class ShardIterable(IterableDataset[TorchBatch]):
         # In shared memory: workers that DataLoader keeps over epochs have a copy of everything else.
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 
-    def __iter__(self) -> Iterator[TorchBatch]:
+    def __iter__(self) -> _WorkerBatches:
         """The batches of this DataLoader worker; all of them outside of a worker.
 
         Raises:
             ShardingError: as `RecordReader.load`; and whatever the decode function raises.
         """
-        epoch, start_step = self._position.tolist()
-        plan, sampler = dataclasses.replace(self._sampler.plan, epoch=epoch), self._sampler
-        slots = SlotPlanner(plan, sampler.rank, sampler.size, sampler.augment)
-        worker = get_worker_info()
-        first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
-        for step in range(start_step + first, plan.steps, stride):
-            yield to_torch(_load(self._reader, self._decode, slots(step)))
+        return _WorkerBatches(self)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -240,6 +255,46 @@ class ShardIterable(IterableDataset[TorchBatch]):
 
     def _publish(self) -> None:
         self._position.copy_(torch.tensor([self._sampler.plan.epoch, self._sampler.start_step]))
+
+
+class _WorkerBatches(Iterator[TorchBatch]):
+    """One pass of a `ShardIterable` in one DataLoader worker, which torchdata's StatefulDataLoader saves and restores.
+
+    Its state is a position, and the worker's number of steps between two batches.
+    """
+
+    def __init__(self, data: ShardIterable) -> None:
+        self._data = data
+        epoch, start_step = data._position.tolist()
+        worker = get_worker_info()
+        first, self._stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        self._begin(dataclasses.replace(data._sampler.plan, epoch=epoch), start_step + first)
+
+    def _begin(self, plan: ShardPlan, step: int) -> None:
+        sampler = self._data._sampler
+        self._plan, self._next = plan, step
+        self._slots = SlotPlanner(plan, sampler.rank, sampler.size, sampler.augment)
+
+    def __next__(self) -> TorchBatch:
+        if self._next >= self._plan.steps:
+            raise StopIteration
+        batch = to_torch(_load(self._data._reader, self._data._decode, self._slots(self._next)))
+        self._next += self._stride
+        return batch
+
+    def state_dict(self) -> State:
+        return {**state_at(self._plan, min(self._next, self._plan.steps)), "workers": self._stride}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.get("workers") != self._stride:
+            raise PlanError(
+                f"The pass was saved by {state.get('workers')} DataLoader workers and loaded by {self._stride}.",
+                "Each worker makes steps of its own, so others would repeat some and leave out others.",
+                "use the same num_workers, or save the data set's state_dict(batch.step + 1) instead of the loader's.",
+            )
+        self._begin(*plan_at(self._plan, state))
+        self._data._sampler._take_back_load()
+        self._data._publish()
 
 
 def _load(reader: ProcessReader, decode: Decode, slots: StepSlots) -> LoadedBatch:

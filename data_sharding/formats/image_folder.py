@@ -100,6 +100,12 @@ def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
     return dataclasses.replace(record_format, root=str(named[0]))
 
 
+def root_of(catalog: Catalog) -> str:
+    """The folder, with a slash at its end, that holds the folders of a catalog's classes."""
+    assert isinstance(catalog.format, ImageFolderFormat)
+    return _class_folders([entry.path for entry in catalog.files], catalog.format.root)[0]
+
+
 def class_names(catalog: Catalog) -> tuple[str, ...]:
     """Names of the classes of a catalog of this format; label i is that of name i.
 

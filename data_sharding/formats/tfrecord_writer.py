@@ -12,6 +12,7 @@ from typing import BinaryIO, Self
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import PlanError
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.whole_numbers import whole
 
 
 class TFRecordWriter:
@@ -67,7 +68,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
         PlanError: num_shards < 1, fewer records than files, or the folder holds a set of the same name in another
             number of files, which would later be read together with this one.
     """
-    folder = Path(pattern_dir)
+    folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
     paths = [folder / f"{name}-{part:05d}-of-{num_shards:05d}.tfrecord" for part in range(num_shards)]
     _check_shard_request(folder, name, paths)
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from typing import Self
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
-from data_sharding.pipe.loader import prefetch_in_order
+from data_sharding.pipe.loader import prefetch_in_order, read_to_its_end
 from data_sharding.pipe.reader import PipePass
 from data_sharding.prefetch import OrderedPrefetch
 
@@ -104,7 +104,7 @@ class AgreedPipeLoader:
     """
 
     def __init__(self, stream: AgreedStream, steps: int, epoch: int, start_step: int = 0) -> None:
-        self._stream, self._step, self._steps = stream, start_step, steps
+        self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
         target = epoch * steps + start_step
         if stream.steps_taken > target:
             raise PlanError(
@@ -116,11 +116,14 @@ class AgreedPipeLoader:
             stream.next()
 
     def __iter__(self) -> Self:
+        if self._ended:
+            raise read_to_its_end()
         return self
 
     def __next__(self) -> LoadedBatch:
         """The next batch; errors as `AgreedStream.next`."""
         if self._step >= self._steps:
+            self._ended = True
             raise StopIteration
         batch = self._stream.next()._replace(step=self._step)
         self._step += 1

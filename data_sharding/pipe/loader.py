@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from data_sharding.decoding import Decode
+from data_sharding.errors import PlanError
 from data_sharding.loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
 from data_sharding.pipe.reader import PipePass
@@ -51,10 +52,12 @@ class PipeLoader:
         shape = BatchShape(decode, steps.slots(rank), seed, steps.first_id(rank))
         batches = PipeBatches(one, shape, steps.records[rank], start_step)
         self._prefetch = prefetch_in_order(batches, start_step, steps.steps, prefetch, timeout_s)
-        self._next = start_step
+        self._next, self._ended = start_step, False
         weakref.finalize(self, self._prefetch.cancel)
 
     def __iter__(self) -> Self:
+        if self._ended:
+            raise read_to_its_end()
         return self
 
     def __next__(self) -> LoadedBatch:
@@ -65,7 +68,11 @@ class PipeLoader:
                 `decode` raised.
         """
         self._prefetch.start()
-        raw = self._prefetch.take()
+        try:
+            raw = self._prefetch.take()
+        except StopIteration:
+            self._ended = True
+            raise
         step, self._next = self._next, self._next + 1
         return raw.loaded(step, self._steps.global_weight(step))
 
@@ -83,6 +90,11 @@ class PipeLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_to_its_end() -> PlanError:
+    """The error for a second pass over a loader of one epoch, which would yield nothing."""
+    return PlanError("The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader.")
 
 
 def prefetch_in_order(

@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 from data_sharding.errors import PlanError
 from data_sharding.pipe.frames import Framing
+from data_sharding.whole_numbers import whole
 
 MAX_CHANNELS: Final = 20
 """Input channels of one SageMaker training job: API_CreateTrainingJob, InputDataConfig."""
@@ -73,6 +74,8 @@ class PipePlan:
     channels: tuple[PipeChannel, ...]
 
     def __post_init__(self) -> None:
+        for name in ("hosts", "workers_per_host"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         _check_job(self.hosts, self.workers_per_host, self.distribution)
         _check_channels(self)
 
@@ -158,7 +161,7 @@ def _check_job(hosts: int, workers_per_host: int, distribution: Distribution) ->
             "Files reach the hosts in one of two ways.",
             f"choose {' or '.join(get_args(Distribution))}.",
         )
-    if hosts < 1 or workers_per_host < 1:
+    if whole("hosts", hosts) < 1 or whole("workers_per_host", workers_per_host) < 1:
         raise PlanError(
             f"A plan for {hosts} hosts of {workers_per_host} workers was asked for.",
             "A job has at least one of each.",

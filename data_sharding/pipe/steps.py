@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from data_sharding.errors import PlanError
+from data_sharding.whole_numbers import whole
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class PipeSteps:
                 "Even a masked slot needs a record that can be decoded.",
                 "use fewer workers, or write the data to more files.",
             )
-        if self.global_batch < len(self.records):
+        if whole("global_batch", self.global_batch) < len(self.records):
             raise PlanError(
                 f"The global batch of {self.global_batch} is smaller than the {len(self.records)} ranks.",
                 "Some ranks would have no record in any step.",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 import data_sharding as ds
 from data_sharding.adapters.process_reader import ProcessReader
@@ -25,6 +25,7 @@ from data_sharding.adapters.torch import (
     ShardDataset,
     ShardIterable,
     TorchBatch,
+    WithWeights,
     collate,
     to_torch,
 )
@@ -228,7 +229,7 @@ def test_a_pass_can_be_saved_and_restored_as_a_stateful_data_loader_does(catalog
     next(other)
     other.load_state_dict(state)
     assert taken == [0, 1, 2]
-    assert [list(slots) for slots in other] == [list(slots) for slots in begun] != []
+    assert [slots.ids.tolist() for slots in other] == [slots.ids.tolist() for slots in begun] != []
 
 
 @pytest.mark.parametrize(
@@ -332,3 +333,43 @@ def test_slots_of_ids_are_real_records() -> None:
 
 def test_a_pass_over_single_records_ends(catalog: ds.Catalog) -> None:
     assert [int(row["id"]) for row in ShardDataset(catalog, decoders.numbers)] == list(range(len(catalog)))
+
+
+class Numbers(Dataset[int]):
+    """Somebody's own map-style data set, of as many items as the catalog has records."""
+
+    def __len__(self) -> int:
+        return 57
+
+    def __getitem__(self, index: int) -> int:
+        return index * 10
+
+
+class NumbersAtOnce(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        assert type(indices) is list
+        return [index * 10 for index in indices]
+
+
+@pytest.mark.parametrize("data", [Numbers(), NumbersAtOnce()])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_data_sets_of_ones_own_get_the_weights_of_the_slots(catalog: ds.Catalog, data: Numbers, workers: int) -> None:
+    plan = plan_for(catalog)
+    sampler = ShardBatchSampler(plan, 1, 2)
+    batches = list(DataLoader(WithWeights(data), batch_sampler=sampler, num_workers=workers))
+    for step, (items, weights) in enumerate(batches):
+        ids, expected = plan.shard(1, 2, step)
+        assert items.tolist() == (ids * 10).tolist()
+        assert (weights.dtype, weights.tolist()) == (torch.float32, expected.tolist())
+    assert batches[-1][1].tolist() == [0.0] * 4  # rank 1 has none of the last step's one record
+    assert list(DataLoader(WithWeights(data), batch_size=57))[0][1].tolist() == [1.0] * 57
+    assert (len(WithWeights(data)), WithWeights(data)[3]) == (57, (30, np.float32(1)))
+
+
+def test_masked_slots_that_would_pass_for_records_are_warned_of(catalog: ds.Catalog) -> None:
+    with pytest.warns(UserWarning, match="masked slots.*WithWeights"):
+        list(DataLoader(Numbers(), batch_sampler=ShardBatchSampler(plan_for(catalog), 0, 1)))
+    whole = ds.ShardPlan.for_catalog(catalog, global_batch=19, seed=0, epoch=0)
+    dropping = plan_for(catalog, tail="drop")
+    for plan in (whole, dropping):  # nothing is masked: filterwarnings makes a warning an error
+        list(DataLoader(Numbers(), batch_sampler=ShardBatchSampler(plan, 0, 1)))

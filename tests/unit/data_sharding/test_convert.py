@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import tarfile
 import tempfile
 import tracemalloc
 import zlib
@@ -20,6 +21,7 @@ import data_sharding as ds
 from data_sharding import convert_input
 from data_sharding.convert import convert
 from data_sharding.convert_content import SourceRecord, bytes_encoder, sample_encoder
+from data_sharding.formats.image_folder import class_names
 from data_sharding.formats.recordio_framing import MAGIC_BYTES
 from data_sharding.formats.recordio_writer import RecordIOWriter
 from data_sharding.formats.tar_sample import TarSample, tar_sample
@@ -231,7 +233,7 @@ def test_images_of_folders_keep_their_extension(tmp_path: Path) -> None:
 
 
 def test_arrays_become_data_without_labels_where_there_are_none() -> None:
-    record = SourceRecord(7, 3, b"\0\1", None, "")
+    record = SourceRecord(7, 3, b"\0\1", None)
     assert ds.example.decode(bytes_encoder("npz")(record)) == {"data": [b"\0\1"]}
     assert sample_encoder("npz", None)(record) == TarSample("00000007", {"bin": b"\0\1"})
 
@@ -372,3 +374,49 @@ def test_what_the_disk_returns_is_compared(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ds.CorruptRecordError, match="Record 1 is not what was written"):
         convert(source, tmp_path / "out", 1, to="recordio", on_progress=damage)
     assert not (tmp_path / "out").exists()
+
+
+NAMES = [
+    "ant/a.jpg",
+    "bee/a.jpg",
+    "bee/a.png",
+    "bee/deep/b.v1.JPG",
+    "bee/deep/b.v2.JPG",
+    "bee/deep/c.jpeg",
+    "cat dog/é.gif",
+]
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+def test_image_folders_keep_classes_and_names_in_tar(tmp_path: Path, shuffle: int | None) -> None:
+    for name in NAMES:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(name.encode())
+    done = convert(tmp_path / "in", tmp_path / "out", 2, to="tar", format="image_folder", shuffle=shuffle)
+    by_payload = {
+        content: (sample.key, extension, sample.members["cls"])
+        for sample in samples(done.paths)
+        for extension, content in sample.members.items()
+        if extension != "cls"
+    }
+    assert by_payload[b"ant/a.jpg"] == ("ant/a", "jpg", b"0")
+    assert by_payload["cat dog/é.gif".encode()] == ("cat dog/é", "gif", b"2")
+    assert by_payload[b"bee/deep/b.v1.JPG"] == ("bee/deep/b_v1", "jpg", b"1")  # a key ends at the first dot
+    assert by_payload[b"bee/deep/b.v2.JPG"] == ("bee/deep/b_v2", "jpg", b"1")
+    # There and back: unpacked by whatever tool, the shards are the folder of images again.
+    for path in done.paths:
+        with tarfile.open(path) as archive:
+            archive.extractall(tmp_path / "back", filter="data")
+    before, after = (ds.Catalog.index(tmp_path / folder, format="image_folder") for folder in ("in", "back"))
+    assert class_names(after) == class_names(before) == ("ant", "bee", "cat dog")
+    assert labelled(after) == labelled(before)
+    # And through Examples, which keep a sample's key.
+    there = convert(done.paths, tmp_path / "there", 1, to="tfrecord")
+    assert samples(convert(there.paths, tmp_path / "again", 1, to="tar").paths) == samples(done.paths)
+
+
+def labelled(catalog: ds.Catalog) -> set[tuple[bytes, int]]:
+    with ds.RecordReader(catalog) as reader:
+        batch = reader.load(np.arange(len(catalog)))
+    assert batch.labels is not None
+    return set(zip(batch, batch.labels.tolist(), strict=True))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
+
+_SUPPORT = str(Path(__file__).parent / "support")
+if _SUPPORT not in sys.path:
+    sys.path.insert(0, _SUPPORT)
+
+import importable_decoders as decoders  # noqa: E402
 
 WAIT_S = 60.0
 
@@ -69,7 +77,42 @@ def test_equals_plan_and_reader_from_every_start(
             assert np.array_equal(batch.weights, weights)
             assert batch.features["payload"].tolist() == reader.read(ids)
             assert batch.global_weight == plan.global_weight(batch.step)
-        assert list(loader) == []
+        with pytest.raises(StopIteration):
+            next(loader)
+
+
+@pytest.mark.parametrize("start", [0, 3, 8])
+@pytest.mark.parametrize("processes", [0, 1])
+def test_each_pass_is_the_next_epoch(catalog: ds.Catalog, start: int, processes: int) -> None:
+    plans = [plan_for(catalog, epoch=epoch) for epoch in range(1, 4)]
+    with (
+        ds.RecordReader(catalog) as reader,
+        ds.ShardLoader(
+            plans[0], reader, decoders.numbers, rank=1, size=2, start_step=start, augment=True, processes=processes
+        ) as loader,
+    ):
+        for plan, first in zip(plans, (start, 0, 0), strict=True):
+            taken = [(batch.step, batch.ids.tolist(), batch.features["draws"].tolist()) for batch in loader]
+            assert loader.plan == plan
+            assert [(step, ids) for step, ids, _ in taken] == [
+                (step, plan.shard(1, 2, step).ids.tolist()) for step in range(first, plan.steps)
+            ]
+            for _, ids, draws in taken:
+                random = ds.SampleRandom(plan.seed, plan.epoch, np.array(ids))
+                assert draws == random.uniform("x", shape=(2,)).astype(np.float32).tolist()
+    with pytest.raises(ds.PlanError, match="closed"):
+        list(loader)
+
+
+def test_going_on_after_a_break_is_the_same_epoch(catalog: ds.Catalog) -> None:
+    plan = plan_for(catalog)
+    with ds.RecordReader(catalog) as reader, ds.ShardLoader(plan, reader, decode, rank=0, size=1) as loader:
+        assert next(loader).step == 0
+        for batch in loader:
+            if batch.step == 3:
+                break
+        assert [batch.step for batch in loader] == [4, 5, 6, 7]
+        assert loader.plan == plan
 
 
 def test_a_long_epoch_is_planned_in_blocks_without_seams(tmp_path: Path) -> None:
@@ -290,5 +333,31 @@ def test_decoded_rows_must_be_the_records(catalog: ds.Catalog) -> None:
         ds.ShardLoader(
             plan_for(catalog), reader, lambda payloads: {"x": np.zeros(len(payloads) - 1)}, rank=0, size=1
         ) as loader,
+    ):
+        next(loader)
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (lambda payloads: list(payloads), "a list"),
+        (lambda payloads: np.zeros(len(payloads)), "a ndarray"),
+        (lambda payloads: None if payloads else {}, "a NoneType"),
+        (lambda payloads: {"x": [0] * len(payloads)}, "a list for 'x'"),
+        (lambda payloads: {"x": memoryview(bytes(len(payloads)))}, "a memoryview for 'x'"),
+        (lambda payloads: {1: np.zeros(len(payloads))}, "a name of type int"),
+    ],
+)
+def test_what_is_decoded_must_be_arrays_by_name(
+    catalog: ds.Catalog, returned: Callable[[Sequence[bytes]], Any], what: str
+) -> None:
+    class Task:
+        def decode(self, payloads: Sequence[bytes]) -> Any:
+            return returned(payloads)
+
+    with (
+        ds.RecordReader(catalog) as reader,
+        pytest.raises(ds.PlanError, match=rf"Task\.decode returned {what}.*mapping of names to numpy arrays.*8 rows"),
+        ds.ShardLoader(plan_for(catalog), reader, Task().decode, rank=0, size=1) as loader,
     ):
         next(loader)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,10 @@ def epoch_of(
     with PipeLoader(
         reader.open(steps.records[rank]), steps, numbers, rank=rank, start_step=start, timeout_s=TIMEOUT_S, seed=seed
     ) as loader:
-        return list(loader)
+        batches = list(loader)
+        with pytest.raises(ds.PlanError, match="has been read to its end"):
+            iter(loader)
+        return batches
 
 
 @given(st.lists(st.integers(1, 13), min_size=1, max_size=4), st.integers(1, 12))
@@ -196,9 +200,7 @@ def streams(folder: Path, size: int, batch: int) -> Iterator[list[AgreedStream]]
             each.close()
 
 
-def on_all(
-    made: list[AgreedStream], work: Callable[[AgreedStream], list[ds.LoadedBatch]]
-) -> list[list[ds.LoadedBatch]]:
+def on_all(made: list[Any], work: Callable[[Any], Any]) -> list[Any]:
     with ThreadPoolExecutor(len(made)) as pool:
         return list(pool.map(work, made, timeout=2 * TIMEOUT_S))
 
@@ -228,7 +230,11 @@ def test_agreed_streams(tmp_path_factory: pytest.TempPathFactory, counts: list[i
 
 def test_agreed_streams_take_up_in_the_middle(tmp_path: Path) -> None:
     with feeding(tmp_path, [5, 9], 4), streams(tmp_path, 2, 4) as made:
-        on_all(made, lambda stream: list(AgreedPipeLoader(stream, 4, 1, 2)))
+        loaders = on_all(made, lambda stream: AgreedPipeLoader(stream, 4, 1, 2))
+        on_all(loaders, list)
+        for loader in loaders:
+            with pytest.raises(ds.PlanError, match="has been read to its end"):
+                iter(loader)
         assert [stream.steps_taken for stream in made] == [8, 8]
         with pytest.raises(ds.PlanError, match="A pipe cannot be read again"):
             AgreedPipeLoader(made[0], 4, 1, 3)

@@ -4,6 +4,7 @@ and its memory stay: forks that other tests make would not survive them.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import importable_decoders as decoders
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,10 +79,47 @@ def test_equals_the_loader_from_any_start(
     plan = plan_for(reader.catalog)
     where: dict[str, Any] = {"rank": rank, "size": size, "start_step": start}
     data = as_tf_dataset(plan, reader, decoders.contents, augment=True, **where, **options)
-    assert int(data.cardinality()) == len(data) == plan.steps - start
-    expected = loaded(plan, reader, **where)
-    assert_same(list(data), expected)
-    assert_same(list(data), expected)
+    assert int(data.cardinality()) == (plan.steps if start == 0 else tf.data.UNKNOWN_CARDINALITY)
+    assert_same(list(data), loaded(plan, reader, **where))
+    assert_same(list(data), loaded(dataclasses.replace(plan, epoch=2), reader, **{**where, "start_step": 0}))
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_repeat_is_one_epoch_after_the_other(reader: ds.RecordReader, start: int) -> None:
+    plan = plan_for(reader.catalog)
+    data = as_tf_dataset(plan, reader, decoders.contents, rank=1, size=2, augment=True, start_step=start)
+    where: dict[str, Any] = {"rank": 1, "size": 2}
+    expected = loaded(plan, reader, **where, start_step=start)
+    for epoch in (2, 3):
+        expected += loaded(dataclasses.replace(plan, epoch=epoch), reader, **where)
+    assert_same(list(data.repeat(3)), expected)
+
+
+def test_a_pass_that_is_left_is_the_same_epoch_again(reader: ds.RecordReader) -> None:
+    plan = plan_for(reader.catalog)
+    data = as_tf_dataset(plan, reader, decoders.contents, rank=0, size=1, augment=True)
+    for _ in range(2):  # as Keras does to see the shapes
+        assert_same([next(iter(data))], loaded(plan, reader)[:1])
+    assert_same(list(data), loaded(plan, reader))
+
+
+def test_keras_trains_on_one_epoch_after_the_other(reader: ds.RecordReader) -> None:
+    plan, seen = plan_for(reader.catalog), []
+    data = as_tf_dataset(plan, reader, decoders.contents, rank=0, size=1)
+
+    class Sees(keras.Layer):
+        def call(self, ids: Any) -> Any:
+            tf.py_function(lambda eager: seen.extend(eager.numpy()[:, 0].tolist()), [ids], [])
+            return tf.cast(ids, tf.float32)
+
+    model = keras.Sequential([Sees(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    fed = data.map(lambda batch: (batch.ids[:, None], tf.zeros([8, 1]), batch.weights))
+    model.fit(fed, epochs=2, shuffle=False, verbose=0)
+    epochs = [ds.ShardPlan.for_catalog(reader.catalog, global_batch=8, seed=5, epoch=epoch) for epoch in (1, 2)]
+    expected = [plan.batch(step).ids.tolist() for plan in epochs for step in range(plan.steps)]
+    trained = [seen[first : first + 8] for first in range(0, len(seen), 8)]
+    assert trained[-16:] == expected  # what comes before are the looks at the shapes
 
 
 def test_shapes_and_types_are_static(reader: ds.RecordReader) -> None:
