@@ -87,7 +87,7 @@ class Catalog:
             MissingDataError: a path does not exist, matches no file, or holds no record.
             CorruptRecordError: a file is of another format, or damaged and `on_corrupt` is "raise".
             ChangedDataError: a file changed while it was scanned.
-            PlanError: two paths lead to the same file; no such format.
+            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
         """
         chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
         names = find_files(paths, chosen.patterns, chosen.recursive)
@@ -114,6 +114,7 @@ class Catalog:
                 "There is nothing to read.",
                 "check the path, and how the files were written.",
             )
+        _check_alike(scanned)
         by_file = record_format.file_labels([entry.path for entry in entries])
         labels = np.repeat(by_file, counts) if by_file is not None else _joined([i.labels for i in indexes])
         return cls._checked(
@@ -230,6 +231,24 @@ def _scan_all(
         return [scan(name) for name in names]
     with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
         return list(pool.map(scan, names))
+
+
+def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
+    kinds: dict[frozenset[str], str] = {}
+    for entry, index in scanned:
+        if len(index.offsets):
+            labelled = {"labels"} if index.labels is not None and not index.layout else set()
+            kinds.setdefault(index.layout | labelled, redacted(entry.path))
+    if len(kinds) > 1:
+        (first, path), (second, other) = list(kinds.items())[:2]
+        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not own:
+            path, other, own, others = other, path, others, own
+        raise PlanError(
+            f"{path} has {own}, and {other} has {others or 'not'}.",
+            "The records of one data set are alike.",
+            "name files that belong together, or choose by the format's options what all of them have.",
+        )
 
 
 def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:

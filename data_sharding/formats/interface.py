@@ -23,6 +23,7 @@ class RecordIndex(NamedTuple):
         labels: int64[n], labels that the format keeps apart from the payload; None where it keeps none.
         damage: what is wrong with the file. Records named in it stay in the index as long as a reader can tell that
             they are damaged; others are left out. Where framing is lost, the index ends and this is the last entry.
+        layout: what each record consists of, in words, as far as the format knows: all files of a catalog have the same.
     """
 
     offsets: NDArray[np.int64]
@@ -30,6 +31,7 @@ class RecordIndex(NamedTuple):
     crcs: NDArray[np.uint32] | None = None
     labels: NDArray[np.int64] | None = None
     damage: tuple[CorruptRecordError, ...] = ()
+    layout: frozenset[str] = frozenset()
 
 
 class Unpacked(NamedTuple):

@@ -68,7 +68,8 @@ class ParquetFormat:
             parquet = open_parquet(file)
             columns = choose_columns(path, parquet.schema_arrow, self.data, self.label)
             lengths = _lengths(path, parquet.metadata, source.size())
-            index = RecordIndex(np.arange(len(lengths), dtype=np.int64), lengths)
+            layout = columns.layout(parquet.schema_arrow)
+            index = RecordIndex(np.arange(len(lengths), dtype=np.int64), lengths, layout=layout)
             if columns.label:
                 index = _labelled(path, index, _column(parquet.read([columns.label], use_threads=False), columns.label))
             damage = _damaged_groups(path, parquet, columns) if check_data else []
@@ -105,7 +106,7 @@ def _labelled(path: str, index: RecordIndex, labels: Any) -> RecordIndex:
     good = labels.is_valid().to_numpy()
     damage = tuple(refusal(path, row, "has a row without a label") for row in np.flatnonzero(~good).tolist())
     values = labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64)
-    return RecordIndex(index.offsets[good], index.lengths[good], labels=values, damage=damage)
+    return index._replace(offsets=index.offsets[good], lengths=index.lengths[good], labels=values, damage=damage)
 
 
 def _damaged_groups(path: str, parquet: Any, columns: Columns) -> list[CorruptRecordError]:

@@ -143,6 +143,39 @@ def test_tables_that_are_no_records_are_refused(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": BLOBS, "b": LABELS}, {"a": BLOBS}, r"1\.parquet has label b int64, .*2\.parquet has not"),
+        ({"a": BLOBS}, {"c": BLOBS}, r"1\.parquet has a binary, .*2\.parquet has c binary"),
+        ({"x": LABELS}, {"x": ["1"] * 100}, r"1\.parquet has x int64, .*2\.parquet has x string"),
+        ({"x": LABELS}, {"x": pa.array(LABELS, pa.int32())}, r"has x int64, .* has x int32"),
+        ({"x": LABELS, "y": LABELS}, {"x": LABELS}, r"1\.parquet has y int64, .*2\.parquet has not"),
+        ({"x": LABELS}, {"x": LABELS, "y": LABELS}, r"2\.parquet has y int64, .*1\.parquet has not"),
+        ({"x": [[1.0]]}, {"x": [1.0]}, r"has x list<.* has x double"),
+    ],
+)
+def test_files_of_other_schemas_are_refused(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    write(tmp_path / "1.parquet", **first)
+    write(tmp_path / "2.parquet", **second)
+    with pytest.raises(ds.PlanError, match=message):
+        ds.Catalog.index(tmp_path)
+
+
+def test_what_only_arrow_tells_apart_is_one_schema(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", s=["a", "b"], t=pa.array(["a", "b"]).dictionary_encode())
+    write(tmp_path / "2.parquet", t=["a", "b"], s=pa.array(["a", "b"], pa.large_string()))
+    assert len(ds.Catalog.index(tmp_path)) == 4
+
+
+def test_columns_that_are_not_read_may_differ(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", a=BLOBS, note=["x"] * 100)
+    write(tmp_path / "2.parquet", a=BLOBS)
+    assert len(ds.Catalog.index(tmp_path, format=ParquetFormat(data="a"))) == 200
+
+
 def test_more_rows_than_bytes_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [b""] * 100_000}), tmp_path / "a.parquet")
     with pytest.raises(ds.CorruptRecordError, match="100000 rows in"):
