@@ -156,7 +156,12 @@ class Catalog:
 
     @functools.cached_property
     def lost_bytes(self) -> int:
-        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known."""
+        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known.
+
+        Of formats that count by rows, the nominal bytes of the rows that were left out.
+        """
+        if self.format.offset_unit == "row":
+            return sum(file.size for file in self.files) - self.total_bytes
         ends = np.zeros(len(self.files), np.int64)
         np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
         number = {file.path: index for index, file in enumerate(self.files)}

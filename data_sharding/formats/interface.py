@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class RecordIndex(NamedTuple):
         labels: int64[n], labels that the format keeps apart from the payload; None where it keeps none.
         damage: what is wrong with the file. Records named in it stay in the index as long as a reader can tell that
             they are damaged; others are left out. Where framing is lost, the index ends and this is the last entry.
-        layout: what each record consists of, in words, as far as the format knows: all files of a catalog have the same.
+        layout: what each record consists of, in words, as far as the format knows; the same in all files of a catalog.
     """
 
     offsets: NDArray[np.int64]
@@ -32,6 +32,20 @@ class RecordIndex(NamedTuple):
     labels: NDArray[np.int64] | None = None
     damage: tuple[CorruptRecordError, ...] = ()
     layout: frozenset[str] = frozenset()
+
+
+@final
+class Damaged(bytes):
+    """An empty span in the place of one that a source could not decode; `reason` is a sentence."""
+
+    reason: str
+
+    @classmethod
+    def because(cls, reason: str) -> Self:
+        """One with that reason."""
+        span = cls()
+        span.reason = reason
+        return span
 
 
 class Unpacked(NamedTuple):
