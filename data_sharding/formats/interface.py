@@ -33,6 +33,12 @@ class RecordIndex(NamedTuple):
     damage: tuple[CorruptRecordError, ...] = ()
     layout: frozenset[str] = frozenset()
 
+    @classmethod
+    def of_nothing(cls, *damage: CorruptRecordError) -> Self:
+        """That of a file which holds no record, or none that can be told from a damaged one."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, damage=damage)
+
 
 @final
 class Damaged(bytes):

@@ -55,11 +55,12 @@ class NumpyFormat:
         begins = np.arange(data.rows, dtype=np.int64) * data.row_bytes + data.begin
         used = (data,) if labels is None else (data, labels)
         damage = [_damage(path, member) for member in used if check_data and damaged_member(source, member)]
+        if damage:
+            return RecordIndex.of_nothing(*damage)
         return RecordIndex(
             begins,
             np.full_like(begins, data.row_bytes),
             labels=None if labels is None else _read_labels(path, source, labels),
-            damage=tuple(damage),
             layout=frozenset({f"rows of {data.row_type}"} | ({f"labels {labels.name}"} if labels else set())),
         )
 
