@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import catalog_file
-from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
-from data_sharding.storage import FileEntry, describe_file, is_remote, verify_unchanged
+from data_sharding.storage import FileEntry, is_remote, locate_file, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
 
@@ -81,19 +81,22 @@ class Catalog:
         Args:
             check_data: also compute every payload's checksum, which reads all data once.
             format: how records are kept; left out: what the names suggest.
-            on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`.
+            on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
+                that are empty, of another format, or links to nothing.
 
         Raises:
-            MissingDataError: a path does not exist, matches no file, or holds no record.
-            CorruptRecordError: a file is of another format, or damaged and `on_corrupt` is "raise".
+            MissingDataError: a path does not exist, matches no file, or holds no record; a file is empty, or a link to
+                nothing, and `on_corrupt` is "raise".
+            CorruptRecordError: a file is of another format, or damaged, and `on_corrupt` is "raise"; or no record can
+                be used.
             ChangedDataError: a file changed while it was scanned.
-            PlanError: two paths lead to the same file; no such format.
+            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
         """
         chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
         names = find_files(paths, chosen.patterns, chosen.recursive)
-        scanned = _scan_all(names, chosen, check_data)
+        scanned = _scan_all(names, chosen, check_data, on_corrupt)
         damage = tuple(error for _, index in scanned for error in index.damage)
-        if damage and on_corrupt == "raise":
+        if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
         return cls._from_scan(chosen, scanned, damage)
 
@@ -114,15 +117,17 @@ class Catalog:
                 "There is nothing to read.",
                 "check the path, and how the files were written.",
             )
+        _check_alike(scanned)
         by_file = record_format.file_labels([entry.path for entry in entries])
-        labels = np.repeat(by_file, counts) if by_file is not None else _joined([i.labels for i in indexes])
+        sound = [index for index in indexes if len(index.offsets)]
+        labels = np.repeat(by_file, counts) if by_file is not None else _joined([i.labels for i in sound])
         return cls._checked(
             record_format,
             entries,
             np.repeat(np.arange(len(entries), dtype=np.int32), counts),
             np.concatenate([index.offsets for index in indexes]),
             np.concatenate([index.lengths for index in indexes]),
-            _joined([index.crcs for index in indexes]),
+            _joined([index.crcs for index in sound]),
             labels,
             tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage),
         )
@@ -155,16 +160,23 @@ class Catalog:
 
     @functools.cached_property
     def lost_bytes(self) -> int:
-        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known."""
+        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known.
+
+        Of formats that count by rows, the nominal bytes of the rows that were left out.
+        """
+        sizes = np.array([file.size for file in self.files], np.int64)
+        sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
+        if self.format.offset_unit == "row":
+            return int(sizes.sum()) - self.total_bytes
         ends = np.zeros(len(self.files), np.int64)
         np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
         number = {file.path: index for index, file in enumerate(self.files)}
         first: dict[int, int] = {}
         for damage in self.damage:
-            file = number[damage.path]
-            if damage.offset >= ends[file]:
+            file = number.get(damage.path, -1)  # a file of labels is none of them
+            if file >= 0 and damage.offset >= ends[file]:
                 first[file] = min(first.get(file, damage.offset), damage.offset)
-        return sum(self.files[file].size - offset for file, offset in first.items())
+        return sum(int(sizes[file]) - offset for file, offset in first.items())
 
     def describe(self, record_id: int) -> str:
         """Name a record for people: its file, and the byte at which its frame begins (or its row).
@@ -216,13 +228,25 @@ class Catalog:
 
 
 def _scan_all(
-    names: Sequence[str], record_format: RecordFormat, check_data: bool
+    names: Sequence[str], record_format: RecordFormat, check_data: bool, on_corrupt: OnCorrupt
 ) -> list[tuple[FileEntry, RecordIndex]]:
     """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
 
     def scan(name: str) -> tuple[FileEntry, RecordIndex]:
-        entry = describe_file(name)
-        index = record_format.scan(name, record_format.open(entry), check_data)
+        entry = locate_file(name)
+        if not entry.size:
+            error = entry.no_content()
+            if on_corrupt == "raise":
+                raise error
+            lost = CorruptRecordError(error.fact, error.conflict, error.hint, path=name, offset=0)
+            return entry, RecordIndex.of_nothing(lost)
+        try:
+            index = record_format.scan(name, record_format.open(entry), check_data)
+        except ShardingError as error:
+            verify_unchanged(entry)
+            if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):
+                raise
+            index = RecordIndex.of_nothing(error)
         verify_unchanged(entry)
         return entry, index
 
@@ -230,6 +254,24 @@ def _scan_all(
         return [scan(name) for name in names]
     with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
         return list(pool.map(scan, names))
+
+
+def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
+    kinds: dict[frozenset[str], str] = {}
+    for entry, index in scanned:
+        if len(index.offsets):
+            labelled = {"labels"} if index.labels is not None and not index.layout else set()
+            kinds.setdefault(index.layout | labelled, redacted(entry.path))
+    if len(kinds) > 1:
+        (first, path), (second, other) = list(kinds.items())[:2]
+        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not own:
+            path, other, own, others = other, path, others, own
+        raise PlanError(
+            f"{path} has {own}, and {other} has {others or 'not'}.",
+            "The records of one data set are alike.",
+            "name files that belong together, or choose by the format's options what all of them have.",
+        )
 
 
 def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:

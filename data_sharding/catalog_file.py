@@ -131,6 +131,6 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
     if (
         (offsets < stored.format.header_bytes).any()
         or (lengths < 0).any()
-        or (offsets > sizes[file_ids] - lengths).any()
+        or (stored.format.offset_unit == "byte" and (offsets > sizes[file_ids] - lengths).any())
     ):
         raise damaged(path, "it places records outside their files")

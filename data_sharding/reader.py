@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from data_sharding.allocator import keep_freed_memory
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
+from data_sharding.formats.interface import Damaged
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
@@ -19,7 +20,6 @@ from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.open_files import OpenFiles
 from data_sharding.storage.redaction import redacted
 
-_STAND_IN_REACH: Final = 4096
 _STAND_IN_BATCH: Final = 64
 
 
@@ -63,7 +63,7 @@ class RecordReader:
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
         if not intact.all():
-            raise self._damaged(int(ids[~intact][0]))
+            raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
         return payloads
 
     def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
@@ -77,10 +77,12 @@ class RecordReader:
         payloads, intact = self._unpacked(ids)
         if not intact.all():
             if self.on_corrupt == "raise":
-                raise self._damaged(int(ids[~intact][0]))
+                raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
             for slot in np.flatnonzero(~intact).tolist():
                 verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
-                payloads[slot] = payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]))
+                payloads[slot] = (
+                    payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
+                )
         labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
         return RecordBatch(payloads, ids, labels, intact, random)
 
@@ -104,13 +106,16 @@ class RecordReader:
     ) -> None:
         self.close()
 
-    def _stand_in(self, damaged: int) -> bytes:
+    def _stand_in(self, damaged: int, payload: bytes) -> bytes:
         """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
-        for first in range(damaged + 1, damaged + 1 + _STAND_IN_REACH, _STAND_IN_BATCH):
-            payloads, intact = self._unpacked(np.arange(first, first + _STAND_IN_BATCH) % len(self.catalog))
+        distance = 1  # doubled each time: what is damaged may be a row group of a million rows
+        while distance < len(self.catalog):
+            near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
+            payloads, intact = self._unpacked(near % len(self.catalog))
             if intact.any():
                 return payloads[int(np.argmax(intact))]
-        raise self._damaged(damaged)
+            distance *= 2
+        raise self._damaged(damaged, payload)
 
     def _unpacked(self, ids: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
@@ -144,14 +149,18 @@ class RecordReader:
             )
         return ids
 
-    def _damaged(self, record_id: int) -> ShardingError:
+    def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
         entry = self.catalog.files[self.catalog.file_ids[record_id]]
         verify_unchanged(entry)
-        offset = self.catalog.frame_offset(record_id)
+        offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
+        place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
+        reason = (
+            "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken."
+        )
         return CorruptRecordError(
-            f"Record {record_id}, in {redacted(entry.path)} at byte offset {offset}, is damaged.",
-            "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken.",
+            f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
+            payload.reason if isinstance(payload, Damaged) else reason,
             "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
             path=entry.path,
             offset=offset,

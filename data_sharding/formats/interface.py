@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ class RecordIndex(NamedTuple):
         labels: int64[n], labels that the format keeps apart from the payload; None where it keeps none.
         damage: what is wrong with the file. Records named in it stay in the index as long as a reader can tell that
             they are damaged; others are left out. Where framing is lost, the index ends and this is the last entry.
+        layout: what each record consists of, in words, as far as the format knows; the same in all files of a catalog.
     """
 
     offsets: NDArray[np.int64]
@@ -30,6 +31,27 @@ class RecordIndex(NamedTuple):
     crcs: NDArray[np.uint32] | None = None
     labels: NDArray[np.int64] | None = None
     damage: tuple[CorruptRecordError, ...] = ()
+    layout: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_nothing(cls, *damage: CorruptRecordError) -> Self:
+        """That of a file which holds no record, or none that can be told from a damaged one."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, damage=damage)
+
+
+@final
+class Damaged(bytes):
+    """An empty span in the place of one that a source could not decode; `reason` is a sentence."""
+
+    reason: str
+
+    @classmethod
+    def because(cls, reason: str) -> Self:
+        """One with that reason."""
+        span = cls()
+        span.reason = reason
+        return span
 
 
 class Unpacked(NamedTuple):

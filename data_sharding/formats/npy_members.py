@@ -55,6 +55,11 @@ class Member(NamedTuple):
         """Bytes of one row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
+    @property
+    def row_type(self) -> str:
+        """Name, dtype and shape of a row, for people."""
+        return f"{self.name or 'the array'} {self.dtype}{list(self.shape[1:])}"
+
     def __str__(self) -> str:
         if self.compressed:
             return f"{self.name} (compressed)"

@@ -55,11 +55,13 @@ class NumpyFormat:
         begins = np.arange(data.rows, dtype=np.int64) * data.row_bytes + data.begin
         used = (data,) if labels is None else (data, labels)
         damage = [_damage(path, member) for member in used if check_data and damaged_member(source, member)]
+        if damage:
+            return RecordIndex.of_nothing(*damage)
         return RecordIndex(
             begins,
             np.full_like(begins, data.row_bytes),
             labels=None if labels is None else _read_labels(path, source, labels),
-            damage=tuple(damage),
+            layout=frozenset({f"rows of {data.row_type}"} | ({f"labels {labels.name}"} if labels else set())),
         )
 
     def open(self, entry: FileEntry) -> ByteSource:
@@ -73,8 +75,8 @@ def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """dtype and shape of a row, from the files of a catalog of this format: what `decode_rows` needs.
 
     Raises:
-        PlanError: the catalog is of another format, or its files differ in it.
-        ChangedDataError: a file is not the one that was indexed.
+        PlanError: the catalog is of another format.
+        ChangedDataError: the first file is not the one that was indexed.
     """
     if not isinstance(catalog.format, NumpyFormat):
         raise PlanError(
@@ -82,15 +84,8 @@ def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
             "Only rows of numpy arrays have a type of their own.",
             "decode these records with the function that fits how they were written.",
         )
-    kinds = {_row_type_of(entry, catalog.format): entry.path for entry in catalog.files}
-    if len(kinds) > 1:
-        (first, path), (second, other) = list(kinds.items())[:2]
-        raise PlanError(
-            f"{path} has rows of {first[0]}{list(first[1])}, {other} of {second[0]}{list(second[1])}.",
-            "Rows of one data set have one type.",
-            "name the files that belong together.",
-        )
-    return next(iter(kinds))
+    # Files of several types are no catalog; one without records may be damaged.
+    return _row_type_of(catalog.files[catalog.file_ids[0]], catalog.format)
 
 
 def decode_rows(records: RecordBatch, dtype: DTypeLike, shape: Sequence[int]) -> dict[str, NDArray[Any]]:

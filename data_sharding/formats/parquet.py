@@ -4,11 +4,16 @@ Rows cannot be read one by one: pyarrow decodes a row group at a time. Those dec
 shuffled in blocks (`shuffle="block"`), or written with small row groups.
 
 A catalog's `offsets` are row numbers here, and its `lengths` nominal: the file's bytes, shared among the row groups as
-their uncompressed bytes are, then evenly among rows. Both stay inside the file's size, as those of other formats do.
+their uncompressed bytes are, then evenly among rows. Together they are the file's size; where it has more rows than
+bytes, some are 0.
+
+Damage costs its row group, which a reader masks if it is told to: pyarrow decodes all of one or nothing. Only files
+that were written with page checksums (`write_page_checksum=True`) tell most of it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -17,19 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import Damaged, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
 from data_sharding.formats.parquet_rows import (
     RowSource,
+    decoding_errors,
     group_rows,
+    named_rows,
     open_parquet,
     payloads_of,
     pyarrow_module,
     read_group,
-    refusal,
-    refusing,
+    unreadable,
 )
-from data_sharding.formats.unchecked import all_intact
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 
@@ -62,63 +67,90 @@ class ParquetFormat:
         Raises:
             PlanError: pyarrow is not installed.
             MissingDataError, ExampleError: the columns are not there, or of other types.
-            CorruptRecordError: the file is no Parquet file, is damaged, or has more rows than bytes.
+            CorruptRecordError: the file is no Parquet file, or its footer is damaged.
         """
-        with source.file() as file, refusing(path, 0):
-            parquet = open_parquet(file)
-            columns = choose_columns(path, parquet.schema_arrow, self.data, self.label)
-            lengths = _lengths(path, parquet.metadata, source.size())
-            index = RecordIndex(np.arange(len(lengths), dtype=np.int64), lengths)
-            if columns.label:
-                index = _labelled(path, index, _column(parquet.read([columns.label], use_threads=False), columns.label))
-            damage = _damaged_groups(path, parquet, columns) if check_data else []
+        try:
+            with source.file() as file:
+                parquet = open_parquet(file)
+                columns = choose_columns(path, parquet.schema_arrow, self.data, self.label)
+                lengths = _lengths(parquet, columns, source.size())
+                rows = np.arange(len(lengths), dtype=np.int64)
+                index = RecordIndex(rows, lengths, layout=columns.layout(parquet.schema_arrow))
+                if columns.label:
+                    index = _labelled(path, parquet, columns.label, index)
+                damage = _damage(path, parquet, columns) if check_data else []
+        except decoding_errors() as error:
+            raise _refusal(path, 0, unreadable("the file", error)) from error
         return index._replace(damage=(*index.damage, *damage))
 
     def open(self, entry: FileEntry) -> ByteSource:
-        return RowSource(entry.path, open_source(entry), self.data, self.label)
+        return RowSource(entry, open_source(entry), self.data, self.label)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
+        return Unpacked(raw, np.array([not isinstance(payload, Damaged) for payload in raw], np.bool_))
 
 
-def _lengths(path: str, metadata: Any, size: int) -> NDArray[np.int64]:
+def _lengths(parquet: Any, columns: Columns, size: int) -> NDArray[np.int64]:
+    metadata = parquet.metadata
     counts = group_rows(metadata)
     rows = metadata.num_rows
     if (counts < 0).any() or sum(counts.tolist()) != rows:
-        raise refusal(path, 0, "has another number of rows than its row groups")
+        raise ValueError("it has another number of rows than its row groups")
     if rows > size:
-        raise refusal(path, 0, f"has {rows} rows in {size} bytes, more than can be numbered by bytes")
+        # Equal values take next to nothing, and so does a footer that lies: the rows are counted by decoding a column.
+        for group in range(len(counts)):
+            read_group(parquet, Columns(columns.payload[0], (), ""), group)
     # Not by columns: pyarrow 26 ends the process on asking for one whose statistics are damaged.
-    weights = [max(metadata.row_group(group).total_byte_size, 0) for group in range(len(counts))]
-    share = size / max(sum(weights), 1)
-    lengths = [
-        int(min(weight * share, size)) // max(count, 1) for weight, count in zip(weights, counts.tolist(), strict=True)
+    sizes = [max(metadata.row_group(group).total_byte_size, 1) for group in range(len(counts))]
+    weights = np.where(counts > 0, np.array(sizes, np.float64), 0)
+    ends = np.concatenate([[0], np.cumsum(weights)]) / max(weights.sum(), 1) * size
+    parts = [
+        np.diff(np.linspace(begin, end, count + 1).astype(np.int64))
+        for (begin, end), count in zip(itertools.pairwise(ends.tolist()), counts.tolist(), strict=True)
     ]
-    nominal: NDArray[np.int64] = np.minimum(np.repeat(np.array(lengths, np.int64), counts), size - np.arange(rows))
-    return nominal
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _labelled(path: str, index: RecordIndex, labels: Any) -> RecordIndex:
-    """The index without rows whose label is null: nothing would reveal those when they are read."""
-    if len(labels) != len(index.offsets):
-        raise refusal(path, 0, f"has {len(index.offsets)} rows but {len(labels)} labels")
-    good = labels.is_valid().to_numpy()
-    damage = tuple(refusal(path, row, "has a row without a label") for row in np.flatnonzero(~good).tolist())
-    values = labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64)
-    return RecordIndex(index.offsets[good], index.lengths[good], labels=values, damage=damage)
+def _labelled(path: str, parquet: Any, name: str, index: RecordIndex) -> RecordIndex:
+    """The index without rows whose label is null or damaged: nothing would reveal those when they are read."""
+    good = np.zeros(len(index.offsets), np.bool_)
+    values, damage, first = [np.empty(0, np.int64)], [], 0
+    for group, count in enumerate(group_rows(parquet.metadata).tolist()):
+        try:
+            labels = read_group(parquet, Columns(name, (), ""), group).column(name)
+            values.append(labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64))
+            valid = labels.is_valid().to_numpy()
+            good[first : first + count] = valid
+            damage += [
+                _refusal(path, first + row, f"row {first + row} is without a label.")
+                for row in np.flatnonzero(~valid).tolist()
+            ]
+        except decoding_errors() as error:
+            damage.append(_refusal(path, first, unreadable(named_rows(parquet, group), error)))
+        first += count
+    labels = np.concatenate(values)
+    return index._replace(offsets=index.offsets[good], lengths=index.lengths[good], labels=labels, damage=tuple(damage))
 
 
-def _damaged_groups(path: str, parquet: Any, columns: Columns) -> list[CorruptRecordError]:
+def _damage(path: str, parquet: Any, columns: Columns) -> list[CorruptRecordError]:
+    """All row groups that cannot be decoded, and all rows without a payload. A reader finds them, too."""
     damage, first = [], 0
     for group, count in enumerate(group_rows(parquet.metadata).tolist()):
         try:
-            with refusing(path, first):
-                list(payloads_of(read_group(parquet, columns, group), columns))
-        except CorruptRecordError as error:
-            damage.append(error)
+            payloads = payloads_of(read_group(parquet, columns, group), columns)
+            nulls = [row for row, payload in enumerate(payloads, first) if payload is None]
+            damage += [_refusal(path, row, f"row {row} has no value in the column {columns.data!r}.") for row in nulls]
+        except decoding_errors() as error:
+            damage.append(_refusal(path, first, unreadable(named_rows(parquet, group), error)))
         first += count
     return damage
 
 
-def _column(table: Any, name: str) -> Any:
-    return table.flatten().column(name)
+def _refusal(path: str, row: int, fact: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path}: {fact[0].lower()}{fact[1:]}",
+        "Nothing can be made of it.",
+        "restore the file from its source, write it again, or leave such rows out (on_corrupt mask).",
+        path=path,
+        offset=row,
+    )

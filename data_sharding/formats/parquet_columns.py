@@ -25,6 +25,12 @@ class Columns(NamedTuple):
         """What has to be read for payloads."""
         return [self.data] if self.data else list(self.features)
 
+    def layout(self, schema: Any) -> frozenset[str]:
+        """The columns with their types. What Arrow alone tells apart (large types, dictionaries) is one type here."""
+        kinds = {field.name: _plain_type(field.type) for top in schema for field in top.flatten()}
+        used = {f"{name} {kinds[name]}" for name in self.payload}
+        return frozenset(used | ({f"label {self.label} {kinds[self.label]}"} if self.label else set()))
+
 
 def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
     """The columns for a pyarrow schema and a user's choice, where empty names mean that none was made.
@@ -84,6 +90,10 @@ def _is_integer(kind: Any) -> bool:
 def _is_feature(kind: Any) -> bool:
     others = ("bool", "halffloat", "float", "double", "string", "large_string")
     return _is_binary(kind) or _is_integer(kind) or str(kind) in others
+
+
+def _plain_type(kind: Any) -> str:
+    return str(kind.value_type if str(kind).startswith("dictionary<") else kind).replace("large_", "")
 
 
 def _holds_values(kind: Any) -> bool:

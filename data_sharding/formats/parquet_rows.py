@@ -2,37 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import example
-from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.errors import PlanError
+from data_sharding.formats.interface import Damaged
 from data_sharding.formats.parquet_columns import Columns, choose_columns
-from data_sharding.storage import ByteSource
+from data_sharding.storage import ByteSource, FileEntry
 
 _BYTES_KEPT: Final = 256 << 20
 
 
 @final
-class RowSource:
-    """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is."""
+class RecentGroups:
+    """Says which decoded row groups of all open files are kept: those used last that fit into `limit` bytes together.
 
-    def __init__(self, path: str, source: ByteSource, data: str, label: str) -> None:
-        self._path = path
+    A file that nobody holds any more takes its row groups along; they count until their turn to be dropped.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[tuple[weakref.ref[RowSource], int], int] = OrderedDict()
+        self.kept = 0
+
+    def used(self, source: RowSource, group: int, size: int) -> None:
+        """Note that a file's row group of `size` bytes is used, and have others dropped if it is too much."""
+        with self._lock:
+            key = weakref.ref(source), group
+            self.kept += size - self._sizes.pop(key, 0)
+            self._sizes[key] = size
+            while self.kept > self._limit and len(self._sizes) > 1:
+                (owner, oldest), freed = self._sizes.popitem(last=False)
+                self.kept -= freed
+                if (other := owner()) is not None:
+                    other.drop(oldest)
+
+
+_RECENT: Final = RecentGroups(_BYTES_KEPT)
+"""Of this process: readers for training and for validation are open at the same time."""
+
+
+@final
+class RowSource:
+    """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one."""
+
+    def __init__(self, entry: FileEntry, source: ByteSource, data: str, label: str) -> None:
+        self._entry = entry
         self._source = source
         self._chosen = data, label
         self._lock = threading.Lock()
         self._opened: tuple[Any, Columns, NDArray[np.int64]] | None = None
-        self._groups: OrderedDict[int, Any] = OrderedDict()
-        self._kept = 0
+        self._groups: dict[int, Any] = {}
 
     def size(self) -> int:
         return self._source.size()
@@ -44,48 +74,72 @@ class RowSource:
         """The payloads of rows `begins`; each row group is decoded once.
 
         Raises:
-            CorruptRecordError: a row group is damaged, or a row has no value.
+            ChangedDataError: the file is not the one that was indexed.
         """
+        rows = np.asarray(begins, np.int64)
         # One lock for all: threads that wait for the same row group would each decode it otherwise.
-        with self._lock, refusing(self._path, min(begins, default=0)):
-            parquet, columns, firsts = self._open()
-            rows = np.asarray(begins, np.int64)
+        with self._lock:
+            try:
+                parquet, columns, firsts = self._open()
+            except decoding_errors() as error:
+                return [Damaged.because(unreadable("The file", error))] * len(rows)
+            payloads: list[bytes] = [b""] * len(rows)
             groups = np.searchsorted(firsts, rows, "right") - 1
-            payloads = [b""] * len(rows)
             for group in np.unique(groups).tolist():
                 slots = np.flatnonzero(groups == group)
-                table = self._group(parquet, columns, group).take(rows[slots] - firsts[group])
-                for slot, payload in zip(slots.tolist(), payloads_of(table, columns), strict=True):
+                taken = self._take(parquet, columns, group, rows[slots] - firsts[group])
+                for slot, payload in zip(slots.tolist(), taken, strict=True):
                     payloads[slot] = payload
             return payloads
 
     def file(self) -> BinaryIO:
         return self._source.file()
 
+    def drop(self, group: int) -> None:
+        """Forget a decoded row group."""
+        self._groups.pop(group, None)
+
     def close(self) -> None:
         with self._lock:
             self._opened = None
             self._groups.clear()
-            self._kept = 0
         self._source.close()
 
     def _open(self) -> tuple[Any, Columns, NDArray[np.int64]]:
         if self._opened is None:
             parquet = open_parquet(_SourceFile(self._source))
-            columns = choose_columns(self._path, parquet.schema_arrow, *self._chosen)
+            columns = choose_columns(self._entry.path, parquet.schema_arrow, *self._chosen)
             counts = group_rows(parquet.metadata)
             self._opened = parquet, columns, np.cumsum(counts) - counts
         return self._opened
 
+    def _take(self, parquet: Any, columns: Columns, group: int, rows: NDArray[np.int64]) -> list[bytes]:
+        table = self._group(parquet, columns, group)
+        if isinstance(table, Damaged):
+            return [table] * len(rows)
+        try:
+            payloads = payloads_of(table.take(rows), columns)
+        except decoding_errors() as error:  # among others, a row that is not there
+            return [Damaged.because(unreadable("The row", error))] * len(rows)
+        null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
+        return [null if payload is None else payload for payload in payloads]
+
     def _group(self, parquet: Any, columns: Columns, group: int) -> Any:
-        table = self._groups.pop(group, None)
+        """A row group as a Table, or as a `Damaged` span that says what is wrong with it."""
+        table = self._groups.get(group)
         if table is None:
-            table = read_group(parquet, columns, group)
-            self._kept += table.nbytes
-        self._groups[group] = table
-        while self._kept > _BYTES_KEPT and len(self._groups) > 1:
-            self._kept -= self._groups.popitem(last=False)[1].nbytes
+            try:
+                table = read_group(parquet, columns, group)
+            except decoding_errors() as error:
+                table = Damaged.because(unreadable(named_rows(parquet, group), error))
+            self._require_whole()
+            self._groups[group] = table
+        _RECENT.used(self, group, getattr(table, "nbytes", 0))
         return table
+
+    def _require_whole(self) -> None:
+        if (size := self._source.size()) != self._entry.size:
+            raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
 
 
 class _SourceFile(io.RawIOBase):
@@ -133,21 +187,23 @@ def pyarrow_module(module: str) -> Any:
         ) from error
 
 
-@contextlib.contextmanager
-def refusing(path: str, row: int) -> Iterator[None]:
-    """Turn what pyarrow raises for damaged files, found by trying, into a CorruptRecordError."""
-    try:
-        yield
-    except (
-        pyarrow_module("pyarrow").ArrowException,
-        OSError,
-        ValueError,
-        KeyError,
-        OverflowError,
-        MemoryError,
-    ) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise refusal(path, row, f"cannot be read as Parquet ({type(error).__name__}: {reason})") from error
+def decoding_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for damaged files, found by trying."""
+    arrow: type[Exception] = pyarrow_module("pyarrow").ArrowException
+    return (arrow, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
+
+
+def unreadable(what: str, error: Exception) -> str:
+    """A sentence that says that `what` cannot be decoded, and why."""
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return f"{what} cannot be read as Parquet ({type(error).__name__}: {reason})."
+
+
+def named_rows(parquet: Any, group: int) -> str:
+    """The rows of a row group, for people."""
+    counts = group_rows(parquet.metadata)
+    first = int(counts[:group].sum())
+    return f"Rows {first} to {first + int(counts[group]) - 1} (row group {group})"
 
 
 def group_rows(metadata: Any) -> NDArray[np.int64]:
@@ -163,25 +219,11 @@ def read_group(parquet: Any, columns: Columns, group: int) -> Any:
     return table.select(columns.payload)
 
 
-def payloads_of(table: Any, columns: Columns) -> list[bytes]:
-    """The payload of each row. Raises ValueError for a row without one."""
+def payloads_of(table: Any, columns: Columns) -> list[bytes | None]:
+    """The payload of each row; None for a row without one."""
     if not columns.data:
         # An Example has no nulls; a feature without a value has no kind.
         rows = ({name: [] if value is None else value for name, value in row.items()} for row in table.to_pylist())
         return [example.encode(row) for row in rows]
-    column = table.column(columns.data)
-    if column.null_count:
-        raise ValueError(f"a row has no value in the column {columns.data!r}")
-    payloads: list[bytes] = column.to_pylist()
+    payloads: list[bytes | None] = table.column(columns.data).to_pylist()
     return payloads
-
-
-def refusal(path: str, row: int, reason: str) -> CorruptRecordError:
-    """The error for damage at or after a row."""
-    return CorruptRecordError(
-        f"{path}, at row {row} or later, {reason}.",
-        "Its rows cannot be read.",
-        "restore the file from its source, or write it again.",
-        path=path,
-        offset=row,
-    )

@@ -6,7 +6,7 @@ from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.interface import ByteSource
 from data_sharding.storage.local import open_local, stat_local, verify_local
 
-__all__ = ["ByteSource", "FileEntry", "describe_file", "is_remote", "open_source", "verify_unchanged"]
+__all__ = ["ByteSource", "FileEntry", "describe_file", "is_remote", "locate_file", "open_source", "verify_unchanged"]
 
 
 def is_remote(path: str) -> bool:
@@ -15,10 +15,22 @@ def is_remote(path: str) -> bool:
 
 
 def describe_file(path: str) -> FileEntry:
-    """The file as it is now; for indexing.
+    """The file as it is now.
 
     Raises:
         MissingDataError: it cannot be reached, is no file, or is empty.
+    """
+    entry = locate_file(path)
+    if not entry.size:
+        raise entry.no_content()
+    return entry
+
+
+def locate_file(path: str) -> FileEntry:
+    """The file as it is now, which may be empty, or a local link to nothing.
+
+    Raises:
+        MissingDataError: it cannot be reached, or is no file.
     """
     if is_remote(path):
         from data_sharding.storage.remote import stat_remote

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
-from data_sharding.errors import ChangedDataError
+from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage.redaction import redacted
 
 
@@ -22,6 +22,9 @@ class FileEntry:
     size: int
     version: str
 
+    LINK_TO_NOTHING: ClassVar[str] = "a link to nothing"
+    """The version of a local link that leads to no file; its size is 0."""
+
     @classmethod
     def of(cls, path: str) -> Self:
         """Describe the local file as it is now.
@@ -35,6 +38,20 @@ class FileEntry:
     def from_status(cls, path: str, status: os.stat_result) -> Self:
         """What `status` says of the local file `path`."""
         return cls(path, status.st_size, str(status.st_mtime_ns))
+
+    def no_content(self) -> MissingDataError:
+        """The error for a file of 0 bytes."""
+        if self.version == self.LINK_TO_NOTHING:
+            return MissingDataError(
+                f"{redacted(self.path)} is a link to nothing.",
+                "Its name says that it holds records.",
+                "mend or remove it, or name the others.",
+            )
+        return MissingDataError(
+            f"{redacted(self.path)} is empty.",
+            "A data file without a record is most often one whose writing was cut short.",
+            "write it again, or remove it.",
+        )
 
     def verify_same(self, now: FileEntry) -> None:
         """Compare with the file as it is now.

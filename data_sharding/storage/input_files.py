@@ -25,7 +25,8 @@ def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False)
 
     A folder stands for its own files (with `recursive` also those of its subfolders) whose names match one of
     `patterns`; a glob (`**` crosses folders) for whatever files it matches; a path that exists is taken as it is even
-    if it holds glob characters.
+    if it holds glob characters. Links to nothing are among them: else the records of a disk that is not mounted would
+    vanish without a word.
 
     Raises:
         MissingDataError: nothing was named, or an argument leads to no file.
@@ -73,7 +74,7 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
     path = os.path.abspath(item)
     if os.path.isdir(path):
         return _folder_files(path, patterns, recursive)
-    if os.path.exists(path):
+    if os.path.lexists(path):
         return [path]
     if not glob.has_magic(path):
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
@@ -92,12 +93,10 @@ def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> li
 
 
 def _require_files(files: list[str]) -> list[str]:
-    """Else a link to a disk that is not mounted would make its records vanish without a word."""
     for file in files:
-        if not os.path.isfile(file):
-            what = "is a link to nothing" if os.path.islink(file) and not os.path.exists(file) else "is no regular file"
+        if not os.path.isfile(file) and os.path.exists(file):
             raise MissingDataError(
-                f"{file} {what}.", "Its name says that it holds records.", "mend or remove it, or name the others."
+                f"{file} is no regular file.", "Its name says that it holds records.", "remove it, or name the others."
             )
     return files
 

@@ -43,26 +43,22 @@ class LocalSource:
 
 
 def stat_local(path: str) -> FileEntry:
-    """Describe a local file that is to be indexed.
+    """Describe a local file that is to be indexed; it may be empty, or a link to nothing.
 
     Raises:
-        MissingDataError: it cannot be reached, is not a regular file, or is empty.
+        MissingDataError: it cannot be reached, or is not a regular file.
     """
     try:
         status = os.stat(path)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and os.path.islink(path):
+            return FileEntry(path, 0, FileEntry.LINK_TO_NOTHING)
         raise MissingDataError(
             f"{path} cannot be opened: {error.strerror}.", "Its records cannot be read.", "check the path."
         ) from error
     if not stat.S_ISREG(status.st_mode):
         raise MissingDataError(
             f"{path} is not a regular file.", "Only files can be read at random.", "name files, folders or globs."
-        )
-    if status.st_size == 0:
-        raise MissingDataError(
-            f"{path} is empty.",
-            "A data file without a record is most often one whose writing was cut short.",
-            "write it again, or remove it.",
         )
     return FileEntry.from_status(path, status)
 
@@ -87,5 +83,7 @@ def verify_local(entry: FileEntry) -> None:
     try:
         now = FileEntry.of(entry.path)
     except OSError as error:
+        if entry.version == FileEntry.LINK_TO_NOTHING and os.path.islink(entry.path):
+            return
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
     entry.verify_same(now)

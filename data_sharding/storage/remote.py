@@ -161,22 +161,16 @@ class RemoteSource:
 
 
 def stat_remote(path: str, patience: Patience = PATIENCE) -> FileEntry:
-    """Describe a remote file that is to be indexed.
+    """Describe a remote file that is to be indexed; it may be empty.
 
     Raises:
-        MissingDataError: it does not exist, is a folder or empty, or the store does not hand it out.
+        MissingDataError: it does not exist, is a folder, or the store does not hand it out.
     """
     fs, inside = open_filesystem(path, patience)
     try:
         entry = _describe(fs, inside, path, patience)
     except FileNotFoundError as error:
         raise missing(path) from error
-    if entry.size == 0:
-        raise MissingDataError(
-            f"{redacted(path)} is empty.",
-            "A data file without a record is most often one whose writing was cut short.",
-            "write it again, or remove it.",
-        )
     return dataclasses.replace(entry, path=path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ from types import FrameType
 from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.plan_file import load_plan, local_paths
 from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.storage import is_remote, locate_file
 from data_sharding.storage.input_files import find_files
 from hvdtrain.cli.shard.arguments import Parser, at_least
 from hvdtrain.errors import UsageError, did_you_mean
@@ -93,7 +95,13 @@ def _channel_files(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
         plan = load_plan(options.plan)
         return {channel.name: local_paths(plan, channel, options.source) for channel in plan.channels}
     pairs = [_pair(text, "=", "--channel") for text in options.channel]
-    return {name: tuple(find_files(pattern, ("*",))) for name, pattern in pairs}
+    return {name: tuple(map(_existing, find_files(pattern, ("*",)))) for name, pattern in pairs}
+
+
+def _existing(path: str) -> str:
+    if not is_remote(path) and not os.path.exists(path):
+        raise locate_file(path).no_content()
+    return path
 
 
 def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:

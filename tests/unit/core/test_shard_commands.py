@@ -57,12 +57,15 @@ def test_index_asks_for_the_place_before_it_works(tmp_path: Path) -> None:
 
 
 def test_index_names_all_damage(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second, _ = sorted(records.iterdir())
+    first, second, third = sorted(records.iterdir())
     first.write_bytes(first.read_bytes()[:-3])
     second.write_bytes(b"x" * 40)
+    third.write_bytes(b"")
     assert shard(["index", str(records), "--on-corrupt", "mask"]) == 1
     out = capsys.readouterr().out
-    assert all(f"DAMAGED: {what}" in out for what in (f"{first} ends inside", f"Record 0 of {second}"))
+    assert all(
+        f"DAMAGED: {what}" in out for what in (f"{first} ends inside", f"Record 0 of {second}", f"{third} is empty")
+    )
 
 
 def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> None:

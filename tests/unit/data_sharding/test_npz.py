@@ -82,9 +82,33 @@ def test_several_files_are_one_data_set(tmp_path: Path) -> None:
     back = read_back(catalog)
     np.testing.assert_array_equal(back["data"], X)
     assert back["label"].tolist() == Y.tolist()
-    np.savez(tmp_path / "3.npz", x=X.astype(np.float64), y=Y)
-    with pytest.raises(ds.PlanError, match=r"float32\[3, 2\], .* of float64\[3, 2\]"):
-        row_type(ds.Catalog.index(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"x": X}, r"a\.npz has labels y, .*b\.npz has not"),
+        ({"x": X.astype(np.float64), "y": Y}, r"a\.npz has rows of x float32\[3, 2\], .*b\.npz has rows of x float64"),
+        ({"x": X[:, :2], "y": Y}, r"b\.npz has rows of x float32\[2, 2\]"),
+        ({"z": X, "y": Y}, r"b\.npz has rows of z"),
+        ({"x": X, "w": Y}, r"a\.npz has labels y, .*b\.npz has labels w"),
+    ],
+)
+@pytest.mark.parametrize("on_corrupt", ["raise", "mask"])
+def test_files_with_other_arrays_are_refused(
+    tmp_path: Path, other: dict[str, Any], message: str, on_corrupt: Any
+) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    np.savez(tmp_path / "b.npz", **other)
+    with pytest.raises(ds.PlanError, match=message) as caught:
+        ds.Catalog.index(tmp_path, on_corrupt=on_corrupt)
+    assert "belong together" in caught.value.hint
+
+
+def test_arrays_beside_those_that_are_read_may_differ(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y, mean=np.zeros(3))
+    np.savez(tmp_path / "b.npz", x=X, y=Y.astype(np.uint8))
+    assert len(ds.Catalog.index(tmp_path, format=NumpyFormat(data="x"))) == 2 * len(X)
 
 
 @pytest.mark.parametrize(

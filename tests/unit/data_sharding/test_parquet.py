@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.formats.parquet import ParquetFormat
-from data_sharding.formats.parquet_rows import RowSource
+from data_sharding.formats.parquet_rows import RecentGroups, RowSource
 from data_sharding.storage import describe_file, open_source
 
 pa = pytest.importorskip("pyarrow")
@@ -143,10 +145,59 @@ def test_tables_that_are_no_records_are_refused(
     assert caught.value.hint
 
 
-def test_more_rows_than_bytes_are_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [b""] * 100_000}), tmp_path / "a.parquet")
-    with pytest.raises(ds.CorruptRecordError, match="100000 rows in"):
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": BLOBS, "b": LABELS}, {"a": BLOBS}, r"1\.parquet has label b int64, .*2\.parquet has not"),
+        ({"a": BLOBS}, {"c": BLOBS}, r"1\.parquet has a binary, .*2\.parquet has c binary"),
+        ({"x": LABELS}, {"x": ["1"] * 100}, r"1\.parquet has x int64, .*2\.parquet has x string"),
+        ({"x": LABELS}, {"x": pa.array(LABELS, pa.int32())}, r"has x int64, .* has x int32"),
+        ({"x": LABELS, "y": LABELS}, {"x": LABELS}, r"1\.parquet has y int64, .*2\.parquet has not"),
+        ({"x": LABELS}, {"x": LABELS, "y": LABELS}, r"2\.parquet has y int64, .*1\.parquet has not"),
+        ({"x": [[1.0]]}, {"x": [1.0]}, r"has x list<.* has x double"),
+    ],
+)
+def test_files_of_other_schemas_are_refused(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    write(tmp_path / "1.parquet", **first)
+    write(tmp_path / "2.parquet", **second)
+    with pytest.raises(ds.PlanError, match=message):
         ds.Catalog.index(tmp_path)
+
+
+def test_what_only_arrow_tells_apart_is_one_schema(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", s=["a", "b"], t=pa.array(["a", "b"]).dictionary_encode())
+    write(tmp_path / "2.parquet", t=["a", "b"], s=pa.array(["a", "b"], pa.large_string()))
+    assert len(ds.Catalog.index(tmp_path)) == 4
+
+
+def test_columns_that_are_not_read_may_differ(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", a=BLOBS, note=["x"] * 100)
+    write(tmp_path / "2.parquet", a=BLOBS)
+    assert len(ds.Catalog.index(tmp_path, format=ParquetFormat(data="a"))) == 200
+
+
+def test_more_rows_than_bytes_are_read(tmp_path: Path) -> None:
+    rows = 200_000
+    table = pa.table({"flag": [True] * rows, "number": pa.array(np.arange(rows) % 3, pa.int8())})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=rows // 2)
+    assert path.stat().st_size < rows
+    ds.Catalog.index(path).save(tmp_path / "saved.npz")
+    catalog = ds.Catalog.load(tmp_path / "saved.npz")
+    assert (len(catalog), catalog.total_bytes, catalog.lost_bytes) == (rows, path.stat().st_size, 0)
+    decoded = [ds.example.decode(payload) for payload in load(catalog, [0, rows - 2, rows // 2])]
+    assert [list(record["number"]) for record in decoded] == [[0], [0], [1]]
+
+
+def test_a_footer_cannot_invent_rows(tmp_path: Path) -> None:
+    content = write(path := tmp_path / "a.parquet", 1000, a=pa.array([1] * 1000, pa.int8())).read_bytes()
+    assert content.count(b"\xd0\x0f") >= 3  # 1000 as Thrift writes it: values of the page and of the column, rows
+    path.write_bytes(content.replace(b"\xd0\x0f", b"\xfe\x7f"))
+    assert path.stat().st_size < 8191
+    with pytest.raises(ds.CorruptRecordError, match="cannot be read"):
+        ds.Catalog.index(path)
 
 
 def test_unlike_row_groups_stay_inside_the_file(tmp_path: Path) -> None:
@@ -156,6 +207,7 @@ def test_unlike_row_groups_stay_inside_the_file(tmp_path: Path) -> None:
         writer.write_table(pa.table({"a": [large]}))
     catalog = ds.Catalog.index(tmp_path)
     assert catalog.lengths[-1] > 50_000
+    assert catalog.total_bytes == (tmp_path / "a.parquet").stat().st_size
     catalog.save(tmp_path / "saved.npz")
     assert load(ds.Catalog.load(tmp_path / "saved.npz"), [10_000]).payloads == [large]
 
@@ -168,11 +220,15 @@ def test_rows_without_a_label_can_be_left_out(tmp_path: Path) -> None:
     assert [damage.offset for damage in catalog.damage] == [1, 3]
 
 
-def test_a_row_without_a_value_is_named_when_read(tmp_path: Path) -> None:
-    catalog = ds.Catalog.index(write(tmp_path / "a.parquet", a=[b"x", None, b"y"]))
+def test_a_row_without_a_value_is_masked_or_named(tmp_path: Path) -> None:
+    catalog = ds.Catalog.index(path := write(tmp_path / "a.parquet", a=[b"x", None, b"y"]))
     assert list(load(catalog, [0, 2])) == [b"x", b"y"]
+    with pytest.raises(ds.CorruptRecordError, match=r"(?s)Record 1, .* at row 1, .* no value in the column 'a'"):
+        load(catalog, [0, 1, 2])
+    with ds.RecordReader(catalog, on_corrupt="mask") as reader:
+        assert reader.load(np.arange(3)).intact.tolist() == [True, False, True]
     with pytest.raises(ds.CorruptRecordError, match="row 1 .* no value in the column 'a'"):
-        load(catalog, [1])
+        ds.Catalog.index(path, check_data=True)
 
 
 def test_threads_share_a_file(tmp_path: Path) -> None:
@@ -184,29 +240,102 @@ def test_threads_share_a_file(tmp_path: Path) -> None:
             assert payloads == [BLOBS[identity] for identity in ids]
 
 
-def test_only_so_many_row_groups_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_sharding.formats.parquet_rows._BYTES_KEPT", 700)
-    path = write(tmp_path / "a.parquet", 10, a=BLOBS)
-    source = RowSource(str(path), open_source(describe_file(str(path))), "", "")
-    assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
-    assert 1 <= len(source._groups) < 10
+def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr("data_sharding.formats.parquet_rows._RECENT", recent := RecentGroups(4000))
+    for number in range(6):
+        write(tmp_path / f"{number}.parquet", 10, a=BLOBS)
+    sources = [RowSource(entry, open_source(entry), "", "") for entry in ds.Catalog.index(tmp_path).files]
+    for source in sources * 2:
+        assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
+        sizes.append(sum(table.nbytes for other in sources for table in other._groups.values()))
+    assert 2000 < max(sizes) <= 4000
     assert source[7:8] == BLOBS[7]
     source.close()
     assert not source._groups
     assert source[99:100] == BLOBS[99]
+    del source, sources
+    one = open_source(entry := describe_file(str(tmp_path / "0.parquet")))
+    assert RowSource(entry, one, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
+    assert recent.kept <= 4000
 
 
-def test_damage_in_a_row_group_is_found(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", 50, a=[bytes([number]) * 100 for number in range(100)])
+def test_memory_stays_flat_over_many_files(tmp_path: Path) -> None:
+    """24 files of 32 MB decoded each: 768 MB in all, 64 MB of which may be kept."""
+    table = pa.table({"a": [bytes([number % 7]) * 32_000 for number in range(1000)]})
+    pq.write_table(table, tmp_path / "00.parquet", row_group_size=500)
+    for number in range(1, 24):
+        shutil.copy(tmp_path / "00.parquet", tmp_path / f"{number:02}.parquet")
+    script = """if True:
+        import resource, sys, numpy as np, data_sharding as ds
+        from data_sharding.formats import parquet_rows
+        parquet_rows._RECENT = parquet_rows.RecentGroups(64 << 20)
+        catalog = ds.Catalog.index(sys.argv[1])
+        with ds.RecordReader(catalog) as reader:
+            reader.read(np.arange(10))
+            begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for file in range(24):
+                reader.read(np.arange(file * 1000, file * 1000 + 1000, 100))
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begin) >> 10)
+    """
+    ran = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 250
+
+
+def damaged(tmp_path: Path, **columns: Any) -> Path:
+    """Row groups of 50 rows, one of which has a page that does not match its checksum: that of row 70."""
+    path = write(tmp_path / "a.parquet", 50, a=[bytes([number]) * 100 for number in range(150)], **columns)
+    flip(path, bytes([70]) * 20)
+    return path
+
+
+def flip(path: Path, where: bytes) -> None:
     content = bytearray(path.read_bytes())
-    content[content.index(bytes([70]) * 20)] ^= 1
+    content[content.index(where)] ^= 1
     path.write_bytes(content)
-    catalog = ds.Catalog.index(path)
-    with pytest.raises(ds.CorruptRecordError, match=r"a\.parquet, at row 60"):
-        load(catalog, [60, 61])
+
+
+def test_damage_in_a_row_group_names_its_rows(tmp_path: Path) -> None:
+    catalog = ds.Catalog.index(path := damaged(tmp_path))
+    with pytest.raises(ds.CorruptRecordError, match=r"Record 60, .* at row 60, .*\sRows 50 to 99 .*CRC") as caught:
+        load(catalog, [3, 60, 61])
+    assert caught.value.offset == 60
     assert load(catalog, [3]).payloads == [bytes([3]) * 100]
-    with pytest.raises(ds.CorruptRecordError, match="at row 50"):
+    with pytest.raises(ds.CorruptRecordError, match="rows 50 to 99 .* cannot be read") as caught:
         ds.Catalog.index(path, check_data=True)
+    assert caught.value.offset == 50
+
+
+@pytest.mark.parametrize("check_data", [False, True])
+def test_a_damaged_row_group_is_masked(tmp_path: Path, check_data: bool) -> None:
+    catalog = ds.Catalog.index(damaged(tmp_path), check_data, on_corrupt="mask")
+    assert (len(catalog), len(catalog.damage)) == (150, int(check_data))
+    with ds.RecordReader(catalog, on_corrupt="mask") as reader:
+        batch = reader.load(np.arange(150))
+        assert np.flatnonzero(~batch.intact).tolist() == [*range(50, 100)]
+        assert reader.load(np.arange(60, 62)).payloads == [bytes([62 + 38]) * 100] * 2
+        assert reader.raw(60) == b""
+    assert [batch[row] for row in (0, 149)] == [bytes([0]) * 100, bytes([149]) * 100]
+
+
+def test_rows_whose_labels_are_damaged_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 50, a=BLOBS, b=[number + (5 << 40) for number in range(100)])
+    flip(path, (70 + (5 << 40)).to_bytes(8, "little"))
+    with pytest.raises(ds.CorruptRecordError, match="rows 50 to 99 .* cannot be read"):
+        ds.Catalog.index(path)
+    catalog = ds.Catalog.index(path, on_corrupt="mask")
+    assert list(load(catalog)) == BLOBS[:50]
+    assert 0.3 < catalog.lost_bytes / path.stat().st_size < 0.7
+
+
+def test_an_intact_record_is_found_far_behind_damage(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 10_000, a=[number.to_bytes(4, "big") for number in range(20_000)])
+    flip(path, (5000).to_bytes(4, "big") + (4).to_bytes(4, "little") + (5001).to_bytes(4, "big"))
+    with ds.RecordReader(ds.Catalog.index(path), on_corrupt="mask") as reader:
+        batch = reader.load(np.arange(5000, 5010))
+    assert not batch.intact.any()
+    assert int.from_bytes(batch[0], "big") >= 10_000
 
 
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,4 +360,4 @@ def test_garbage_is_refused_or_read_but_never_more(noise: bytes, at: int, cut: b
             load(catalog)
         except (ds.CorruptRecordError, ds.MissingDataError, ds.ExampleError):
             return
-        assert int((catalog.offsets + catalog.lengths).max()) <= path.stat().st_size
+        assert catalog.total_bytes <= path.stat().st_size

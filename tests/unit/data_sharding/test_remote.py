@@ -152,6 +152,17 @@ def test_records_through_a_url_are_the_local_ones(
         assert reader.read(np.arange(len(remote))) == by_id
 
 
+def test_an_empty_object_follows_the_policy(memory: str, data_folder: Path, by_id: list[bytes]) -> None:
+    fs = fsspec.filesystem("memory")
+    for number, path in enumerate(sorted(data_folder.iterdir())):
+        fs.pipe(f"/data/{number}.tfrecord", path.read_bytes())
+    fs.pipe("/data/1a.tfrecord", b"")
+    with pytest.raises(ds.MissingDataError, match="1a.tfrecord is empty"):
+        ds.Catalog.index(memory)
+    catalog = ds.Catalog.index(memory, on_corrupt="mask")
+    assert (len(catalog), [damage.path for damage in catalog.damage]) == (len(by_id), [f"{memory}/1a.tfrecord"])
+
+
 def test_folders_of_a_folder_count_when_asked(memory: str) -> None:
     fs = fsspec.filesystem("memory")
     for name in ("b.rec", "a/2.rec", "a/1.rec", "a/.hidden.rec", "a/c/3.rec", "notes.txt"):

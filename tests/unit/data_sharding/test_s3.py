@@ -311,7 +311,8 @@ class TestFailures:
 
     def test_an_empty_object_and_a_folder(self, bucket: str) -> None:
         put(f"{bucket}/f/empty", b"")
-        self.refused(f"{bucket}/f/empty", "is empty")
+        with pytest.raises(ds.MissingDataError, match="is empty"):
+            describe_file(f"{bucket}/f/empty")
         self.refused(f"{bucket}/f", "is no file but a directory")
 
     def test_no_credentials(self, server: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
