@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.knobs import OptimizerName
-from hvdtrain.optimizers.settings import Settings
+from hvdtrain.optimizers.settings import Settings, require_each_once
 
 Slots = dict[str, Any]
 """What a rule keeps of one parameter between updates: arrays of the parameter's shape and dtype, zero at first."""
@@ -63,9 +63,8 @@ def corrections(settings: Settings, update: Any) -> Corrections:
 
 def slot_names(settings: Settings) -> tuple[str, ...]:
     """The names, torch's, of what the rule keeps."""
-    if settings.name in ("sgd", "lars"):
-        return ("momentum_buffer",) if settings.momentum else ()
-    return ("exp_avg", "exp_avg_sq")
+    names = _RULES[settings.name][1]
+    return () if names == _BUFFER and not settings.momentum else names
 
 
 def direction(
@@ -80,7 +79,8 @@ def direction(
         slots: as the last update left them, zeros at first.
         corrected: of this update; scalars that the arrays can be divided by. Not used by sgd and lars.
     """
-    return _RULES[settings.name](operations, settings, weight, gradient, slots, corrected)
+    rule = _RULES[settings.name][0]
+    return rule(operations, settings, weight, gradient, slots, corrected)
 
 
 def _sgd(_: Operations, s: Settings, weight: Any, gradient: Any, slots: Slots, __: Corrections) -> tuple[Any, Slots]:
@@ -123,13 +123,16 @@ def _lamb(
     return step * operations.where(weights > 0, weights / steps, 1.0), slots
 
 
-_RULES: dict[OptimizerName, Callable[..., tuple[Any, Slots]]] = {
-    "sgd": _sgd,
-    "adam": _adam,
-    "adamw": _adamw,
-    "lars": _lars,
-    "lamb": _lamb,
+_BUFFER = ("momentum_buffer",)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_RULES: dict[OptimizerName, tuple[Callable[..., tuple[Any, Slots]], tuple[str, ...]]] = {
+    "sgd": (_sgd, _BUFFER),
+    "adam": (_adam, _MOMENTS),
+    "adamw": (_adamw, _MOMENTS),
+    "lars": (_lars, _BUFFER),
+    "lamb": (_lamb, _MOMENTS),
 }
+require_each_once(_RULES)
 
 
 def _decayed(s: Settings, weight: Any, array: Any) -> Any:

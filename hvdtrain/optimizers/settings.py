@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import get_args
 
 from hvdtrain.knobs import Knobs, OptimizerName
 
@@ -42,6 +45,17 @@ class Settings:
     def for_exempt(self) -> Settings:
         """The same for normalization layers and biases: no decay, and no scaling by norms."""
         return replace(self, weight_decay=0.0, adapts=False)
+
+
+def require_each_once(*tables: Iterable[str]) -> None:
+    """Called at import by whoever chooses by an optimizer's name, so that no name can be forgotten there.
+
+    Raises:
+        ValueError: a name is in none of `tables`, in two of them, or belongs to no optimizer.
+    """
+    found, wanted = sorted(chain(*tables)), sorted(get_args(OptimizerName))
+    if found != wanted:
+        raise ValueError(f"these optimizers are provided for: {found}, and there are: {wanted}")
 
 
 def settings_of(knobs: Knobs) -> Settings:

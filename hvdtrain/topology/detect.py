@@ -10,6 +10,7 @@ from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
 from hvdtrain.topology.readers import readers_for
 from hvdtrain.topology.topology import Topology
+from hvdtrain.topology.unjoined import Unjoined
 
 HINTS = {
     "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),
@@ -32,8 +33,8 @@ def detect_topology(env: Env) -> Topology:
     """The topology that the variables in `env` (the caller passes `os.environ`) describe.
 
     Raises:
-        UsageError: evidence of a launcher that lacks rank or size, is no number, or contradicts itself. Never does an
-            incomplete set of variables become "rank 0 of 1".
+        UsageError: evidence of a launcher that lacks rank or size, is no number, or contradicts itself, or of other
+            processes that cannot be joined. Never does an incomplete set of variables become "rank 0 of 1".
     """
     reader = _deciding(env)
     return reader.read(env) if reader else Topology.single()
@@ -53,11 +54,11 @@ def explain(env: Env) -> list[Evidence]:
     return evidence
 
 
-def _deciding(env: Env) -> Reader | None:
+def _deciding(env: Env) -> Reader | Unjoined | None:
     return next((reader for reader in readers_for(env) if reader.applies(env)), None)
 
 
-def _judge(reader: Reader, deciding: Reader | None, env: Env) -> Evidence:
+def _judge(reader: Reader | Unjoined, deciding: Reader | Unjoined | None, env: Env) -> Evidence:
     seen = reader.seen(env)
     if deciding is reader:
         try:

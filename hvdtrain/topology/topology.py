@@ -21,7 +21,7 @@ class Topology:
         local_rank, local_size: the same among the workers of this node.
         node_rank, num_nodes: the same for this worker's node among the nodes.
         hosts: names of the nodes, where the launcher says them.
-        launcher: "horovodrun", "hvdtrain launch", "mpirun", "pmi", "torchrun", "slurm" or "single".
+        launcher: "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single".
         source: for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`.
 
     Raises:

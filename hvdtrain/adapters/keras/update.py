@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.interface import State
 from hvdtrain.loss_scale import Scaled, Unscaled
+from hvdtrain.optimizers.clipping import clip_coefficient
 
 
 class Update(Protocol):
@@ -49,7 +50,8 @@ class PlainUpdate(Unscaled):
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:  # noqa: ARG002  it is 1
         if self._max_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._max_norm)
+            share = clip_coefficient(_norm(gradients), self._max_norm, tf.minimum)
+            gradients = _multiplied(gradients, share)
         self._optimizer.apply(gradients, variables)
         return tf.constant(True)
 
@@ -69,15 +71,14 @@ class ScaledUpdate(Scaled):
         self._optimizer, self._max_norm = optimizer, max_norm
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
-        norm = tf.linalg.global_norm([g for g in gradients if g is not None]) / scale
+        norm = _norm(gradients) / scale
         finite = tf.math.is_finite(norm)
         factor = 1.0 / scale
         if self._max_norm is not None:
-            factor *= tf.minimum(1.0, self._max_norm / (norm + 1e-6))
+            factor *= clip_coefficient(norm, self._max_norm, tf.minimum)
 
         def change() -> Any:
-            scaled = [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]
-            self._optimizer.apply(scaled, variables)
+            self._optimizer.apply(_multiplied(gradients, factor), variables)
             return tf.constant(True)
 
         return tf.cond(finite, change, lambda: tf.constant(False))
@@ -86,3 +87,11 @@ class ScaledUpdate(Scaled):
         finite = bool(changed)
         self._loss_scale.after_step(finite)
         return finite
+
+
+def _norm(gradients: Sequence[Any]) -> Any:
+    return tf.linalg.global_norm([g for g in gradients if g is not None])
+
+
+def _multiplied(gradients: Sequence[Any], factor: Any) -> list[Any]:
+    return [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]

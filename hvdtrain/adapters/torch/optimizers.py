@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, final, overload
 
 import torch
@@ -11,10 +12,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from hvdtrain.adapters.torch.tensor_list import OPERATIONS, TensorList
-from hvdtrain.knobs import Knobs
+from hvdtrain.knobs import Knobs, OptimizerName
 from hvdtrain.optimizers.exempt import is_exempt
 from hvdtrain.optimizers.rules import corrections, direction, slot_names
-from hvdtrain.optimizers.settings import Settings, settings_of
+from hvdtrain.optimizers.settings import Settings, require_each_once, settings_of
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]
@@ -32,21 +33,32 @@ def build_optimizer(model: nn.Module, lr: float, knobs: Knobs) -> torch.optim.Op
     """
     settings = settings_of(knobs)
     groups = _groups(model, settings, knobs.decay_norm_and_bias)
-    if settings.name in ("lars", "lamb"):
+    if settings.name in _BY_RULE:
         return RuleOptimizer(groups, lr, settings)
     # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, where a rule can.
     fused = knobs.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
-    optimizer = _torch_s_own(groups, settings, {"lr": lr, "fused": True} if fused else {"lr": lr})
+    build = _TORCH_S_OWN[settings.name]
+    optimizer = build(groups, settings, {"lr": lr, "fused": True} if fused else {"lr": lr})
     if fused:
         optimizer.register_step_pre_hook(_lay_out_gradients)
     return optimizer
 
 
-def _torch_s_own(groups: list[_Many], settings: Settings, how: _Many) -> torch.optim.Optimizer:
-    if settings.name == "sgd":
-        return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **how)
-    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, betas=(settings.beta1, settings.beta2), eps=settings.eps, **how)
+def _sgd(groups: list[_Many], s: Settings, how: _Many) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, momentum=s.momentum, nesterov=s.nesterov, **how)
+
+
+def _adam(kind: type[torch.optim.Adam], groups: list[_Many], s: Settings, how: _Many) -> torch.optim.Optimizer:
+    return kind(groups, betas=(s.beta1, s.beta2), eps=s.eps, **how)
+
+
+_TORCH_S_OWN: dict[OptimizerName, Callable[[list[_Many], Settings, _Many], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adam": partial(_adam, torch.optim.Adam),
+    "adamw": partial(_adam, torch.optim.AdamW),
+}
+_BY_RULE: tuple[OptimizerName, ...] = ("lars", "lamb")
+require_each_once(_TORCH_S_OWN, _BY_RULE)
 
 
 @final

@@ -10,6 +10,7 @@ import torch
 
 from hvdtrain.adapters.interface import State
 from hvdtrain.loss_scale import Scaled, Unscaled
+from hvdtrain.optimizers.clipping import clip_coefficient
 
 
 class Update(Protocol):
@@ -51,8 +52,7 @@ class PlainUpdate(Unscaled):
         if self._max_norm < math.inf:
             gradients = _numbers(self._parameters)
             norm = torch.nn.utils.get_total_norm(gradients)
-            # As clip_grad_norm_, which takes no sparse gradients.
-            torch._foreach_mul_(gradients, torch.clamp(self._max_norm / (norm + 1e-6), max=1.0))
+            torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
         self._optimizer.step()
         return True
 
@@ -75,8 +75,7 @@ class ScaledUpdate(Scaled):
         norm = float(torch.nn.utils.get_total_norm(gradients)) / self.scale
         finite = math.isfinite(norm)
         if finite:
-            # As clip_grad_norm_: the small number keeps a norm of exactly 0 from dividing.
-            torch._foreach_mul_(gradients, min(1.0, self._max_norm / (norm + 1e-6)) / self.scale)
+            torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm) / self.scale)
             self._optimizer.step()
         self._loss_scale.after_step(finite)
         return finite

@@ -7,6 +7,7 @@ import sys
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
+from hvdtrain.topology.readers.torchrun import PER_NODE
 from launch.execute import execute
 from launch.plan import LaunchPlan
 
@@ -22,7 +23,8 @@ def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -
 
 def require_outside_job() -> None:
     """Raise UsageError in a worker: else each worker of a job would start a job of its own."""
-    topology = detect_topology(os.environ)
+    # How many processes a node is to have is no job around this one: starting them is what a launcher is for.
+    topology = detect_topology({name: value for name, value in os.environ.items() if name not in PER_NODE})
     if topology.is_distributed:
         raise UsageError(
             f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",

@@ -120,6 +120,22 @@ def test_a_rank_launches_no_job_of_its_own(launcher: str, tmp_path: Path) -> Non
     assert "itself rank 1 of 2" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("around", "code"),
+    [
+        ({"PET_NNODES": "3", "PET_NODE_RANK": "1"}, 2),  # each of three pods would launch a job
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'}, 2),
+        ({"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "2"}, 0),
+        ({"RANK": "0", "WORLD_SIZE": "1", "NPROC_PER_NODE": "2"}, 0),
+    ],
+)
+def test_a_job_is_launched_where_no_other_process_would_launch_it_too(
+    around: dict[str, str], code: int, tmp_path: Path
+) -> None:
+    ended = launch(tmp_path, "local", "-np", "1", "--", "env", **around)
+    assert ended.code == code, ended
+
+
 def test_without_sbatch_the_script_is_written_and_named(tmp_path: Path) -> None:
     ended = launch(tmp_path, "slurm", "-np", "2", "--name", "digits", PATH=str(tmp_path))
     assert ended.code == 2, ended

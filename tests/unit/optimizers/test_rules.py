@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -21,7 +24,10 @@ from reference import (
     warm_up,
 )
 
+from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.knobs import Knobs
+from hvdtrain.optimizers import rules
+from hvdtrain.optimizers import settings as optimizer_settings
 from hvdtrain.optimizers.rules import corrections, direction, slot_names
 from hvdtrain.optimizers.settings import Settings, describe, settings_of
 
@@ -135,3 +141,21 @@ def test_an_optimizer_must_be_chosen() -> None:
 )
 def test_what_is_applied_is_said(knobs: Knobs, words: str) -> None:
     assert describe(knobs) == words
+
+
+@pytest.mark.parametrize("module", [rules, torch_optimizers])
+@pytest.mark.parametrize(
+    "known", [Literal["sgd", "adam", "adamw", "lars", "lamb", "lion"], Literal["sgd", "adam", "lars", "lamb"]]
+)
+def test_an_optimizer_that_a_table_forgets_is_refused_at_import(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, known: Any
+) -> None:
+    """`rules` is what Keras builds all of its optimizers from."""
+    monkeypatch.setattr(optimizer_settings, "OptimizerName", known)
+    spec = importlib.util.spec_from_file_location("imported_again", module.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "imported_again", again)
+    with pytest.raises(ValueError, match=r"'(lion|adamw)'"):
+        spec.loader.exec_module(again)

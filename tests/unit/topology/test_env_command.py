@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from hvdtrain.cli.env import horovod_frameworks, horovod_transports
-from hvdtrain.topology.readers import READERS
+from hvdtrain.topology.readers import READERS, UNJOINED
 
 MPIRUN = {
     "OMPI_COMM_WORLD_RANK": "0",
@@ -22,6 +22,7 @@ MPIRUN = {
 }
 HAS_HOROVOD = importlib.util.find_spec("horovod") is not None
 OURS = {name for reader in READERS for names in reader.table.values() for name in names}
+OURS |= {name for unjoined in UNJOINED for name in unjoined.variables}
 
 
 def run_env(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:

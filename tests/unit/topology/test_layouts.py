@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology, detect_topology, explain
-from hvdtrain.topology.readers import READERS
+from hvdtrain.topology.readers import READERS, UNJOINED
 
 NUMBERS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
@@ -94,6 +94,15 @@ def by_hydra(p: Process) -> dict[str, object]:
     return {"PMI_RANK": p.rank, "PMI_SIZE": p.size, **local}
 
 
+def by_jsrun(p: Process) -> dict[str, object]:
+    return {
+        "JSM_NAMESPACE_RANK": p.rank,
+        "JSM_NAMESPACE_SIZE": p.size,
+        "JSM_NAMESPACE_LOCAL_RANK": p.local_rank,
+        "JSM_NAMESPACE_LOCAL_SIZE": p.local_size,
+    }
+
+
 def by_plain_pmi(p: Process) -> dict[str, object]:
     return {"PMI_RANK": p.rank, "PMI_SIZE": p.size}
 
@@ -144,7 +153,7 @@ def by_srun_pmix(p: Process) -> dict[str, object]:
 
 Launcher = Callable[[Process], dict[str, object]]
 FULLY_TELLING: list[Launcher] = [by_torchrun, by_srun, by_srun_pmi2, by_srun_pmix]
-TELLING_LOCAL: list[Launcher] = [by_horovod, by_open_mpi, by_mvapich, by_hydra]
+TELLING_LOCAL: list[Launcher] = [by_horovod, by_open_mpi, by_mvapich, by_hydra, by_jsrun]
 TELLING_LITTLE: list[Launcher] = [by_plain_pmi, by_hand, by_hand_with_local_rank]
 ALL = FULLY_TELLING + TELLING_LOCAL + TELLING_LITTLE
 
@@ -206,7 +215,8 @@ def test_ranks_dealt_out_by_open_mpi_are_recognised_where_only_that_order_fits(p
             assert differing(detected(by_open_mpi, truth), truth) == set()
 
 
-VARIABLES = sorted({name for reader in READERS for names in reader.table.values() for name in names})
+TABLES = {name for reader in READERS for names in reader.table.values() for name in names}
+VARIABLES = sorted(TABLES | {name for unjoined in UNJOINED for name in unjoined.variables} | {"NPROC_PER_NODE"})
 LISTS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST")
 small = st.integers(0, 4).map(str)
 numbers = st.dictionaries(st.sampled_from([*VARIABLES, "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"]), small, max_size=12)

@@ -82,4 +82,4 @@ def test_importing_is_light() -> None:
         runs.append(json.loads(done.stdout))
     heavy = {"torch", "tensorflow", "keras", "horovod", "numpy", "rich", "jsonargparse", "data_sharding"}
     assert not heavy & set(runs[0]["modules"])
-    assert min(run["cpu"] for run in runs) < 0.020
+    assert min(run["cpu"] for run in runs) < 0.050  # 0.016 on an idle core

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import KNOBS, NAMES, Array, drawn, train_by_rules, warm_up
 
+from hvdtrain.adapters.keras import update as keras_update
 from hvdtrain.adapters.keras.ema import WeightAverage
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.state import load_state, read_state
 from hvdtrain.adapters.keras.usable import require_usable
 from hvdtrain.adapters.torch import ema as torch_ema
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
+from hvdtrain.adapters.torch import update as torch_update
 from hvdtrain.errors import UsageError
 from hvdtrain.knobs import Knobs
 from hvdtrain.models.exchange import to_torch
@@ -269,3 +271,29 @@ def test_buffers_and_frozen_weights_are_not_averaged() -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.BatchNormalization()])
     model.layers[0].trainable = False
     assert [name.rpartition("/")[2] for name in WeightAverage(model, 0.9).state()] == ["gamma", "beta"]
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("max_norm", [1e-7, 1e-4, 1.0])
+@pytest.mark.parametrize("norm", [0.0, 1e-8, 1e-6, 1e-3, 50.0])
+@pytest.mark.parametrize("kind", ["PlainUpdate", "ScaledUpdate"])
+def test_gradients_are_clipped_alike_at_tiny_norms_too(kind: str, norm: float, max_norm: float) -> None:
+    """By torch's clip_grad_norm_, plain and scaled; Keras' dense and sparse gradients, and one that is missing."""
+    direction = np.array([[0.6, 0.0], [0.0, 0.8]], np.float32)
+    expected = torch.nn.Parameter(torch.zeros(2, 2))
+    expected.grad = torch.from_numpy(norm * direction)
+    torch.nn.utils.clip_grad_norm_([expected], max_norm)
+
+    parameter = torch.nn.Parameter(torch.zeros(2, 2))
+    in_torch = getattr(torch_update, kind)(torch.optim.SGD([parameter], lr=1.0), [parameter], max_norm)
+    parameter.grad = torch.from_numpy(norm * direction * np.float32(in_torch.scale))
+    in_torch.step()
+    np.testing.assert_allclose(-parameter.detach().numpy(), expected.grad.numpy(), rtol=1e-5)
+
+    dense, sparse, unused = (keras.Variable(np.zeros(shape, np.float32)) for shape in ((1, 2), (3, 2), (4,)))
+    in_keras = getattr(keras_update, kind)(keras.optimizers.SGD(1.0), max_norm)
+    rows = tf.constant(norm * direction * np.float32(in_keras.scale))
+    gradients = [rows[:1], tf.IndexedSlices(rows[1:], tf.constant([2]), tf.constant([3, 2])), None]
+    in_keras.apply(gradients, [dense, sparse, unused], tf.constant(in_keras.scale))
+    trained = -np.concatenate([dense.numpy(), sparse.numpy()[2:]])
+    np.testing.assert_allclose(trained, expected.grad.numpy(), rtol=1e-5)
