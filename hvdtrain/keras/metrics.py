@@ -13,6 +13,7 @@ from keras.src.trainers.compile_utils import CompileMetrics
 
 from hvdtrain.errors import UsageError
 from hvdtrain.keras.collectives import allgather_json, allreduce_sum
+from hvdtrain.keras.output_losses import weigh_by_samples
 from hvdtrain.keras.runtime import require_init
 
 # Trainer._get_metrics_result_or_logs is what fit and evaluate call, once per epoch and per evaluation, to turn
@@ -27,7 +28,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     The metrics' states (totals and counts, confusion counts) are summed over ranks in float64 and the metric is
     computed from the sums: exact for shards of any sizes, where a mean of the ranks' means is not. All callbacks
     see the reduced values whatever their order, on every rank the same bits, in `logs` and `val_` logs; so
-    does the return value of `evaluate(callbacks=[...])`. The metric objects keep the rank's own state, and the
+    does the return value of `evaluate(callbacks=[...])`; without this callback `evaluate` returns the values of the
+    rank's own samples. The losses of a model's single outputs are means over samples too, where Keras by itself takes
+    the mean over batches, at one rank as at many. The metric objects keep the rank's own state, and the
     progress bar shows the rank's own values until the epoch ends.
 
     Args:
@@ -45,13 +48,14 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         require_init("hvd.callbacks.MetricAverageCallback")
         self._summable = tuple(summable)
-
         self._only_for_test = False
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        weigh_by_samples(self.model)
         _install(self.model, self._summable)
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        weigh_by_samples(self.model)
         if not _is_installed(self.model):
             _install(self.model, self._summable)
             self._only_for_test = True

@@ -153,6 +153,21 @@ def test_a_mean_of_the_ranks_means_would_be_wrong_here(ranks: Run, alone: Run) -
         assert abs(mean - expected[name]) > 1e-3
 
 
+@pytest.mark.parametrize("check", ["two_outputs", "two_outputs_traced_before"])
+def test_the_losses_of_single_outputs_are_means_over_all_samples(ranks: Run, alone: Run, check: str) -> None:
+    for run in (alone, ranks):
+        results = [result[check] for result in run.results]
+        squares, distances, samples = np.sum([result["sums"] for result in results], axis=0)
+        expected = {"a_loss": squares / samples, "a_mse": squares / samples, "b_loss": distances / samples}
+        expected["loss"] = expected["a_loss"] + expected["b_loss"]
+        for result in results:
+            for name, value in expected.items():
+                found = [result["logged"][name], result["logged"][f"val_{name}"], result["returned"][name]]
+                np.testing.assert_allclose(found, value, rtol=1e-5)
+        # Without the callback, evaluate returns each rank's own.
+        assert len({result["own"]["loss"] for result in results}) == len(results)
+
+
 def test_states_of_keras_metrics_are_sums(alone: Run) -> None:
     law = alone.results[0]["metric_state_law"]
     assert {"Mean", "AUC", "Precision", "R2Score", "F1Score", "RootMeanSquaredError", "PearsonCorrelation"} <= set(law)

@@ -28,6 +28,8 @@ def main(folder: Path) -> None:
     actions = {
         "gradients": checks.gradients_of_all_kinds,
         "metrics": checks.metrics_of_uneven_shards,
+        "two_outputs": lambda: checks.losses_of_two_outputs(traced_before=False),
+        "two_outputs_traced_before": lambda: checks.losses_of_two_outputs(traced_before=True),
         "early_stopping": checks.early_stopping,
         "warmup": checks.warmup_curve,
         "save_and_load": lambda: checks.save_and_load(folder),

@@ -152,6 +152,39 @@ def metrics_of_uneven_shards() -> dict[str, Any]:
     }
 
 
+def losses_of_two_outputs(traced_before: bool) -> dict[str, Any]:
+    """Logs of a model with two outputs and fixed weights; uneven parts, whose last batches are short."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((cases.FEATURES,))
+    outputs = {name: keras.layers.Dense(units, name=name)(inputs) for name, units in (("a", 1), ("b", 2))}
+    model = keras.Model(inputs, outputs)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), {"a": "mse", "b": "mae"}, metrics={"a": "mse"})
+    x, y = cases.global_data(False, 60)
+    scaled = y * np.arange(60, dtype="float32")[:, None]  # so that batches differ
+    x, y = (cases.uneven_part(array, hvd.rank(), hvd.size()) for array in (x, scaled))
+    targets = {"a": y, "b": np.hstack([y, -y])}
+    evaluate = functools.partial(model.evaluate, x, targets, batch_size=7, verbose=0, return_dict=True)
+    if traced_before:
+        evaluate()
+    averages = hvd.callbacks.MetricAverageCallback()
+    fitted = model.fit(
+        *(x, targets),
+        batch_size=-(-len(x) // 4),
+        verbose=0,
+        callbacks=[*broadcast(), averages],
+        validation_data=(x, targets),
+        validation_batch_size=7,
+    )
+    predicted = model.predict(x, verbose=0)
+    sums = [np.square(predicted["a"] - targets["a"]).sum(), np.abs(predicted["b"] - targets["b"]).sum() / 2, len(x)]
+    return {
+        "logged": {name: values[-1] for name, values in fitted.history.items()},
+        "returned": evaluate(callbacks=[averages]),
+        "own": evaluate(),
+        "sums": [float(value) for value in sums],
+    }
+
+
 def early_stopping() -> dict[str, Any]:
     """Validation parts that tell each rank something else; the ranks must stop together."""
     model = compiled(cases.Case(lambda: keras.optimizers.SGD(0.05)))
