@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
-from data_sharding.storage import FileEntry, describe_file, is_remote, verify_unchanged
+from data_sharding.storage import FileEntry, describe_file, is_remote, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
 
@@ -90,8 +90,9 @@ class Catalog:
             PlanError: two paths lead to the same file; no such format.
         """
         chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
-        names = find_files(paths, chosen.patterns, chosen.recursive)
-        scanned = _scan_all(names, chosen, check_data)
+        listed: dict[str, FileEntry] = {}
+        names = find_files(paths, chosen.patterns, chosen.recursive, listed)
+        scanned = _scan_all(names, listed, chosen, check_data)
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and on_corrupt == "raise":
             raise damage[0]
@@ -216,14 +217,14 @@ class Catalog:
 
 
 def _scan_all(
-    names: Sequence[str], record_format: RecordFormat, check_data: bool
+    names: Sequence[str], listed: Mapping[str, FileEntry], record_format: RecordFormat, check_data: bool
 ) -> list[tuple[FileEntry, RecordIndex]]:
     """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
 
     def scan(name: str) -> tuple[FileEntry, RecordIndex]:
-        entry = describe_file(name)
+        entry = listed.get(name) or describe_file(name)
         index = record_format.scan(name, record_format.open(entry), check_data)
-        verify_unchanged(entry)
+        verify_read(entry)
         return entry, index
 
     if not any(map(is_remote, names)):

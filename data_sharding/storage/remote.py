@@ -16,7 +16,7 @@ from data_sharding.storage.read_ahead import ReadAhead, ReadAheadFile
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
-from data_sharding.storage.remote_listing import expand_remote
+from data_sharding.storage.remote_listing import entry_of, expand_remote
 
 __all__ = ["RemoteSource", "expand_remote", "open_remote", "stat_remote", "verify_remote"]
 
@@ -25,23 +25,6 @@ _GAP: Final = 64 << 10
 
 _LONGEST: Final = 8 << 20
 """A longer range is fetched in parts at the same time: one connection seldom fills a network."""
-
-_VERSIONS: Final = (
-    "ETag",
-    "generation",  # Google's; its etag changes with metadata, too
-    "etag",
-    "md5Hash",
-    "content_md5",
-    "Content-MD5",
-    "LastModified",
-    "Last-Modified",
-    "last_modified",
-    "mtime",
-    "updated",
-    "modified",
-    "created",
-)
-"""What file systems call that which changes when the content does, the best first."""
 
 
 @final
@@ -217,5 +200,4 @@ def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
             "Only files of known size can be read at random.",
             "copy the data to where sizes are known.",
         )
-    version = next((str(about[name]) for name in _VERSIONS if about.get(name)), "")
-    return FileEntry(redacted(url), int(about["size"]), version)
+    return entry_of(redacted(url), about)
