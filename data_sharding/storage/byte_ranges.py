@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+GAP: Final = 64 << 10
+"""Ranges this near are fetched as one: the bytes between cost less than a request."""
+
+LONGEST: Final = 8 << 20
+"""A longer range is fetched in parts at the same time: one connection seldom fills a network."""
 
 
 class MergedRanges(NamedTuple):

@@ -20,6 +20,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import data_sharding as ds
 from data_sharding.catalog_cache import open_catalog
+from data_sharding.plan_summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.patience import Patience
@@ -216,6 +217,23 @@ def test_shards_are_asked_for_what_is_read_and_nothing_more(
     assert open_catalog(bucket, cache_dir=tmp_path).fingerprint == first.fingerprint
     assert [span for _, span in store.asked if span] == []
     assert store.count("HEAD") <= 1
+
+
+@pytest.mark.parametrize(("shuffle", "expected"), [("none", 175), ("global", 850), ("block", 850)])
+def test_the_requests_of_an_epoch_are_those_that_the_plan_names(
+    store: Store, bucket: str, tmp_path: Path, shuffle: Literal["global", "block", "none"], expected: int
+) -> None:
+    ds.write_shards(tmp_path, "a", [bytes(70_000)] * 39 + [bytes(9_000_000)], 2)
+    upload(tmp_path, bucket)
+    catalog = ds.Catalog.index(bucket)
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=16, seed=3, epoch=1, shuffle=shuffle)
+    per_1000 = requests_per_1000(plan, catalog, 2)
+    with ds.RecordReader(catalog) as reader:
+        store.asked.clear()
+        for step, rank in itertools.product(range(plan.steps), range(2)):
+            reader.read(plan.shard(rank, 2, step).ids)
+    assert per_1000 == pytest.approx(store.count("GET") * 1000 / (plan.steps * 16))
+    assert per_1000 == pytest.approx(expected, rel=0.2)
 
 
 def test_large_reads_are_split_and_joined(store: Store, bucket: str) -> None:
