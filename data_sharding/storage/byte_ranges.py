@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+_Integers = Sequence[int] | NDArray[np.int64]
+
 GAP: Final = 64 << 10
 """Ranges this near are fetched as one: the bytes between cost less than a request."""
 
@@ -29,7 +31,7 @@ class MergedRanges(NamedTuple):
     of: NDArray[np.int64]
 
 
-def merge(begins: Sequence[int], ends: Sequence[int], gap: int) -> MergedRanges:
+def merge(begins: _Integers, ends: _Integers, gap: int) -> MergedRanges:
     """Join ranges [begins[i], ends[i]), in any order, that overlap or are at most `gap` bytes apart."""
     first, last = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
     of = np.full(len(first), -1, np.int64)
