@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
-from data_sharding.storage import FileEntry, is_remote, locate_file, verify_unchanged
+from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
 
@@ -93,8 +93,9 @@ class Catalog:
             PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
         """
         chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
-        names = find_files(paths, chosen.patterns, chosen.recursive)
-        scanned = _scan_all(names, chosen, check_data, on_corrupt)
+        listed: dict[str, FileEntry] = {}
+        names = find_files(paths, chosen.patterns, chosen.recursive, listed)
+        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
@@ -228,12 +229,16 @@ class Catalog:
 
 
 def _scan_all(
-    names: Sequence[str], record_format: RecordFormat, check_data: bool, on_corrupt: OnCorrupt
+    names: Sequence[str],
+    listed: Mapping[str, FileEntry],
+    record_format: RecordFormat,
+    check_data: bool,
+    on_corrupt: OnCorrupt,
 ) -> list[tuple[FileEntry, RecordIndex]]:
     """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
 
     def scan(name: str) -> tuple[FileEntry, RecordIndex]:
-        entry = locate_file(name)
+        entry = listed.get(name) or locate_file(name)
         if not entry.size:
             error = entry.no_content()
             if on_corrupt == "raise":
@@ -247,7 +252,7 @@ def _scan_all(
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):
                 raise
             index = RecordIndex.of_nothing(error)
-        verify_unchanged(entry)
+        verify_read(entry)
         return entry, index
 
     if not any(map(is_remote, names)):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +35,7 @@ class _Wanted(NamedTuple):
 
     paths: Paths
     files: list[str]
+    listed: Mapping[str, FileEntry]
     format: RecordFormat
     check_data: bool
     on_corrupt: OnCorrupt
@@ -73,7 +74,9 @@ def open_catalog(
         ShardingError: as `Catalog.index`.
     """
     chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
-    wanted = _Wanted(paths, find_files(paths, chosen.patterns, chosen.recursive), chosen, check_data, on_corrupt)
+    listed: dict[str, FileEntry] = {}
+    files = find_files(paths, chosen.patterns, chosen.recursive, listed)
+    wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt)
     folder = _folder(paths, wanted.files, cache_dir, beside_data)
     if folder is None:
         return wanted.scan()
@@ -128,7 +131,7 @@ def _load_if_true(wanted: _Wanted, place: Path) -> Catalog | None:
         catalog = Catalog.load(place)
         if catalog.format != wanted.format or [file.path for file in catalog.files] != wanted.files:
             raise ChangedDataError(f"{place} lists other files.", "Files were added or removed.", "index again.")
-        _verify_all(catalog.files)
+        _verify_all(catalog.files, wanted.listed)
     except (CatalogError, ChangedDataError, MissingDataError) as error:
         _log.info("indexing again: %s", error.fact)
         return None
@@ -136,7 +139,11 @@ def _load_if_true(wanted: _Wanted, place: Path) -> Catalog | None:
     return None if catalog.damage and wanted.on_corrupt == "raise" else catalog
 
 
-def _verify_all(files: Sequence[FileEntry]) -> None:
+def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> None:
+    for file in files:
+        if file.path in listed:
+            file.verify_same(listed[file.path])
+    files = [file for file in files if file.path not in listed]
     if not any(is_remote(file.path) for file in files):
         for file in files:
             verify_unchanged(file)

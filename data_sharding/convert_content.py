@@ -13,8 +13,8 @@ Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and 
 are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
 single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
 sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
-Images of a folder keep their names (`convert_names`), other samples without a key get their number. If two samples in a row have the same key, the number is added to the
-second's: readers would take them for one.
+Images of a folder keep their names (`convert_names`), other samples without a key get their number. If two samples in a
+row have the same key, the number is added to the second's: readers would take them for one.
 """
 
 from __future__ import annotations

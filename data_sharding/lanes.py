@@ -28,12 +28,12 @@ from data_sharding.mixing import GOLDEN, mix
 from data_sharding.permutation import keys_from, permute_each
 
 # As many distant places as a batch is mixed from at most. Every lane has a block open: more lanes, more memory.
-_MAX_LANES: Final = 64
+MAX_LANES: Final = 64
 
 
 def lane_count(global_batch: int) -> int:
     """Lanes of a global batch: its largest divisor that is at most 64."""
-    return next(count for count in range(min(_MAX_LANES, global_batch), 0, -1) if global_batch % count == 0)
+    return next(count for count in range(min(MAX_LANES, global_batch), 0, -1) if global_batch % count == 0)
 
 
 class LaneOrder:

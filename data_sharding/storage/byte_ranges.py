@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Integers = Sequence[int] | NDArray[np.int64]
+
+GAP: Final = 64 << 10
+"""Ranges this near are fetched as one: the bytes between cost less than a request."""
+
+LONGEST: Final = 8 << 20
+"""A longer range is fetched in parts at the same time: one connection seldom fills a network."""
 
 
 class MergedRanges(NamedTuple):
@@ -23,7 +31,7 @@ class MergedRanges(NamedTuple):
     of: NDArray[np.int64]
 
 
-def merge(begins: Sequence[int], ends: Sequence[int], gap: int) -> MergedRanges:
+def merge(begins: _Integers, ends: _Integers, gap: int) -> MergedRanges:
     """Join ranges [begins[i], ends[i]), in any order, that overlap or are at most `gap` bytes apart."""
     first, last = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
     of = np.full(len(first), -1, np.int64)

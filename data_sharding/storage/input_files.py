@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.folder_walk import glob_files, identity, walk
 
 Paths = str | Path | Sequence[str | Path]
@@ -20,13 +21,18 @@ _VERSIONS: Final = (".bin", ".gz")
 _DOUBLE: Final = "Its records would be read twice in an epoch."
 
 
-def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False) -> list[str]:
+def find_files(
+    paths: Paths, patterns: tuple[str, ...], recursive: bool = False, listed: dict[str, FileEntry] | None = None
+) -> list[str]:
     """Absolute paths or URLs of all files named, in the order of the arguments, sorted by path within each.
 
     A folder stands for its own files (with `recursive` also those of its subfolders) whose names match one of
     `patterns`; a glob (`**` crosses folders) for whatever files it matches; a path that exists is taken as it is even
     if it holds glob characters. Links to nothing are among them: else the records of a disk that is not mounted would
     vanish without a word.
+
+    Args:
+        listed: takes up the files whose entries are known by the way, as `describe_file` would give them.
 
     Raises:
         MissingDataError: nothing was named, or an argument leads to no file.
@@ -37,7 +43,7 @@ def find_files(paths: Paths, patterns: tuple[str, ...], recursive: bool = False)
         raise MissingDataError("No data path was given.", "There is nothing to read.", "name a file, folder or glob.")
     if "" in map(str, named):
         raise MissingDataError("An empty data path was given.", "It names nothing.", "check the variable it came from.")
-    files = [file for item in named for file in _expand(str(item), patterns, recursive)]
+    files = [file for item in named for file in _expand(str(item), patterns, recursive, listed)]
     _check_distinct(files, patterns)
     return files
 
@@ -66,11 +72,11 @@ def no_match(path: str) -> MissingDataError:
     )
 
 
-def _expand(item: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
+def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None) -> list[str]:
     if "://" in item:
         from data_sharding.storage.remote import expand_remote
 
-        return expand_remote(item, patterns, recursive)
+        return expand_remote(item, patterns, recursive, listed=listed)
     path = os.path.abspath(item)
     if os.path.isdir(path):
         return _folder_files(path, patterns, recursive)

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Final, cast, final
+from typing import Any, BinaryIO, cast, final
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
@@ -16,32 +16,9 @@ from data_sharding.storage.read_ahead import ReadAhead, ReadAheadFile
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
-from data_sharding.storage.remote_listing import expand_remote
+from data_sharding.storage.remote_listing import entry_of, expand_remote
 
 __all__ = ["RemoteSource", "expand_remote", "open_remote", "stat_remote", "verify_remote"]
-
-_GAP: Final = 64 << 10
-"""Ranges this near are fetched as one: the bytes between cost less than a request."""
-
-_LONGEST: Final = 8 << 20
-"""A longer range is fetched in parts at the same time: one connection seldom fills a network."""
-
-_VERSIONS: Final = (
-    "ETag",
-    "generation",  # Google's; its etag changes with metadata, too
-    "etag",
-    "md5Hash",
-    "content_md5",
-    "Content-MD5",
-    "LastModified",
-    "Last-Modified",
-    "last_modified",
-    "mtime",
-    "updated",
-    "modified",
-    "created",
-)
-"""What file systems call that which changes when the content does, the best first."""
 
 
 @final
@@ -70,7 +47,7 @@ class RemoteSource:
 
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
         ends = [min(end, self._entry.size) for end in ends]
-        merged = byte_ranges.merge(begins, ends, _GAP)
+        merged = byte_ranges.merge(begins, ends, byte_ranges.GAP)
         whole = list(zip(merged.begins.tolist(), merged.ends.tolist(), strict=True))
         return byte_ranges.cut(merged, self._read_all(whole), begins, ends)
 
@@ -100,7 +77,7 @@ class RemoteSource:
         return self._read_all([(begin, end)])[0]
 
     def _read_all(self, ranges: list[Range]) -> list[bytes]:
-        parts = [byte_ranges.split(begin, end, _LONGEST) for begin, end in ranges]
+        parts = [byte_ranges.split(begin, end, byte_ranges.LONGEST) for begin, end in ranges]
         got = self._fetch([part for split in parts for part in split])
         return [got[split[0]] if len(split) == 1 else b"".join(map(got.__getitem__, split)) for split in parts]
 
@@ -211,5 +188,4 @@ def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
             "Only files of known size can be read at random.",
             "copy the data to where sizes are known.",
         )
-    version = next((str(about[name]) for name in _VERSIONS if about.get(name)), "")
-    return FileEntry(redacted(url), int(about["size"]), version)
+    return entry_of(redacted(url), about)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.plan_summary import PlanSummary, per_rank
+from data_sharding.lanes import MAX_LANES, lane_count
+from data_sharding.plan_summary import PlanSummary, per_rank, requests_per_1000
 from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 
@@ -40,11 +42,12 @@ def run(argv: Sequence[str]) -> int:
         tail=options.tail,
         balance=options.balance,
     )
-    _print(plan, per_rank(plan, catalog, options.size))
+    _print(plan, per_rank(plan, catalog, options.size), requests_per_1000(plan, catalog, options.size))
+    _warn_of_few_lanes(plan)
     return 0
 
 
-def _print(plan: ShardPlan, summary: PlanSummary) -> None:
+def _print(plan: ShardPlan, summary: PlanSummary, requests: float | None) -> None:
     shares = [
         [f"{rank}", f"{records:,}", f"{size:,}", in_bytes(size)]
         for rank, (records, size) in enumerate(zip(summary.records.tolist(), summary.bytes.tolist(), strict=True))
@@ -59,8 +62,26 @@ def _print(plan: ShardPlan, summary: PlanSummary) -> None:
     print(
         f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
         f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
-        f"plan fingerprint {plan.fingerprint}"
+        + (f"requests per 1,000 records, read from a URL: about {requests:,.0f}\n" if requests is not None else "")
+        + (f"each step is mixed from {_lanes(plan)} in the data\n" if plan.shuffle == "block" else "")
+        + f"plan fingerprint {plan.fingerprint}"
     )
+
+
+def _lanes(plan: ShardPlan) -> str:
+    lanes = lane_count(plan.global_batch)
+    return f"{lanes} places" if lanes > 1 else "one place"
+
+
+def _warn_of_few_lanes(plan: ShardPlan) -> None:
+    below = plan.global_batch // MAX_LANES * MAX_LANES
+    if plan.shuffle == "block" and below and below != plan.global_batch:
+        print(
+            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_LANES}. Block shuffling mixes "
+            f"each step from {_lanes(plan)} in the data instead of {MAX_LANES}, so that neighbours come together.\n"
+            f"HINT: use --global-batch-size {below} or {below + MAX_LANES}, or --shuffle global.",
+            file=sys.stderr,
+        )
 
 
 def _tail(summary: PlanSummary) -> str:

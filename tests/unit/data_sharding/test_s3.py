@@ -19,6 +19,8 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 import data_sharding as ds
+from data_sharding.catalog_cache import open_catalog
+from data_sharding.plan_summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.patience import Patience
@@ -177,6 +179,61 @@ def test_few_requests_scan_a_file_and_one_reads_a_batch_of_neighbours(
         assert reader.read(far_apart) == [records[i] for i in far_apart]
         assert store.count("GET") == 4
         assert store.count("HEAD") == 0
+
+
+@pytest.mark.parametrize("named", ["/images", "/images/**/*.jpg"])
+def test_a_folder_of_images_costs_its_listing(store: Store, bucket: str, tmp_path: Path, named: str) -> None:
+    for number in range(20):
+        put(f"{bucket}/images/{number % 2}/{number}.jpg", bytes([number]) * 9)
+    store.asked.clear()
+    first = open_catalog(f"{bucket}{named}", format="image_folder", cache_dir=tmp_path)
+    assert (len(first), len(store.asked) < 15) == (20, True)  # none for an object
+    assert first.labels is not None
+    assert first.labels.tolist() == [0] * 10 + [1] * 10
+    store.asked.clear()
+    warm = open_catalog(f"{bucket}{named}", format="image_folder", cache_dir=tmp_path)
+    assert (warm.fingerprint, len(store.asked) < 8) == (first.fingerprint, True)
+    first.verify_unchanged()  # what the listing says is what each object says
+    assert sorted(everything(warm)) == [bytes([number]) * 9 for number in range(20)]
+    put(f"{bucket}/images/1/7.jpg", b"\xff" * 9)
+    assert open_catalog(f"{bucket}{named}", format="image_folder", cache_dir=tmp_path).files != warm.files
+    with pytest.raises(ds.ChangedDataError, match="7.jpg was modified"):
+        everything(warm)
+    put(f"{bucket}/images/1/9.jpg", b"")
+    with pytest.raises(ds.MissingDataError, match="9.jpg is empty"):
+        open_catalog(f"{bucket}{named}", format="image_folder", cache_dir=tmp_path)
+
+
+def test_shards_are_asked_for_what_is_read_and_nothing_more(
+    store: Store, bucket: str, data_folder: Path, tmp_path: Path
+) -> None:
+    upload(data_folder, bucket)
+    store.asked.clear()
+    first = open_catalog(bucket, cache_dir=tmp_path)
+    of_objects = [span for _, span in store.asked if span]
+    assert len(of_objects) == len(first.files) == 4
+    assert store.count("HEAD") <= 2  # whether the URL is a file, for each of two listings
+    store.asked.clear()
+    assert open_catalog(bucket, cache_dir=tmp_path).fingerprint == first.fingerprint
+    assert [span for _, span in store.asked if span] == []
+    assert store.count("HEAD") <= 1
+
+
+@pytest.mark.parametrize(("shuffle", "expected"), [("none", 175), ("global", 850), ("block", 850)])
+def test_the_requests_of_an_epoch_are_those_that_the_plan_names(
+    store: Store, bucket: str, tmp_path: Path, shuffle: Literal["global", "block", "none"], expected: int
+) -> None:
+    ds.write_shards(tmp_path, "a", [bytes(70_000)] * 39 + [bytes(9_000_000)], 2)
+    upload(tmp_path, bucket)
+    catalog = ds.Catalog.index(bucket)
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=16, seed=3, epoch=1, shuffle=shuffle)
+    per_1000 = requests_per_1000(plan, catalog, 2)
+    with ds.RecordReader(catalog) as reader:
+        store.asked.clear()
+        for step, rank in itertools.product(range(plan.steps), range(2)):
+            reader.read(plan.shard(rank, 2, step).ids)
+    assert per_1000 == pytest.approx(store.count("GET") * 1000 / (plan.steps * 16))
+    assert per_1000 == pytest.approx(expected, rel=0.2)
 
 
 def test_large_reads_are_split_and_joined(store: Store, bucket: str) -> None:
