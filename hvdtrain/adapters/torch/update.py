@@ -9,11 +9,13 @@ from typing import Protocol, final
 import torch
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import Scaled, Unscaled
+from hvdtrain.loss_scale import NormMean, Scaled, Unscaled
 
 
 class Update(Protocol):
     """Changes the weights; learning rates are set in the optimizer's groups before."""
+
+    norms: NormMean
 
     @property
     def scale(self) -> float:
@@ -45,12 +47,14 @@ class PlainUpdate(Unscaled):
     def __init__(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
     ) -> None:
+        super().__init__()
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
 
     def step(self) -> bool:
         if self._max_norm < math.inf:
             gradients = _numbers(self._parameters)
             norm = torch.nn.utils.get_total_norm(gradients)
+            self.norms.add(norm)
             # As clip_grad_norm_, which takes no sparse gradients.
             torch._foreach_mul_(gradients, torch.clamp(self._max_norm / (norm + 1e-6), max=1.0))
         self._optimizer.step()
@@ -78,6 +82,7 @@ class ScaledUpdate(Scaled):
             # As clip_grad_norm_: the small number keeps a norm of exactly 0 from dividing.
             torch._foreach_mul_(gradients, min(1.0, self._max_norm / (norm + 1e-6)) / self.scale)
             self._optimizer.step()
+            self.norms.add(norm)
         self._loss_scale.after_step(finite)
         return finite
 

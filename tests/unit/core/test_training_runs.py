@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,20 @@ from data_sharding.formats.tfrecord_framing import HEADER
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 
 OWN_TASKS = """
+import torch
 from hvdtrain.tasks.digits.torch import TorchDigits
+
+class CannotRun(TorchDigits):
+    def build_model(self):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
+
+class Infinite(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"] + torch.inf}
+
+class CannotGoBack(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"].detach()}
 
 class Other(TorchDigits):
     pass
@@ -89,6 +103,20 @@ def test_what_a_run_leaves(finished: Path) -> None:
     ]
 
 
+def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--max-grad-norm", "0.5", "--output-dir", "clipped"])
+    assert ended.code == 0, ended
+
+    def logged(folder: Path) -> list[float | None]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [line.get("grad_norm") for line in lines if line.get("split") == "train"]
+
+    norms = logged(tmp_path / "clipped")
+    assert len(norms) == 2
+    assert all(norm is not None and norm > 0 for norm in norms)
+    assert logged(finished) == [None, None]
+
+
 def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
     (ended,) = hvdtrain(["--config", str(finished / "config.yaml"), "--output-dir", "again"])
     assert ended.code == 0, ended
@@ -106,12 +134,28 @@ def test_a_run_in_parts_is_the_run_in_one(tmp_path: Path, hvdtrain: Command, run
     assert results[0]["samples_seen"] == results[1]["samples_seen"] == 160
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
+def test_a_dry_run_tries_one_batch_and_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
     before = tree(tmp_path)
-    (ended,) = hvdtrain(["--dry-run"])
+    (ended,) = hvdtrain(["--dry-run", "--ema-decay", "0.9", "--best-metric", "accuracy"])
     assert ended.code == 0, ended
     assert "global batch 32" in ended.stdout
-    assert "dry run: nothing was trained or written" in ended.stdout
+    assert re.search(r"training batch of 32 records: forward, backward and update in \S+ s, .*loss \d", ended.stdout)
+    assert re.search(r"validation batch of 32 records: forward in \S+ s, .*loss \d", ended.stdout)
+    assert "dry run: nothing was written" in ended.stdout
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["CannotRun", "Infinite", "CannotGoBack"])
+def test_a_dry_run_finds_a_model_that_cannot_run(kind: str, tmp_path: Path, hvdtrain: Command) -> None:
+    before = tree(tmp_path)
+    (ended,) = hvdtrain(["--dry-run", "--task", f"own:{kind}"])
+    assert ended.code == 1, ended
+    message = {
+        "CannotRun": "mat1 and mat2",
+        "Infinite": "The training loss is inf",
+        "CannotGoBack": "does not require grad",
+    }
+    assert message[kind] in ended.stderr
     assert tree(tmp_path) == before
 
 
