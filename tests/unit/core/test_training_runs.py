@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import Ended, Forker, tree
 from filelock import FileLock
+from safetensors.numpy import load_file
 
 from data_sharding.formats.tfrecord_framing import HEADER
 
@@ -19,6 +22,18 @@ SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 OWN_TASKS = """
 import torch
 from hvdtrain.tasks.digits.torch import TorchDigits
+
+class Five(TorchDigits):
+    # digits modulo five: another head
+
+    def decode(self, records):
+        features = super().decode(records)
+        return {**features, "label": features["label"] % 5}
+
+    def build_model(self):
+        model = super().build_model()
+        model.logits = torch.nn.Linear(model.logits.in_features, 5)
+        return model
 
 class CannotRun(TorchDigits):
     def build_model(self):
@@ -115,6 +130,22 @@ def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_p
     assert len(norms) == 2
     assert all(norm is not None and norm > 0 for norm in norms)
     assert logged(finished) == [None, None]
+
+
+def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    argv = ["--task", "own:Five", "--lr", "1e-30", "--output-dir", "five", "--init-weights", str(finished)]
+    (refused,) = hvdtrain(argv)
+    refused.require_refusal("Of another shape: logits.weight [10, 128] where the model has [5, 128]")
+    flag = "--init-weights-exclude 'logits.weight,logits.bias'"
+    assert flag in refused.stderr
+    (ended,) = hvdtrain([*argv, *shlex.split(flag)])
+    assert ended.code == 0, ended
+    assert ", but for logits.weight,logits.bias" in ended.stdout
+    old, new = (load_file(run / "checkpoints/step_00000002/model.safetensors") for run in (finished, tmp_path / "five"))
+    assert new["model/logits.weight"].shape == (5, 128)
+    for name, array in old.items():
+        if "logits" not in name:
+            np.testing.assert_array_equal(new[name], array)
 
 
 def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
