@@ -49,8 +49,9 @@ from hvdtrain.versions import versions
 _log = logging.getLogger("hvdtrain.run")
 
 
-def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) -> int:
-    """Train, and leave result.json. Returns the exit code: 0, or RESUMABLE where a request stopped it early.
+def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) -> tuple[int, Path]:
+    """Train, and leave result.json. Returns the run folder and the exit code: 0, or RESUMABLE where a request stopped
+    it early.
 
     Args:
         prepared: what to train.
@@ -62,6 +63,21 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
     adapter = open_own_adapter(prepared, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(prepared, comm)
+    try:
+        return _train_in(folder, named, adapter, prepared, comm, begin, asked), folder.path
+    finally:
+        folder.release()  # a later run of this process may go on in it
+
+
+def _train_in(
+    folder: RunFolder,
+    named: Checkpoint | None,
+    adapter: Adapter,
+    prepared: Prepared,
+    comm: Communicator,
+    begin: float,
+    asked: Asked,
+) -> int:
     checkpoint = agree(comm, lambda: named or _own_checkpoint(prepared, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
         _say(describe(prepared, comm))
