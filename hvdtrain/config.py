@@ -17,23 +17,26 @@ class DataConfig:
     """Where the records are and how they are read.
 
     Args:
-        dir: folder with the task's data; left out: the task's own (the default task makes its data itself).
-        download: fetch the data set into dir if it is not there, for tasks that know where from (cifar10, mnist).
+        dir: folder or URL with the task's data (default: none; the default task makes its data itself).
+        download: fetch the data set into data.dir if it is not there, for tasks that know where from (cifar10, mnist).
         check_crc: verify each record's checksum, where the format has one.
         on_corrupt: what to do with a damaged record: raise (the run fails), mask (it is left out, counted, named), or
             quarantine (as mask, and its bytes are kept in the run folder).
         max_corrupt: the share of an epoch's records that may be left out before the run fails all the same.
         shuffle: global (any record at any step), or block, which reads neighbouring records together: for remote data.
         balance: deal each step's records to workers evenly by records, or also by bytes.
-        verify_bytes: data sets up to this size have every checksum verified before training, larger ones while reading.
+        verify_bytes: data sets up to this size have every checksum verified before training, larger ones while reading
+            (default: 1 GiB).
         prefetch: batches decoded ahead of the training loop.
         threads: background threads that read and decode.
-        processes: background processes that do, for decoding that holds Python's lock; 0: threads only.
+        processes: background processes that read and decode, for decoding that holds Python's lock; 0 means
+            threads only.
         timeout: seconds that the loop waits for one batch before the run fails.
-        mode: file, or pipe: training data come through FIFOs, one a worker, and dir is for validation alone.
-        pipe_dir: folder in which the FIFOs appear.
-        pipe_plan: what `hvdtrain shard pipe-plan` wrote: who reads which channel, and how many records come.
-        pipe_steps: steps of an epoch where the plan cannot know how many records reach each worker.
+        mode: file, or pipe: training data come through FIFOs, one a worker, and data.dir is for validation alone.
+        pipe_dir: folder in which the FIFOs appear; only pipe mode uses it.
+        pipe_plan: what `hvdtrain shard pipe-plan` wrote: who reads which channel, and how many records come; for
+            pipe mode.
+        pipe_steps: steps of an epoch where the plan cannot know how many records reach each worker; for pipe mode.
     """
 
     dir: str | None = None
@@ -59,32 +62,36 @@ class RunConfig:
     """What is trained, on what, for how long. None means: the task's default.
 
     Args:
-        task: a task that comes with hvdtrain, or your own as module:Class.
-        model: which of the task's models, e.g. resnet50; left out: the task's own choice.
+        task: what to train: digits, mnist, cifar10, imagenet, synthetic, text, or your own as module:Class.
+        model: which of the task's models, e.g. resnet50 (default: the task's).
         task_args: arguments of the task, e.g. --task-args.width 16.
-        framework: torch, tensorflow, or auto: what the task says, else what is installed.
+        framework: torch or tensorflow; auto takes what the task says, else what is installed.
         data: where the records are and how they are read.
-        epochs: passes over the training data.
-        max_steps: stop after this many updates since the start of training, with a checkpoint to resume from.
-        max_time: stop with a checkpoint and exit code 75 after this time since the start: seconds, or as 3:30:00 (which
-            YAML wants in quotes).
-        batch_size: records per worker and micro batch (see accumulate_steps); give this or global_batch_size.
-        global_batch_size: records per update over all workers and micro batches.
-        lr: peak learning rate, for the reference batch size.
+        epochs: passes over the training data, e.g. 30 (default: the task's).
+        max_steps: stop after this many updates since the start of training, with a checkpoint to resume from (default:
+            no limit).
+        max_time: stop with a checkpoint and exit code 75 after this time since the start: seconds, or as 3:30:00, which
+            YAML wants in quotes (default: no limit).
+        batch_size: records per worker and micro batch, e.g. 32; give this or global_batch_size (default: the task's
+            global batch, shared out).
+        global_batch_size: records per update over all workers and micro batches (default: the task's).
+        lr: peak learning rate, e.g. 0.1 (default: the task's).
         lr_scaling: how lr grows with the global batch: none, linear (Goyal et al. 2017) or sqrt.
-        reference_batch_size: the global batch that lr was tuned for; only lr_scaling uses it.
-        warmup_epochs: epochs in which lr rises linearly to its peak.
+        reference_batch_size: the global batch for which lr was tuned; lr_scaling needs it.
+        warmup_epochs: epochs in which the learning rate rises linearly to its peak (default: the task's).
         seed: of initial weights, shuffling and all other random numbers.
-        output_dir: the run folder; left out: a new folder under runs/.
-        resume: auto (continue what is in output_dir), never, or the path of a run folder or checkpoint.
+        output_dir: the run folder (default: a new one under runs/). The same command again continues the run in it.
+        resume: auto continues what is in output_dir; or never; or the path of a run folder or checkpoint.
         init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or another
-            run's folder, of either framework; where a run is resumed, its own weights count.
-        keep_checkpoints: how many of the newest stay, besides the best.
-        checkpoint_interval: updates between checkpoints inside an epoch; 0: at the end of each epoch only.
+            run's folder, of either framework; a run that is resumed keeps its own (default: fresh weights).
+        init_weights_exclude: names of weights that stay fresh, in the model or the file, with * and commas: 'fc.*' for
+            a new head (default: none).
+        keep_checkpoints: how many of the newest checkpoints stay, besides the best.
+        checkpoint_interval: updates between checkpoints inside an epoch; 0 means at the end of each epoch only.
         log_interval: updates between two lines of metrics.
-        progress: bar, lines, none, or auto: a bar on a terminal, else lines.
+        progress: auto shows a bar on a terminal, else lines.
         stall_timeout: seconds after which a collective that some workers never joined ends the job.
-        dry_run: check the config, the task and its data, say what would be done, train and write nothing.
+        dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
     """
 
@@ -106,6 +113,7 @@ class RunConfig:
     output_dir: str | None = None
     resume: str = "auto"
     init_weights: str | None = None
+    init_weights_exclude: str | None = None
     keep_checkpoints: int = 3
     checkpoint_interval: int = 0
     log_interval: int = 10
@@ -142,6 +150,7 @@ class RunConfig:
                 "give --global-batch-size, which means the same training at every number of workers.",
             )
         _require_one_start(self.init_weights, self.resume)
+        _require_weights(self.init_weights, self.init_weights_exclude)
         if self.lr_scaling != "none" and self.reference_batch_size is None:
             raise UsageError(
                 f"--lr-scaling {self.lr_scaling} is given without --reference-batch-size.",
@@ -189,6 +198,15 @@ def _require_one_start(init_weights: str | None, resume: str) -> None:
             f"--init-weights {init_weights} and --resume {resume} are both given.",
             "Each says which weights to start from.",
             "give --resume to go on with a training, or --init-weights to begin a new one.",
+        )
+
+
+def _require_weights(init_weights: str | None, exclude: str | None) -> None:
+    if exclude is not None and init_weights is None:
+        raise UsageError(
+            f"--init-weights-exclude {exclude} is given without --init-weights.",
+            "All weights are fresh then.",
+            "give the file or run to start from as --init-weights PATH.",
         )
 
 

@@ -5,29 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
-from jsonargparse import ArgumentParser, DefaultHelpFormatter
+from jsonargparse import ArgumentParser
 
 from hvdtrain.config import TrainConfig
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.config_yaml import NUMBER, commented_config
+from hvdtrain.config_yaml import dump_config as dump_config
+from hvdtrain.errors import UsageError
+from hvdtrain.flag_help import PAGES
+from hvdtrain.flag_synonyms import near_flags
 
-_DESCRIPTION = """\
-Train a task on as many workers as the launcher started. Examples:
-
-  hvdtrain                                          handwritten digits, one process
-  horovodrun -np 8 python -m hvdtrain               the same on eight workers, same global batches
-  hvdtrain --framework tensorflow --epochs 5        in TensorFlow/Keras 3
-  hvdtrain --config run.yaml --lr 0.01              a YAML file, with one key overridden
-  hvdtrain --task my_module:MyTask --task-args.width 64 --output-dir OUT
-
-"""
-_EPILOG = """\
-Exit codes: 0 done, 1 failure, 2 bad usage, 75 stopped early with a checkpoint, so that the same command goes on (after
-SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one. Other commands: hvdtrain help lists them."""
 _BOOLEANS = {"true", "false", "yes", "no"}
 _KINDS = {
     "int": "a whole number",
@@ -37,30 +27,21 @@ _KINDS = {
     "list": "a list, e.g. [30, 60]",
     "NoneType": "null",
 }
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_ALL_FLAGS = "`hvdtrain train --help-all` explains all flags."
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Keeps the lines of the examples."""
-
-
-class _Parser(ArgumentParser):
-    """Shows flags as users write them."""
-
-    def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        text = re.sub(r", --[a-z_.]+\+ [A-Z_.]+", "", super().format_help(formatter))  # its way to append to a list
-        return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), text)
-
-
 def parse_train_config(argv: Sequence[str]) -> TrainConfig:
-    """The config of `hvdtrain train`. `--help` and `--print-config` print and raise SystemExit(0).
+    """The config of `hvdtrain train`. `--help`, `--help-all` and `--print-config` print and raise SystemExit(0).
 
     Flags may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
 
     Raises:
         UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
     """
+    for page in (PAGES[word] for word in argv if word in PAGES):
+        print(page(), end="")
+        raise SystemExit(0)
     parser = _train_parser()
     arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
     _check_flags(arguments, parser)
@@ -74,43 +55,30 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     _type_flag_values(parsed[_FREE_FORM], arguments)
     config = TrainConfig(**vars(parser.instantiate(parsed)))
     if wants_print:
-        print(dump_config(config), end="")
+        print(commented_config(config), end="")
         raise SystemExit(0)
     return config
 
 
-def dump_config(config: TrainConfig) -> str:
-    """YAML that `--config` reads back to the same config."""
-    return str(yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True))
-
-
-class _Dumper(yaml.SafeDumper):
-    pass
-
-
-def _quoted_if_number(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # jsonargparse reads more numbers than PyYAML does (1e3), so PyYAML would not quote them.
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _NUMBER.fullmatch(text) else None)
-
-
-_Dumper.add_representer(str, _quoted_if_number)
+def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
+    """The config of a mapping such as a YAML file holds; errors as `parse_train_config`."""
+    parser = _train_parser()
+    _check_keys(values, _keys(parser), "the call")
+    try:
+        parsed = parser.parse_object(dict(values))
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    for name in ("config", "print_config"):
+        parsed.pop(name, None)
+    return TrainConfig(**vars(parser.instantiate(parsed)))
 
 
 def _train_parser() -> ArgumentParser:
-    parser = _Parser(
-        prog="hvdtrain train",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=_Formatter,
-        exit_on_error=False,
-        print_config=None,
-    )
-    parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags override it.")
-    parser.add_argument("--print_config", action="store_true", help="print all keys and values as YAML, and exit.")
+    parser = ArgumentParser(prog="hvdtrain train", add_help=False, exit_on_error=False, print_config=None)
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--print_config", action="store_true")
     # A bare dict: of dict[str, Any], jsonargparse would parse the values once more, and make numbers of quoted text.
-    parser.add_argument(
-        f"--{_FREE_FORM}", type=dict, default={}, help="arguments of the task, e.g. --task_args.width 16."
-    )
+    parser.add_argument(f"--{_FREE_FORM}", type=dict, default={})
     parser.add_class_arguments(TrainConfig, as_group=False, skip={_FREE_FORM})
     return parser
 
@@ -131,7 +99,7 @@ def _scalar(text: str) -> bool | int | float | str | None:
     words = {"true": True, "false": False, "null": None}
     if text.lower() in words:
         return words[text.lower()]
-    if _NUMBER.fullmatch(text):
+    if NUMBER.fullmatch(text):
         return float(text) if set(text) & set(".eE") else int(text)
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
@@ -144,7 +112,7 @@ def _flags(parser: ArgumentParser) -> set[str]:
 
 def _keys(parser: ArgumentParser) -> set[str]:
     flags = {flag[2:] for flag in _flags(parser) if flag.startswith("--")}
-    return flags - {"help", "config", "print_config"}
+    return flags - {"config", "print_config"}
 
 
 def _switches(parser: ArgumentParser) -> set[str]:
@@ -217,8 +185,14 @@ def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
             raise UsageError(
                 f"There is no flag {shown}.",
                 "A run with a flag that does nothing would not be the run you asked for.",
-                did_you_mean(shown, [name.replace("_", "-") for name in valid if name.startswith("--")]),
+                _nearest(shown, valid),
             )
+
+
+def _nearest(wrong: str, valid: Iterable[str]) -> str:
+    """The end of a HINT: at most three flags, and where the others are explained."""
+    near = near_flags(wrong, [flag.replace("_", "-") for flag in valid if flag.startswith("--")])
+    return f"{near} {_ALL_FLAGS}".lstrip()
 
 
 def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
@@ -249,7 +223,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path, prefix: str = "") -> None:
+def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, prefix: str = "") -> None:
     for key, value in content.items():
         name = f"{prefix}{key}"
         if name == _FREE_FORM:
@@ -260,8 +234,14 @@ def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path, prefix:
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
-                did_you_mean(name, valid),
+                re.sub(
+                    r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, _as_flags(valid))
+                ),
             )
+
+
+def _as_flags(keys: Iterable[str]) -> list[str]:
+    return [f"--{key}" for key in keys]
 
 
 def _refusal(message: str) -> UsageError:
@@ -273,10 +253,20 @@ def _refusal(message: str) -> UsageError:
         kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted)
         flag = "--" + key[1].replace("_", "-")
         return UsageError(
-            f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help` explains {flag}."
+            f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {flag}."
         )
     return UsageError(
         f"The command line cannot be understood: {' '.join(message.split())}.",
         "Nothing was started.",
-        "`hvdtrain train --help` lists all flags; each takes a value.",
+        f"{_how_written(message)} {_ALL_FLAGS}",
     )
+
+
+def _how_written(message: str) -> str:
+    """What jsonargparse's message calls for."""
+    lacking = re.search(r"argument (?:-\w/)?(--[\w.]+): expected", message)
+    if lacking:
+        return f"write {lacking[1].replace('_', '-')} VALUE."
+    words = message.rpartition("arguments: ")[2].split()
+    near = near_flags(words[0], _as_flags(_keys(_train_parser()))) if words and words[0][0] == "-" else ""
+    return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

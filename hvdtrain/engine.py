@@ -203,6 +203,7 @@ class Engine:
                 samples_per_second=reading.samples_per_second,
                 values=reading.values,
                 rank_seconds=reading.rank_seconds,
+                grad_norm=reading.grad_norm,
             )
         )
 

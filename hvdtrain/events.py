@@ -95,6 +95,7 @@ class Logged:
         values: mean over samples of each of the task's measures.
         masked: records left out because they are damaged, over all ranks.
         skipped: updates left out because gradients overflowed (fp16).
+        grad_norm: mean norm of the reduced gradients before clipping, with --max-grad-norm or fp16; else None.
         samples_per_second: over all ranks.
         rank_seconds: one entry a rank, in the order of ranks.
     """
@@ -108,6 +109,7 @@ class Logged:
     rank_seconds: tuple[Seconds, ...]
     masked: int = 0
     skipped: int = 0
+    grad_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,33 +17,36 @@ ReduceOp = Literal["average", "sum", "adasum"]
 
 @dataclass(frozen=True)
 class Knobs:
-    """How weights are updated. Optimizer flags that are left out have the optimizer's own usual value.
+    """How weights are updated.
 
     Args:
-        optimizer: sgd, adam, adamw, lars or lamb; left out: the task's own, with its own settings.
-        momentum: of sgd and lars (0.9).
+        optimizer: which optimizer (default: the task's own, with its own settings).
+        momentum: of sgd and lars (default: 0.9).
         nesterov: Nesterov's momentum, for sgd.
-        beta1: decay of the first moment, for adam, adamw and lamb (0.9).
-        beta2: decay of the second moment, for adam, adamw and lamb (0.999).
-        eps: added to the root of the second moment (1e-8; lamb 1e-6).
-        weight_decay: added to the gradient (sgd, adam, lars) or apart from it (adamw, lamb) (0; adamw, lamb 0.01).
-        decay_norm_and_bias: decay normalization layers and biases too, which is usually left out.
-        trust_coefficient: of lars (0.001).
-        max_grad_norm: gradients whose norm over all weights is larger are scaled down to it.
-        ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it.
+        beta1: decay of the first moment, for adam, adamw and lamb (default: 0.9).
+        beta2: decay of the second moment, for adam, adamw and lamb (default: 0.999).
+        eps: added to the root of the second moment (default: 1e-8; for lamb 1e-6).
+        weight_decay: added to the gradient (sgd, adam, lars) or apart from it (adamw, lamb) (default: 0; for adamw and
+            lamb 0.01).
+        decay_norm_and_bias: decay normalization layers and biases too.
+        trust_coefficient: of lars (default: 0.001).
+        max_grad_norm: clip gradients to this norm over all weights, e.g. 1.0 (default: no clipping).
+        ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it (default: none).
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
         accumulate_steps: micro batches that each worker's part of a global batch is cut into, to save memory.
-        activation_checkpointing: compute activations anew in the backward pass, to save memory.
+        activation_checkpointing: compute activations again in the backward pass, to save memory.
         sync_batch_norm: BatchNorm takes its statistics from the whole micro batch over all workers.
         compile: torch.compile, or XLA (jit_compile) for all but the exchange of gradients.
-        channels_last: torch keeps pictures and filters as NHWC, which tensor cores want; TensorFlow does always.
+        channels_last: torch keeps pictures and filters as NHWC, which tensor cores want; TensorFlow always does.
         deterministic: only kernels that give the same bits again; slower, and an error where there is none.
         data_parallel: one process on all GPUs by torch.nn.DataParallel, for comparison.
-        compression: gradients travel as fp16, as bf16 (range of fp32), or as powersgd with error feedback.
-        powersgd_rank: rank of the two factors that stand for each matrix (4).
+        compression: gradients travel as fp16, as bf16 (with the range of fp32), or as powersgd with error feedback.
+        powersgd_rank: rank of the two factors that stand for each matrix (default: 4).
         reduce_op: average over the global batch; sum of the workers' means, as Horovod's op=Sum; or adasum.
-        sync_every: local SGD: workers update by their own gradients, and average weights every so many updates.
-        process_sets: with sync_every: workers that exchange gradients at each update: node, or as 0-3,4-7 or 0+2,1+3.
+        sync_every: local SGD: workers update by their own gradients, and average weights after this many updates
+            (default: gradients are reduced at each update).
+        process_sets: with sync_every, workers that exchange gradients at each update: node, or as 0-3,4-7 or 0+2,1+3
+            (default: none).
         sparse_gradients: dense, or allgather: rows of sparse gradients (embeddings) are gathered as they are.
     """
 

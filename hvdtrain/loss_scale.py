@@ -7,6 +7,8 @@ All ranks see the same reduced gradients, so all take the same decision.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hvdtrain.adapters.interface import State
@@ -56,10 +58,32 @@ class LossScale:
             self._good_steps = int(state["scaler/good_steps"])
 
 
+class NormMean:
+    """The mean norm of gradients over updates, added up where the norms are: only `read` waits for the device."""
+
+    def __init__(self) -> None:
+        self._sum: Any = None
+        self._updates = 0
+
+    def add(self, norm: Any) -> None:
+        """Args: `norm`: of one update's reduced gradients before clipping, a number or a tensor on any device."""
+        self._sum = norm if self._sum is None else self._sum + norm
+        self._updates += 1
+
+    def read(self) -> float | None:
+        """Since the last reading, waiting for the device; None where no norm was known."""
+        mean = float(self._sum) / self._updates if self._updates else None
+        self._sum, self._updates = None, 0
+        return mean
+
+
 class Unscaled:
     """The half of a framework's `Update` that is about scaling, without any."""
 
     scale = 1.0
+
+    def __init__(self) -> None:
+        self.norms = NormMean()
 
     def state(self) -> State:
         return {}
@@ -73,6 +97,7 @@ class Scaled:
 
     def __init__(self) -> None:
         self._loss_scale = LossScale()
+        self.norms = NormMean()
 
     @property
     def scale(self) -> float:

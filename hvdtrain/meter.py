@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,8 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm import Communicator
 from hvdtrain.errors import DivergenceError
 from hvdtrain.events import Seconds
+
+_OWN: Final = 7  # columns of a rank's row before its sums
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Reading:
         rank_seconds: the split of time of each rank.
         not_finite: ranks whose own sum of losses is NaN or infinite.
         skipped: updates left out because gradients overflowed.
+        grad_norm: mean norm of the gradients before clipping, over updates and ranks; None where it is not known.
     """
 
     values: dict[str, float]
@@ -37,6 +42,7 @@ class Reading:
     rank_seconds: tuple[Seconds, ...]
     not_finite: tuple[int, ...] = ()
     skipped: int = 0
+    grad_norm: float | None = None
 
 
 class Meter:
@@ -87,7 +93,8 @@ class Meter:
         sums = self._adapter.read_sums()
         elapsed = time.perf_counter() - self._begin
         names = sorted(sums.values)
-        own = [self._own, self._masked, elapsed, self._data, sums.allreduce_seconds, self._checkpoint]
+        norm = math.nan if sums.grad_norm is None else sums.grad_norm
+        own = [self._own, self._masked, elapsed, self._data, sums.allreduce_seconds, self._checkpoint, norm]
         row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
         expected = self._expected
@@ -100,7 +107,7 @@ class Meter:
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        totals = rows[:, 6:].sum(axis=0)
+        totals = rows[:, _OWN:].sum(axis=0)
         slowest = float(rows[:, 2].max())
         return Reading(
             {name: float(total) / max(counted, 1.0) for name, total in zip(names, totals, strict=True)},
@@ -110,11 +117,12 @@ class Meter:
             tuple(_split(r) for r in rows),
             _ranks_not_finite(rows, names),
             sums.skipped,
+            None if sums.grad_norm is None else float(rows[:, 6].mean()),
         )
 
 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
-    losses = rows[:, 6 + names.index("loss")]
+    losses = rows[:, _OWN + names.index("loss")]
     return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
 
 

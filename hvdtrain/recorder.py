@@ -134,6 +134,7 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         "samples": event.samples,
         **({"masked": event.masked} if event.masked else {}),
         **({"skipped": event.skipped} if event.skipped else {}),
+        **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
         "samples_per_second": round(event.samples_per_second, 1),
         "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
     }

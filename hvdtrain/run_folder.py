@@ -52,6 +52,10 @@ class RunFolder:
                 "choose another --output-dir, or wait until that job has ended.",
             ) from error
 
+    def release(self) -> None:
+        """End what `claim` began, on any rank."""
+        self._lock.release()
+
     def open_log(self, rank: int) -> None:
         """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
 
@@ -70,6 +74,14 @@ class RunFolder:
             own.addHandler(_console())
         own.setLevel(logging.INFO)
         own.propagate = False
+
+
+def close_logs() -> None:
+    """End what `RunFolder.open_log` began, where the process goes on after its run."""
+    own = logging.getLogger("hvdtrain")
+    for handler in list(own.handlers):
+        own.removeHandler(handler)
+        handler.close()
 
 
 class _LogFile(logging.FileHandler):

@@ -23,11 +23,11 @@ class ScheduleFlags:
 
     Args:
         lr_schedule: constant; or down to lr_min at the last step by a cosine, a line (linear) or a power of what is
-            left (polynomial); or step, down by lr_gamma at each of lr_milestones.
-        lr_power: of polynomial (2).
-        lr_min: the learning rate that cosine, linear and polynomial end at (0).
-        lr_milestones: epochs at which step goes down, e.g. 30,60,80; parts of epochs are allowed.
-        lr_gamma: what step multiplies by at each milestone (0.1).
+            left (polynomial); or step, times lr_gamma at each of lr_milestones.
+        lr_power: of polynomial (default: 2).
+        lr_min: the learning rate at which cosine, linear and polynomial end (default: 0).
+        lr_milestones: epochs at which step goes down, e.g. 30,60,80; parts of epochs are allowed. Only step needs them.
+        lr_gamma: the factor of step at each milestone (default: 0.1).
     """
 
     lr_schedule: Shape = "cosine"

@@ -51,6 +51,7 @@ def _own_start(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | No
         return checkpoint.state
     if path is None:
         return adapter.state()
-    state = initial_state(adapter.state(), Path(path), prepared.task)
-    print(f"hvdtrain: the first weights are those in {path}", flush=True)
+    state = initial_state(adapter.state(), Path(path), prepared.task, prepared.config.init_weights_exclude)
+    exclude = prepared.config.init_weights_exclude
+    print(f"hvdtrain: the first weights are those in {path}{f', but for {exclude}' if exclude else ''}", flush=True)
     return state

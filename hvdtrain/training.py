@@ -19,6 +19,7 @@ from hvdtrain.checkpoints import Checkpoint, CheckpointWriter
 from hvdtrain.comm import Communicator, agree, broadcast_json
 from hvdtrain.config_parser import dump_config
 from hvdtrain.coverage import CoverageLedger, audit_of
+from hvdtrain.dry_run import try_batches
 from hvdtrain.engine import Engine
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.finite_weights import infinite_from_the_start
@@ -48,8 +49,9 @@ from hvdtrain.versions import versions
 _log = logging.getLogger("hvdtrain.run")
 
 
-def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) -> int:
-    """Train, and leave result.json. Returns the exit code: 0, or RESUMABLE where a request stopped it early.
+def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) -> tuple[int, Path]:
+    """Train, and leave result.json. Returns the run folder and the exit code: 0, or RESUMABLE where a request stopped
+    it early.
 
     Args:
         prepared: what to train.
@@ -61,6 +63,21 @@ def train(prepared: Prepared, comm: Communicator, begin: float, asked: Asked) ->
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
     adapter = open_own_adapter(prepared, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(prepared, comm)
+    try:
+        return _train_in(folder, named, adapter, prepared, comm, begin, asked), folder.path
+    finally:
+        folder.release()  # a later run of this process may go on in it
+
+
+def _train_in(
+    folder: RunFolder,
+    named: Checkpoint | None,
+    adapter: Adapter,
+    prepared: Prepared,
+    comm: Communicator,
+    begin: float,
+    asked: Asked,
+) -> int:
     checkpoint = agree(comm, lambda: named or _own_checkpoint(prepared, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
         _say(describe(prepared, comm))
@@ -136,12 +153,17 @@ def _warn_of_slow_precision(prepared: Prepared) -> None:
 
 
 def dry_run(prepared: Prepared, comm: Communicator) -> None:
-    """Say what would be trained, once the model and what it begins with are there."""
+    """Say what would be trained, and try it on one batch. Collective; writes nothing."""
     named = agree(comm, lambda: _named_checkpoint(prepared, comm), "hvdtrain.resume.named")
-    start_equal(prepared, open_own_adapter(prepared, comm), named, comm)
-    if comm.topology.is_root:
-        _say(describe(prepared, comm))
-        _say("dry run: nothing was trained or written")
+    adapter = open_own_adapter(prepared, comm)
+    start_equal(prepared, adapter, named, comm)
+    say = _say if comm.topology.is_root else _say_nothing
+    say(describe(prepared, comm))
+    if prepared.validation is not None and prepared.config.best_metric is not None:
+        require_measured(adapter, comm, prepared.validation, prepared.config.best_metric)
+    for line in try_batches(prepared, adapter, comm):
+        say(f"dry run: {line}")
+    say("dry run: nothing was written, and the weights of this trial are thrown away")
 
 
 def describe(prepared: Prepared, comm: Communicator) -> str:
@@ -249,3 +271,7 @@ def _catalogs(prepared: Prepared) -> list[Catalog]:
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _say_nothing(line: str) -> None:
+    pass

@@ -16,10 +16,13 @@ class ValidationFlags:
     """What validation decides.
 
     Args:
-        best_metric: the task's measure whose best validation is kept as checkpoints/best, e.g. accuracy (loss).
-        best_mode: max or min; auto is min for names with loss, error or perplexity, else max.
-        early_stopping_patience: end training after so many validations in a row without improvement of best_metric.
-        early_stopping_min_delta: for patience, an improvement by no more than this is none (0).
+        best_metric: the task's measure whose best validation is kept as checkpoints/best, e.g. accuracy (default:
+            loss).
+        best_mode: whether the largest or the smallest is the best; auto is min for loss, error and perplexity,
+            else max.
+        early_stopping_patience: end training after this many validations in a row without improvement of best_metric
+            (default: never).
+        early_stopping_min_delta: gains of this or less do not reset the patience (default: 0).
     """
 
     best_metric: str | None = None

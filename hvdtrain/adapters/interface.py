@@ -22,11 +22,14 @@ class Sums:
         values: for each of the task's measures, its sum over this rank's real samples.
         allreduce_seconds: how long steps stood still waiting for gradients of other ranks.
         skipped: updates that were left out because their scaled gradients were not finite; the same on all ranks.
+        grad_norm: mean norm of the reduced gradients before clipping over the updates, where clipping or loss scaling
+            asked for it anyway; with local SGD that of this rank's own gradients.
     """
 
     values: dict[str, float]
     allreduce_seconds: float
     skipped: int = 0
+    grad_norm: float | None = None
 
 
 class Adapter(Protocol):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from hvdtrain.errors import UsageError
@@ -16,13 +17,22 @@ class CommandParser(argparse.ArgumentParser):
     Args:
         prog: the command as users write it.
         outcome: one sentence, what a wrong call leads to.
-        hint: what to do where no flag is near; left out: see `--help`.
+        hint: what to do where no flag is near; default: see `--help`.
+        synonyms: flags of other programs, and what they are here.
         settings: further arguments of `ArgumentParser`.
     """
 
-    def __init__(self, prog: str, outcome: str, hint: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        prog: str,
+        outcome: str,
+        hint: str | None = None,
+        synonyms: Mapping[str, str] = MappingProxyType({}),
+        **settings: Any,
+    ) -> None:
         super().__init__(prog=prog, allow_abbrev=False, **settings)
         self._outcome = outcome
+        self._synonyms = synonyms
         self._hint = hint or f"`{prog} --help` shows how."
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
@@ -39,9 +49,11 @@ class CommandParser(argparse.ArgumentParser):
         return self.parse_known_args([_with_dashes(argument) for argument in argv])
 
     def error(self, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        own = [flag for action in self._actions for flag in action.option_strings]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
-        near = difflib.get_close_matches(wrong[0], flags, 1) if wrong and wrong[0].startswith("-") else []
+        name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
+        meant = self._synonyms.get(name)
+        near = [meant] if meant in own else difflib.get_close_matches(name, [f for f in own if f[:2] == "--"], 1)
         # Of a flag that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(

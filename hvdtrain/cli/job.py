@@ -16,22 +16,24 @@ from hvdtrain.config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.preparation import Prepared, prepare
 from hvdtrain.task import Task
-from hvdtrain.tasks import load_task
+from hvdtrain.tasks.registry import load_task, usable
 from hvdtrain.topology import Topology
 
 Work = Callable[[Prepared, Communicator], int]
 """What is done once all ranks are ready; returns the exit code."""
 
 
-def load_kind(config: TrainConfig) -> type[Task]:
-    """The task's class, and with it its framework.
+def load_kind(config: TrainConfig, given: type[Task] | None = None) -> type[Task]:
+    """The task's class, and with it its framework. Args: `given`: a class that `config.task` is only the name of.
 
     Raises:
         UsageError: no such task, or its framework is not installed.
     """
-    faulthandler.enable()
+    faulthandler.enable(sys.__stderr__ or sys.stderr)  # notebooks' own sys.stderr is no file
     _quiet_tensorflow()
     with _task_must_not_exit():
+        if given is not None:
+            return usable(given, config.task, config.framework)
         return load_task(config.task, config.framework)
 
 
@@ -61,7 +63,7 @@ def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_Exit
     try:
         yield outcome
     except HvdtrainError as error:
-        if not error.joint or config.debug:
+        if not error.joint or config.debug or not comm.topology.is_distributed:
             raise
         outcome.code = error.exit_code
         if comm.topology.is_root:

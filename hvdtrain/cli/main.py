@@ -25,6 +25,23 @@ COMMANDS = {
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
 
+_OTHER_WORDS = {
+    **dict.fromkeys(["run", "fit", "training", "learn"], "train"),
+    **dict.fromkeys(
+        ["eval", "evaluate", "validate", "test"],
+        "train, which validates after each epoch",
+    ),
+    **dict.fromkeys(["start", "submit", "srun", "torchrun", "mpirun", "horovodrun", "local", "ssh", "slurm"], "launch"),
+    **dict.fromkeys(["check", "diagnose", "preflight"], "doctor"),
+    **dict.fromkeys(["benchmark", "measure", "profile"], "bench"),
+    **dict.fromkeys(
+        ["save", "onnx", "predict", "infer", "convert-weights"], "export, which writes a model for other programs"
+    ),
+    **dict.fromkeys(["data", "convert", "index", "verify", "plan", "audit"], "shard"),
+    **dict.fromkeys(["info", "version", "versions", "environment"], "env"),
+}
+"""Commands of other programs → what they are here."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
@@ -60,10 +77,18 @@ def _is_about_data(error: Exception) -> bool:
 
 def _dispatch(arguments: list[str]) -> int:
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    if arguments in (["--version"], ["help"]):
+    if arguments in (["--version"], ["help"], ["--help"], ["-h"]):
         return _print_about(arguments[0])
+    if name in (None, "train") and arguments and arguments[-1] in ("--help", "--help-all"):
+        from hvdtrain.flag_help import PAGES
+
+        print(PAGES[arguments[-1]](), end="")  # without waiting for the parser
+        return 0
+    if name == "help":  # `hvdtrain help export`
+        return _dispatch([*arguments[1:], "--help"])
     if name is not None and name not in COMMANDS:
-        raise UsageError(f"There is no command {name!r}.", "Nothing was started.", did_you_mean(name, COMMANDS))
+        near = f"did you mean {_OTHER_WORDS[name]}?" if name in _OTHER_WORDS else did_you_mean(name, COMMANDS)
+        raise UsageError(f"There is no command {name!r}.", "Nothing was started.", near)
     module = importlib.import_module(COMMANDS[name or "train"][0])
     code: int = module.run(arguments[1:] if name else arguments)
     return code
@@ -75,10 +100,9 @@ def _print_about(what: str) -> int:
 
         print(f"hvdtrain {__version__}")
     else:
-        print("usage: hvdtrain [COMMAND] [FLAGS]\n")
-        for name, (_, line) in COMMANDS.items():
-            print(f"  {name:8} {line}")
-        print("\n`hvdtrain COMMAND --help` explains each.")
+        from hvdtrain.flag_help import main_page
+
+        print(main_page({name: line for name, (_, line) in COMMANDS.items()}), end="")
     return 0
 
 

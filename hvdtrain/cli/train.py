@@ -27,6 +27,6 @@ def run(argv: Sequence[str]) -> int:
             if config.dry_run:
                 dry_run(prepared, comm)
                 return 0
-            return train(prepared, comm, begin, signals.asked)
+            return train(prepared, comm, begin, signals.asked)[0]
 
         return run_job(config, load_kind(config), topology, work)

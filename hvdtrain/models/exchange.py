@@ -51,7 +51,7 @@ def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
     converted = {}
     for path, array in keras_weights.items():
         layer, kind = _split(path)
-        converted[_torch_name(path)] = _turned(array, kind, _TO_TORCH)
+        converted[torch_name(path)] = _turned(array, kind, _TO_TORCH)
         if kind == "moving_mean":
             converted[f"{layer}.{COUNTER}"] = np.zeros((), np.int64)
     return converted
@@ -63,7 +63,7 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
     Raises:
         UsageError: the two models do not name the same weights.
     """
-    named = {path: _torch_name(path) for path in paths}
+    named = {path: torch_name(path) for path in paths}
     unused = [n for n in torch_weights if n not in set(named.values()) and not n.endswith(f".{COUNTER}")]
     missing = [name for name in named.values() if name not in torch_weights]
     if unused or missing:
@@ -75,7 +75,12 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
     return {path: _turned(torch_weights[name], _split(path)[1], _TO_KERAS) for path, name in named.items()}
 
 
-def _torch_name(path: str) -> str:
+def torch_name(path: str) -> str:
+    """The name in a state_dict of the weight that is the Keras variable `path`.
+
+    Raises:
+        UsageError: torch has no counterpart.
+    """
     layer, kind = _split(path)
     if kind not in _SUFFIXES:
         raise UsageError(

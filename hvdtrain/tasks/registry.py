@@ -42,6 +42,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
 """Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
 
 
+_IN_SCRIPT = "put the class into a module of its own; in a script or notebook call hvdtrain.train(task=Class)."
+
+
 def load_task(name: str, framework: str) -> type[Task]:
     """The task's class.
 
@@ -54,7 +57,7 @@ def load_task(name: str, framework: str) -> type[Task]:
     """
     _require_known(framework)
     if ":" in name:
-        return _load_own(name, framework)
+        return usable(_load_class(name), name, framework)
     if name not in BUILT_IN:
         raise UsageError(
             f"There is no task {name!r}.",
@@ -90,8 +93,13 @@ def _installed_framework() -> str:
     return next((name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None), FRAMEWORKS[0])
 
 
-def _load_own(name: str, framework: str) -> type[Task]:
-    kind = _load_class(name)
+def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
+    """`kind`, which messages call `name`.
+
+    Raises:
+        UsageError: it is no whole task, or not of `framework`, or that is not installed.
+    """
+    _require_known(framework)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
         raise UsageError(
             f"{name} is not a hvdtrain.Task.",
@@ -121,7 +129,7 @@ def _load_class(name: str) -> type[Task]:
     module_name, _, class_name = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # console scripts, unlike `python -m`, do not look there
-    if _find(module_name) is None:
+    if module_name not in sys.modules and _find(module_name) is None:
         raise UsageError(
             f"There is no module {module_name!r} for the task {name!r}.",
             "It was looked for in the working directory and among the installed packages.",
@@ -134,7 +142,11 @@ def _load_class(name: str) -> type[Task]:
         raise UsageError(
             f"The module {module_name!r} has no {class_name!r}.",
             f"The task was given as {name!r}.",
-            did_you_mean(class_name, own) if own else "define a class derived from hvdtrain.Task there.",
+            _IN_SCRIPT
+            if module_name == "__main__"
+            else did_you_mean(class_name, own)
+            if own
+            else "define a class derived from hvdtrain.Task there.",
         )
     return kind  # type: ignore[no-any-return]
 

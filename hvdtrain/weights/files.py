@@ -41,7 +41,9 @@ def kind_of(path: Path) -> Kind:
         found = _kind_of_zip(path) if zipfile.is_zipfile(path) else _kind_of_bytes(start)
     except OSError as error:
         raise UsageError(
-            f"The weights {path} cannot be read: {error.strerror or error}.", "Training starts from them.", _READABLE
+            f"The weights {path} cannot be read: {error.strerror or error}.",
+            "There are none to take.",
+            _READABLE,
         ) from error
     if found is None:
         raise UsageError(f"{path} is no file of weights.", "Its first bytes are those of no known format.", _READABLE)

@@ -3,63 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.models.exchange import COUNTER, to_keras, to_torch
+from hvdtrain.models.exchange import COUNTER, to_keras, to_torch, torch_name
+from hvdtrain.weights.exclusion import Exclusion, some
 from hvdtrain.weights.named_weights import Arrays, NamedWeights, without_wrappers
 
-LISTED: Final = 20
-"""Names in a message; the number of the others is told."""
-
-_HINT: Final = "build the model with the --model and --task-args that they were trained with."
+_HINT: Final = "build the model with the --model and --task-args that they were trained with"
 
 
-def fitted(found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
+def fitted(
+    found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str, exclusion: Exclusion | None = None
+) -> Arrays:
     """`found` as the arrays that a model of `framework` has under the names of `wanted`, with the dtypes of `wanted`.
 
-    BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`.
+    BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`, and so does what
+    `exclusion` names, by its name in either of the two.
 
     Raises:
         UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
     """
-    arrays = _translated(found, wanted, framework)
-    counters = {name: array for name, array in wanted.items() if name.rpartition(".")[2] == COUNTER}
+    arrays = _unwrapped(found, wanted, framework)
+    fresh: set[str] = set()
+    if exclusion is not None:
+        fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in exclusion}
+        exclusion.require_used(found.origin, wanted)
+    kept = {name: array for name, array in wanted.items() if _in_torch(name) not in fresh}
+    arrays = {name: array for name, array in arrays.items() if _in_torch(name) not in fresh}
+    arrays = _translated(arrays, found.framework, kept, framework)
+    counters = {name: array for name, array in kept.items() if name.rpartition(".")[2] == COUNTER}
     arrays = {**{name: array for name, array in counters.items() if name not in arrays}, **arrays}
-    require_same({n: a.shape for n, a in wanted.items()}, {n: a.shape for n, a in arrays.items()}, found.origin)
-    return {name: _like(arrays[name], wanted[name], name, found.origin) for name in wanted}
+    require_same(
+        {n: a.shape for n, a in kept.items()}, {n: a.shape for n, a in arrays.items()}, found.origin, exclusion
+    )
+    own = {name: _like(arrays[name], wanted[name], name, found.origin) for name in kept}
+    return {name: own.get(name, array) for name, array in wanted.items()}
 
 
-def require_same(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], origin: str) -> None:
-    """Raise `UsageError`, with lists, unless the model's names and shapes are those that were found."""
+def require_same(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    origin: str,
+    exclusion: Exclusion | None = None,
+    called: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise `UsageError`, with lists, unless the model's names and shapes are those that were found.
+
+    Args:
+        wanted: shapes of the model's weights.
+        found: shapes of what was read.
+        origin: where that was.
+        exclusion: for the hint, where weights may be excluded.
+        called: other names of some of these, for the hint.
+    """
     missing = [name for name in wanted if name not in found]
     unexpected = [name for name in found if name not in wanted]
-    shapes = [
-        f"{name} {list(found[name])} where the model has {list(shape)}"
-        for name, shape in wanted.items()
-        if name in found and found[name] != shape
-    ]
+    other = [name for name, shape in wanted.items() if name in found and found[name] != shape]
+    shapes = [f"{name} {list(found[name])} where the model has {list(wanted[name])}" for name in other]
     parts = {"Missing": missing, "unexpected": unexpected, "of another shape": shapes}
     listed = "; ".join(f"{what}: {some(names)}" for what, names in parts.items() if names)
     if listed:
-        raise UsageError(f"The weights in {origin} do not fit the model.", f"{listed[0].upper()}{listed[1:]}.", _HINT)
+        names = [called.get(name, name) for name in [*missing, *unexpected, *other]]
+        flag = exclusion.hint(names) if exclusion is not None else ""
+        raise UsageError(
+            f"The weights in {origin} do not fit the model.",
+            f"{listed[0].upper()}{listed[1:]}.",
+            f"{_HINT}, or keep these fresh: {flag}." if flag else f"{_HINT}.",
+        )
 
 
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+def _unwrapped(found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
+    if found.framework == "tensorflow":
+        return found.arrays
+    return without_wrappers(found.arrays, wanted if framework == "torch" else ())
 
 
-def _translated(found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
-    if found.framework == framework:
-        return without_wrappers(found.arrays, wanted) if framework == "torch" else found.arrays
-    if framework == "torch":
-        return to_torch(found.arrays)
-    return to_keras(without_wrappers(found.arrays), wanted)
+def _in_torch(name: str) -> str:
+    """What a weight is called in torch, where it has a counterpart: one name for both frameworks."""
+    try:
+        return torch_name(name)
+    except UsageError:
+        return name
+
+
+def _translated(arrays: Arrays, origin: str, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
+    if origin == framework:
+        return arrays
+    return to_torch(arrays) if framework == "torch" else to_keras(arrays, wanted)
 
 
 def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> NDArray[Any]:

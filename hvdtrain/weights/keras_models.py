@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,35 +16,54 @@ from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.errors import UsageError
+from hvdtrain.weights.exclusion import Exclusion
 from hvdtrain.weights.fitting import fitted, require_same
-from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_old
+from hvdtrain.weights.keras_files import FIRST_NAME, datasets, is_of_keras_3, opened, read_old
 from hvdtrain.weights.named_weights import Arrays, NamedWeights
 
 
-def read_into(model: keras.Model, path: Path, names: Sequence[str]) -> Arrays:
+def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion | None = None) -> Arrays:
     """The weights in a Keras file, by Keras' own rules of which layer they belong to.
 
     Args:
-        model: as the task builds it, which then has the weights.
+        model: as the task builds it, which this spoils.
         path: .weights.h5, .keras, or .h5 of before Keras 3.
         names: of the model's weights in their order; a second model in one process has others by itself.
+        exclusion: what is not read, by name or by place in the file.
 
     Raises:
         UsageError: the file is damaged, or another model's; what differs is listed.
     """
+    exclusion = exclusion or Exclusion(None)
     with opened(path) as file:
         if not is_of_keras_3(file):
             return read_old(file, path)
         with tempfile.TemporaryDirectory() as folder, _quiet():
-            own = Path(folder) / "own.weights.h5"
-            model.save_weights(own)
+            own, copy = Path(folder) / "own.weights.h5", Path(folder) / "copy.weights.h5"
+            called = _places(model, own, names)
+            fresh = {place for place, name in called.items() if name in exclusion}
+            found = {
+                place: item.shape
+                for place, item in datasets(file, path).items()
+                if place not in fresh and (place in called or place not in exclusion)
+            }
             with opened(own) as like:
-                expected = {name: item.shape for name, item in datasets(like, own).items()}
-            require_same(expected, {name: item.shape for name, item in datasets(file, path).items()}, str(path))
-            copy = Path(folder) / "copy.weights.h5"  # of the weights only, without what else a .keras file has
-            _copy(file, copy)
+                expected = {place: item.shape for place, item in datasets(like, own).items() if place not in fresh}
+                require_same(expected, found, str(path), exclusion, called)
+                _copy(file, copy, {place: like[place][()] for place in fresh}, found)
             model.load_weights(copy)
-    return {name: _to_array(v) for name, v in zip(names, weights_of(model).values(), strict=True)}
+    kept = set(names) - {called[place] for place in fresh}
+    arrays = zip(names, weights_of(model).values(), strict=True)
+    return {name: _to_array(variable) for name, variable in arrays if name in kept}
+
+
+def _places(model: keras.Model, own: Path, names: Sequence[str]) -> dict[str, str]:
+    """Where in a Keras file each weight of `model` is, told by its number, and written to `own`."""
+    for number, variable in enumerate(weights_of(model).values()):
+        variable.assign(tf.fill(variable.shape, tf.cast(number, variable.dtype)))
+    model.save_weights(own)
+    with opened(own) as like:
+        return {place: names[int(np.ravel(item[()])[0])] for place, item in datasets(like, own).items()}
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
@@ -106,13 +125,20 @@ def _zeros(model: keras.Model) -> Any:
     return tf.zeros((1, *only.shape[1:]), only.dtype)
 
 
-def _copy(file: Any, path: Path) -> None:
+def _copy(file: Any, path: Path, others: Arrays, kept: Container[str]) -> None:
+    """The weights `kept` of `file` as a file of their own, beside `others`."""
     import h5py
 
     with h5py.File(path, "w") as written:
         for name in file:
             if name != "optimizer":
                 file.copy(name, written)
+        first = "layers" not in file  # of Keras 3.0
+        for place in datasets(file, path):
+            if place not in kept:
+                del written[place.replace("layers/", FIRST_NAME, 1) if first else place]
+        for place, array in others.items():
+            written[place.replace("layers/", FIRST_NAME, 1) if first else place] = array
 
 
 @contextmanager

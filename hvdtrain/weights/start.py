@@ -7,6 +7,7 @@ from typing import Final
 
 from hvdtrain.adapters.interface import State
 from hvdtrain.task import Task
+from hvdtrain.weights.exclusion import Exclusion
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.fitting import fitted
 from hvdtrain.weights.named_weights import NamedWeights
@@ -15,24 +16,27 @@ _MODEL: Final = "model/"
 _AVERAGE: Final = "ema/"
 
 
-def initial_state(state: State, path: Path, task: Task) -> State:
+def initial_state(state: State, path: Path, task: Task, exclude: str | None = None) -> State:
     """`state` of a fresh adapter with the weights in `path` for its own, and for its averages; nothing else changes.
+
+    Weights whose names match one of the patterns of `exclude` stay fresh.
 
     Raises:
         UsageError: `path` holds no weights, or those of another model; names that differ are listed.
     """
     wanted = {name.removeprefix(_MODEL): array for name, array in state.items() if name.startswith(_MODEL)}
-    weights = fitted(_read(path, task, list(wanted)), wanted, task.framework)
+    exclusion = Exclusion(exclude)
+    weights = fitted(_read(path, task, list(wanted), exclusion), wanted, task.framework, exclusion)
     replaced = {_MODEL + name: array for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
     return {**state, **replaced, **averages}
 
 
-def _read(path: Path, task: Task, names: list[str]) -> NamedWeights:
+def _read(path: Path, task: Task, names: list[str], exclusion: Exclusion) -> NamedWeights:
     kind = kind_of(path)
     if kind == "keras" and task.framework == "tensorflow":
         # Keras itself knows where each layer of any kind keeps its weights in a file.
         from hvdtrain.weights.keras_models import read_into
 
-        return NamedWeights(read_into(task.build_model(), path, names), "tensorflow", str(path))
+        return NamedWeights(read_into(task.build_model(), path, names, exclusion), "tensorflow", str(path))
     return read_weights(path, kind, task.framework)

@@ -57,7 +57,7 @@ def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) 
         for command in behind:
             command.result()
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
-    assert results or name == "keras"
+    assert results or name in ("keras", "plain horovod")
     for result in results:
         assert name == "synthetic" or result["metrics"]["accuracy"] >= 0.9  # noise teaches nothing
         assert result["weights"]["equal_on_all_ranks"]

@@ -119,7 +119,7 @@ def test_the_cause_reaches_who_called_fit(tmp_path: Path, capfd: pytest.CaptureF
     with pytest.raises(UsageError, match="--batch-size is given as '3.5'") as caught:
         run_local(spec, {}, tmp_path / "jobs")
     assert caught.value.fact == "The training job failed on algo-1 with exit code 2."
-    assert caught.value.hint == "`hvdtrain train --help` explains --batch-size."
+    assert caught.value.hint == "`hvdtrain train --help-all` explains --batch-size."
     assert "--batch-size" in capfd.readouterr().err
     with pytest.raises(UsageError, match="holds a training job already"):
         run_local(spec, {}, tmp_path / "jobs")

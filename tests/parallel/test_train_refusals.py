@@ -46,6 +46,19 @@ def digits(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., 
     return folder
 
 
+@pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
+def test_a_dry_run_tries_a_batch_on_all_ranks_and_writes_nothing(
+    launcher: str, framework: str, digits: Path, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    command = ["python", "-m", "hvdtrain", "--dry-run", "--framework", framework, "--data.dir", str(digits)]
+    env = {"HVDTRAIN_CACHE_DIR": str(tmp_path.with_name("dry-cache"))}
+    finished = run_ranks([*command, "--global-batch-size", "31"], 2, launcher, 240, env=env, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.count("dry run: training batch of 31 records: forward, backward and update in") == 1
+    assert finished.stdout.count("dry run: validation batch of 31 records: forward in") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun", "horovodrun-gloo"])
 def test_global_batch_smaller_than_the_world(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     command = ["python", "-m", "hvdtrain", "--global-batch-size", "2"]

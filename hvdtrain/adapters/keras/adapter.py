@@ -80,9 +80,9 @@ class KerasAdapter:
                 self._draw_anew(step, number)
                 self._collect(*self._tensors(part), scale)
             self._draw_anew(step, len(parts))
-            changed = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
+            changed, norm = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
             self._exchange.after_update(step)
-        self._skipped += not self._update.after_step(changed)
+        self._skipped += not self._update.after_step(changed, norm)
 
     def _draw_anew(self, step: int, number: int) -> None:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
@@ -125,9 +125,9 @@ class KerasAdapter:
         self._add(measures, real)
         gradients = _for_all(self._exchange.reduce(gradients, variables), variables)
         self.optimizer.learning_rate.assign(lr)
-        changed = self._update.apply(gradients, variables, scale)
+        changed, norm = self._update.apply(gradients, variables, scale)
         self._average.update(step)
-        return changed
+        return changed, norm
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, training=False), real)
@@ -157,7 +157,7 @@ class KerasAdapter:
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
-        sums = Sums(values, self._exchange.waited(), self._skipped)
+        sums = Sums(values, self._exchange.waited(), self._skipped, self._update.norms.read())
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0

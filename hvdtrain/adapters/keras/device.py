@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 
+import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.threads import threads_per_worker
@@ -22,6 +23,7 @@ def take_own_share(local_rank: int, local_size: int) -> None:
     Raises:
         UsageError: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
     """
+    keras.backend.clear_session()  # a second training in one process calls its layers as the first did
     _pin_gpu(local_rank, local_size)
     _share_threads(local_size)
 

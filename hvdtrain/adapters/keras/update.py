@@ -8,12 +8,14 @@ from typing import Any, Protocol, final
 import tensorflow as tf
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import Scaled, Unscaled
+from hvdtrain.loss_scale import NormMean, Scaled, Unscaled
 from hvdtrain.optimizers.clipping import clip_coefficient
 
 
 class Update(Protocol):
     """Changes the weights of an optimizer's variables."""
+
+    norms: NormMean
 
     @property
     def scale(self) -> float:
@@ -21,11 +23,13 @@ class Update(Protocol):
         ...
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
-        """Called while the step is traced; returns a bool tensor: whether the weights were changed."""
+        """Called while the step is traced; returns a bool tensor, whether the weights were changed, and the norm of the
+        gradients before clipping, 0 where it is not known.
+        """
         ...
 
-    def after_step(self, changed: Any) -> bool:
-        """Told of what `apply` returned, between graphs; returns it as a bool."""
+    def after_step(self, changed: Any, norm: Any) -> bool:
+        """Told of what `apply` returned, between graphs; returns whether the weights were changed."""
         ...
 
     def state(self) -> State:
@@ -46,16 +50,20 @@ class PlainUpdate(Unscaled):
     """
 
     def __init__(self, optimizer: Any, max_norm: float | None) -> None:
+        super().__init__()
         self._optimizer, self._max_norm = optimizer, max_norm
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:  # noqa: ARG002  it is 1
+        norm = tf.constant(0.0)
         if self._max_norm is not None:
-            share = clip_coefficient(_norm(gradients), self._max_norm, tf.minimum)
-            gradients = _multiplied(gradients, share)
+            norm = _norm(gradients)
+            gradients = _multiplied(gradients, clip_coefficient(norm, self._max_norm, tf.minimum))
         self._optimizer.apply(gradients, variables)
-        return tf.constant(True)
+        return tf.constant(True), norm
 
-    def after_step(self, changed: Any) -> bool:  # noqa: ARG002  asking the tensor would wait for the device
+    def after_step(self, changed: Any, norm: Any) -> bool:  # noqa: ARG002  asking the tensor would wait for the device
+        if self._max_norm is not None:
+            self.norms.add(norm)
         return True
 
 
@@ -81,10 +89,12 @@ class ScaledUpdate(Scaled):
             self._optimizer.apply(_multiplied(gradients, factor), variables)
             return tf.constant(True)
 
-        return tf.cond(finite, change, lambda: tf.constant(False))
+        return tf.cond(finite, change, lambda: tf.constant(False)), norm
 
-    def after_step(self, changed: Any) -> bool:
+    def after_step(self, changed: Any, norm: Any) -> bool:
         finite = bool(changed)
+        if finite:
+            self.norms.add(norm)
         self._loss_scale.after_step(finite)
         return finite
 

@@ -127,7 +127,7 @@ class TorchAdapter:
 
     def read_sums(self) -> Sums:
         values = {name: float(value) for name, value in self._sums.items()}
-        sums = Sums(values, self._allreduce_seconds, self._skipped)
+        sums = Sums(values, self._allreduce_seconds, self._skipped, self._update.norms.read())
         self._sums, self._allreduce_seconds, self._skipped = {}, 0.0, 0
         return sums
 

@@ -9,12 +9,14 @@ from typing import Protocol, final
 import torch
 
 from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import Scaled, Unscaled
+from hvdtrain.loss_scale import NormMean, Scaled, Unscaled
 from hvdtrain.optimizers.clipping import clip_coefficient
 
 
 class Update(Protocol):
     """Changes the weights; learning rates are set in the optimizer's groups before."""
+
+    norms: NormMean
 
     @property
     def scale(self) -> float:
@@ -46,12 +48,14 @@ class PlainUpdate(Unscaled):
     def __init__(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
     ) -> None:
+        super().__init__()
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
 
     def step(self) -> bool:
         if self._max_norm < math.inf:
             gradients = _numbers(self._parameters)
             norm = torch.nn.utils.get_total_norm(gradients)
+            self.norms.add(norm)
             torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
         self._optimizer.step()
         return True
@@ -77,6 +81,7 @@ class ScaledUpdate(Scaled):
         if finite:
             torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm) / self.scale)
             self._optimizer.step()
+            self.norms.add(norm)
         self._loss_scale.after_step(finite)
         return finite
 

@@ -32,6 +32,7 @@ _WITHOUT_EFFECT = (
     "--output-dir",
     "--resume",
     "--init-weights",
+    "--init-weights-exclude",
     "--keep-checkpoints",
     "--checkpoint-interval",
     "--log-interval",

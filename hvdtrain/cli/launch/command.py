@@ -12,10 +12,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError, did_you_mean
 from launch.launchers import LAUNCHERS, require_launcher
+
+_SYNONYMS: Final = {
+    **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
+    **dict.fromkeys(["--num-gpus", "--gpus", "--devices", "--world-size", "--workers"], "-np"),
+    **dict.fromkeys(["--host", "--worker-hosts"], "-H"),
+    **dict.fromkeys(["--machinefile", "--host-file"], "--hostfile"),
+}
+"""How torchrun, accelerate, deepspeed and others call it."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -53,6 +62,7 @@ def _parser(launcher: str) -> CommandParser:
         f"hvdtrain launch {launcher}",
         "Nothing was started.",
         "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
+        _SYNONYMS,
         usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
         description=LAUNCHERS[launcher],
         epilog="What follows -- is hvdtrain's own command; left out: train.",

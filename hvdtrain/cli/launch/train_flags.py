@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from hvdtrain.config import TrainConfig
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.flag_help import PAGES
 from hvdtrain.tasks.registry import BUILT_IN
 
-_PRINTERS = ("--help", "-h", "--print-config")
+_PRINTERS = (*PAGES, "--print-config")
 
 
 def require_trains(words: Sequence[str]) -> TrainConfig:

@@ -9,7 +9,14 @@ from commands import run
 
 REFUSED = {
     "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),
-    "a flag": (["--epoch", "3"], ["There is no flag --epoch.", "did you mean '--epochs'?"]),
+    "a command of others": (["fit"], ["There is no command 'fit'", "HINT: did you mean train?"]),
+    "a validation": (["eval"], ["There is no command 'eval'", "did you mean train, which validates after each epoch?"]),
+    "a launcher's flag": (["launch", "local", "--nproc-per-node", "2"], ["did you mean -np?"]),
+    "workers' flags": (
+        ["launch", "local", "-np", "2", "--dry-run", "--", "train", "--learning-rate", "1"],
+        ["There is no flag --learning-rate.", "did you mean --lr?"],
+    ),
+    "a flag": (["--epoch", "3"], ["There is no flag --epoch.", "did you mean --epochs?"]),
     "a flag of the command": (["train", "--epoch", "3"], ["There is no flag --epoch."]),
     "a value": (["--epochs", "0"], ["--epochs is 0."]),
     "a type": (["--lr", "fast"], ["--lr is given as 'fast'.", "It must be a number or null."]),
@@ -23,6 +30,18 @@ REFUSED = {
     "a config file": (["--config", "none.yaml"], ["The config file none.yaml cannot be read"]),
     "a positional": (["train", "digits"], ["unrecognized arguments: digits"]),
 }
+
+
+def test_help_begins_with_commands_and_first_flags(tmp_path: Path) -> None:
+    pages = [run(argv, tmp_path) for argv in (["--help"], ["help"])]
+    assert pages[0] == pages[1]
+    assert pages[0].code == 0
+    text = pages[0].stdout
+    assert len(text.splitlines()) < 70
+    for line in ("  launch   start a job", "  doctor   find what", "  --batch-size N ", "  horovodrun -np 8"):
+        assert f"\n{line}" in text, line
+    assert "--help-all" in text
+    assert run(["help", "export"], tmp_path) == run(["export", "--help"], tmp_path)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -227,11 +228,43 @@ def test_print_config_prints_what_reads_back(capsys: pytest.CaptureFixture[str],
         assert parse("--config", str(file)) == parse(*argv)
 
 
-def test_help_names_every_key_and_keeps_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def page_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        parse("--help")
+        parse(*argv)
     assert ended.value.code == 0
-    text = capsys.readouterr().out
-    assert [key for key in SAMPLES if f"  --{key.replace('_', '-')} " not in text] == []
-    assert "\n  horovodrun -np 8 python -m hvdtrain " in text
+    return capsys.readouterr().out
+
+
+def test_all_help_names_every_key_once_in_a_named_group_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page_of(capsys, "--help-all")
+    for key in SAMPLES:
+        flag = "--task-args.NAME" if key == "task_args" else f"--{key.replace('_', '-')}"
+        assert len(re.findall(rf"^  {flag}(?: |$)", text, re.MULTILINE)) == 1, flag
+    assert {"Task and model:", "Data:", "Optimizer:", "Learning rate:", "Validation and stopping:"} <= set(
+        text.splitlines()
+    )
+    assert "\n  --lr-milestones NUMBER,...    epochs at which step goes down, e.g. 30,60,80" in text
+    assert "\n  --precision {fp32,tf32,bf16,fp16}\n" in text
+    for noise in ("Optional", "Literal", "null", "(type:", "None", "True", "left out:"):
+        assert noise not in text, noise
+    assert max(map(len, text.splitlines())) <= 100
     assert "Exit codes: 0 done" in text
+
+
+def test_help_is_a_page_with_the_first_flags_and_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page_of(capsys, "--help")
+    assert re.findall(r"^  (--[a-z.-]+)", text, re.MULTILINE) == [
+        *("--task", "--model", "--data.dir", "--framework", "--epochs"),
+        *("--batch-size", "--lr", "--output-dir", "--resume", "--config"),
+    ]
+    assert "\n  horovodrun -np 8 python -m hvdtrain " in text
+    assert re.search(r"^  Validation and stopping +--best-metric", text, re.MULTILINE)
+    assert len(text.splitlines()) < 60
+
+
+def test_print_config_explains_each_key_in_a_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = page_of(capsys, "--print-config").splitlines()
+    keys = [place for place, line in enumerate(lines) if re.match(r" *[a-z_0-9]+:", line) and line != "data:"]
+    assert len(keys) == len(SAMPLES)
+    assert [lines[place] for place in keys if not lines[place - 1].lstrip().startswith("# ")] == []
+    assert "# ---- Learning rate ----" in lines

@@ -23,7 +23,9 @@ def train(framework: str, folder: Path, cache: Path, *without: str) -> Ended:
     return run_python([SCRIPT, "--without", *without, "--", *argv], folder, {"HVDTRAIN_CACHE_DIR": str(cache)})
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["help"], ["--version"], ["--print-config"]])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["train", "--help"], ["--help-all"], ["help"], ["--version"], ["--print-config"]]
+)
 def test_explaining_imports_nothing_heavy(argv: list[str], tmp_path: Path) -> None:
     done = run_python(["-X", "importtime", "-m", "hvdtrain", *argv], tmp_path)
     assert done.code == 0, done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,21 @@ def test_a_mean_over_samples_not_of_batch_means() -> None:
     reading = read_alone([batch_of([1, 1, 1], [1, 1, 1], 3), batch_of([5, 9], [1, 0], 1)])
     assert reading.values["loss"] == (3 + 5) / 4
     assert reading.samples == 4
+
+
+@pytest.mark.parametrize(("own", "mean"), [((1.5, 1.5), 1.5), ((1.0, 3.0), 2.0), ((None, None), None)])
+def test_the_norm_of_gradients_is_the_mean_over_ranks(own: Any, mean: float | None) -> None:
+    def work(comm: Communicator) -> Reading:
+        adder: Any = Adder()
+        meter = meter_of(adder, comm)
+        batch = batch_of([1.0], [1.0], 2.0)
+        adder.eval_step(batch)
+        meter.count(batch)
+        sums = adder.read_sums()
+        adder.read_sums = lambda: replace(sums, grad_norm=own[comm.topology.rank])
+        return meter.read("training")
+
+    assert [reading.grad_norm for reading in all_well(run_on_ranks(2, work))] == [mean, mean]
 
 
 @given(

@@ -99,5 +99,5 @@ def test_there_is_no_second_way_to_write_lists(capsys: pytest.CaptureFixture[str
     with pytest.raises(UsageError, match=r"There is no flag --lr-milestones\+"):
         parse("--lr-schedule", "step", "--lr-milestones+", "3")
     with pytest.raises(SystemExit):
-        parse("--help")
+        parse("--help-all")
     assert "milestones+" not in capsys.readouterr().out

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import Ended, Forker, tree
 from filelock import FileLock
+from safetensors.numpy import load_file
 
 from data_sharding.formats.tfrecord_framing import HEADER
 
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 
 OWN_TASKS = """
+import torch
 from hvdtrain.tasks.digits.torch import TorchDigits
+
+class Five(TorchDigits):
+    # digits modulo five: another head
+
+    def decode(self, records):
+        features = super().decode(records)
+        return {**features, "label": features["label"] % 5}
+
+    def build_model(self):
+        model = super().build_model()
+        model.logits = torch.nn.Linear(model.logits.in_features, 5)
+        return model
+
+class CannotRun(TorchDigits):
+    def build_model(self):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
+
+class Infinite(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"] + torch.inf}
+
+class CannotGoBack(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"].detach()}
 
 class Other(TorchDigits):
     pass
@@ -89,6 +118,36 @@ def test_what_a_run_leaves(finished: Path) -> None:
     ]
 
 
+def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--max-grad-norm", "0.5", "--output-dir", "clipped"])
+    assert ended.code == 0, ended
+
+    def logged(folder: Path) -> list[float | None]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [line.get("grad_norm") for line in lines if line.get("split") == "train"]
+
+    norms = logged(tmp_path / "clipped")
+    assert len(norms) == 2
+    assert all(norm is not None and norm > 0 for norm in norms)
+    assert logged(finished) == [None, None]
+
+
+def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    argv = ["--task", "own:Five", "--lr", "1e-30", "--output-dir", "five", "--init-weights", str(finished)]
+    (refused,) = hvdtrain(argv)
+    refused.require_refusal("Of another shape: logits.weight [10, 128] where the model has [5, 128]")
+    flag = "--init-weights-exclude 'logits.weight,logits.bias'"
+    assert flag in refused.stderr
+    (ended,) = hvdtrain([*argv, *shlex.split(flag)])
+    assert ended.code == 0, ended
+    assert ", but for logits.weight,logits.bias" in ended.stdout
+    old, new = (load_file(run / "checkpoints/step_00000002/model.safetensors") for run in (finished, tmp_path / "five"))
+    assert new["model/logits.weight"].shape == (5, 128)
+    for name, array in old.items():
+        if "logits" not in name:
+            np.testing.assert_array_equal(new[name], array)
+
+
 def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
     (ended,) = hvdtrain(["--config", str(finished / "config.yaml"), "--output-dir", "again"])
     assert ended.code == 0, ended
@@ -106,12 +165,28 @@ def test_a_run_in_parts_is_the_run_in_one(tmp_path: Path, hvdtrain: Command, run
     assert results[0]["samples_seen"] == results[1]["samples_seen"] == 160
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
+def test_a_dry_run_tries_one_batch_and_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
     before = tree(tmp_path)
-    (ended,) = hvdtrain(["--dry-run"])
+    (ended,) = hvdtrain(["--dry-run", "--ema-decay", "0.9", "--best-metric", "accuracy"])
     assert ended.code == 0, ended
     assert "global batch 32" in ended.stdout
-    assert "dry run: nothing was trained or written" in ended.stdout
+    assert re.search(r"training batch of 32 records: forward, backward and update in \S+ s, .*loss \d", ended.stdout)
+    assert re.search(r"validation batch of 32 records: forward in \S+ s, .*loss \d", ended.stdout)
+    assert "dry run: nothing was written" in ended.stdout
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["CannotRun", "Infinite", "CannotGoBack"])
+def test_a_dry_run_finds_a_model_that_cannot_run(kind: str, tmp_path: Path, hvdtrain: Command) -> None:
+    before = tree(tmp_path)
+    (ended,) = hvdtrain(["--dry-run", "--task", f"own:{kind}"])
+    assert ended.code == 1, ended
+    message = {
+        "CannotRun": "mat1 and mat2",
+        "Infinite": "The training loss is inf",
+        "CannotGoBack": "does not require grad",
+    }
+    assert message[kind] in ended.stderr
     assert tree(tmp_path) == before
 
 

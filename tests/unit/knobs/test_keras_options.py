@@ -48,6 +48,13 @@ def test_an_overflow_is_skipped_and_counted_and_a_bad_loss_is_told(facts: dict[s
     assert facts["bad_loss_is_told"]
 
 
+def test_the_norm_is_that_before_clipping_where_clipping_or_scaling_needs_it(facts: dict[str, Any]) -> None:
+    plain, clipped, scaled = facts["norms"]
+    assert plain == [None, None]
+    assert min(clipped) > 1e-2
+    assert scaled == pytest.approx(clipped, rel=1e-2)
+
+
 def test_parts_of_a_model_know_whether_they_train(facts: dict[str, Any]) -> None:
     assert 0.2 < facts["zeros_first"] < 0.8
     assert facts["zeros_eval"] == 0

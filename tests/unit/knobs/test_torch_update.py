@@ -54,3 +54,25 @@ def test_an_overflow_leaves_the_weights_and_halves_the_scale(bad: float) -> None
     assert parameter.tolist() == [0.0, 0.0, 0.0]
     assert update.scale == before / 2
     assert not optimizer.state
+
+
+@pytest.mark.parametrize("kind", [PlainUpdate, ScaledUpdate])
+def test_the_norm_is_that_before_clipping_and_its_mean_is_read_once(kind: Any) -> None:
+    parameter, optimizer = weights([3.0, 4.0, 0.0])
+    update = kind(optimizer, [parameter], 1.0)
+    for norm in (5.0, 7.0):
+        parameter.grad = torch.tensor([norm, 0.0, 0.0]) * update.scale
+        update.step()
+    assert update.norms.read() == pytest.approx(6.0, rel=1e-6)
+    assert update.norms.read() is None
+
+
+def test_a_norm_that_nobody_asked_for_is_not_computed_and_one_that_overflowed_does_not_count() -> None:
+    parameter, optimizer = weights([3.0, 4.0, 0.0])
+    update = PlainUpdate(optimizer, [parameter])
+    update.step()
+    assert update.norms.read() is None
+    parameter, optimizer = weights([math.inf, 0.0, 0.0])
+    scaled = ScaledUpdate(optimizer, [parameter])
+    scaled.step()
+    assert scaled.norms.read() is None

@@ -225,7 +225,7 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path, capsys: pytest.Cap
         "Keras reads such a file by its name's end": [str(run), "--format", "keras", "--output", "a.h5"],
         "--format keras needs a run": [out, "--format", "keras"],
         "invalid choice: 'onx'": [str(run), "--format", "onx"],
-        "gone cannot be read: No such file": [str(run / "gone")],
+        "gone cannot be read: No such file or directory. There are none to take.": [str(run / "gone")],
     }
     for message, argv in wrong.items():
         code, error = main(["export", *argv]), capsys.readouterr().err

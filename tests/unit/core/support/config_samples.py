@@ -51,6 +51,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "output_dir": ("OUT", "OUT"),
     "resume": ("never", "never"),
     "init_weights": ("old.pt", "old.pt"),
+    "init_weights_exclude": ("fc.*,*.bias", "fc.*,*.bias"),
     "best_metric": ("accuracy", "accuracy"),
     "best_mode": ("auto", "auto"),
     "early_stopping_patience": ("3", 3),
@@ -91,6 +92,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
 """For each key a value as SageMaker would pass it, and what it means."""
 
 COMPANIONS: dict[str, tuple[str, ...]] = {
+    "init_weights_exclude": ("--init-weights", "old.pt"),
     "lr_power": ("--lr-schedule", "polynomial"),
     "lr_milestones": ("--lr-schedule", "step"),
     "lr_gamma": ("--lr-schedule", "step", "--lr-milestones", "3"),

@@ -85,6 +85,17 @@ def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
     return max(float(np.abs(one[name] - other[name]).max()) for name in names)
 
 
+def norms(**knobs: Any) -> list[float | None]:
+    """As they are read after each of two steps."""
+    keras.backend.clear_session()
+    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, Knobs(**knobs))
+    read = []
+    for step in range(2):
+        adapter.train_step(batch(step), step, 0.0)
+        read.append(adapter.read_sums().grad_norm)
+    return read
+
+
 def refusal(**knobs: Any) -> str:
     try:
         KerasAdapter(Rows(), Topology.single(), 3, 0.1, Knobs(**knobs))
@@ -148,6 +159,7 @@ def main() -> None:
         low = trained(Plain(), precision=precision)
         facts[precision] = furthest(plain, low)
         facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
+    facts["norms"] = [norms(), norms(max_grad_norm=1e-3), norms(precision="fp16", max_grad_norm=1.0)]
     overflow(facts)
     parts(facts)
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)

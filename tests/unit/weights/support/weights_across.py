@@ -199,6 +199,32 @@ def test_files_from_before_keras_3(tmp_path: Path) -> None:
         assert_same(initial_state(state, tmp_path / "whole.h5", task), expected)
 
 
+def test_a_new_head_stays_fresh_and_all_else_comes_from_a_run_or_file_of_either_framework(tmp_path: Path) -> None:
+    """A net of 5 classes from one of 3. The names that do not fit, which the refusal tells, are those to exclude."""
+    small: dict[str, Any] = {"model": "cnn", "side": 8, "classes": 3}
+    old = random_like(arrays_of(TorchSynthetic(**small).build_model()))
+    old_in_keras = to_keras(old, arrays_of(KerasSynthetic(**small).build_model()))
+    torch_run = write_run(tmp_path / "torch", old, "torch", "synthetic", small)
+    keras_run = write_run(tmp_path / "keras", old_in_keras, "tensorflow", "synthetic", small)
+    files = export(torch_run, "state-dict").path, export(keras_run, "weights-h5").path
+    for task, given, sources in (
+        (TorchSynthetic(**{**small, "classes": 5}), old, (torch_run, keras_run, *files)),
+        (KerasSynthetic(**{**small, "classes": 5}), old_in_keras, (torch_run, keras_run, files[1])),
+    ):
+        fresh = {f"model/{n}": a for n, a in arrays_of(task.build_model()).items()}
+        for source in sources:
+            with pytest.raises(UsageError, match="do not fit the model") as refused:
+                initial_state(fresh, source, task)
+            told = refused.value.hint.partition("--init-weights-exclude '")[2].removesuffix("'.")
+            for exclude in (told, "logits?*"):
+                first = initial_state(fresh, source, task, exclude)
+                for name, array in fresh.items():
+                    expected = array if "logits" in name else given[name.removeprefix("model/")]
+                    np.testing.assert_array_equal(first[name], expected)
+            with pytest.raises(UsageError, match=r"--init-weights-exclude names fc\.\*"):
+                initial_state(fresh, source, task, f"{told},fc.*")
+
+
 def test_averages_start_from_given_weights_too(tmp_path: Path) -> None:
     task = TASKS["digits"][0]
     weights = random_like(arrays_of(task.build_model()))
