@@ -43,6 +43,7 @@ def final_path(path: str | Path) -> Path:
     Raises:
         OSError: `path` is a folder, device, FIFO or socket, which a rename would replace; a symlink leads to itself.
     """
+    path = Path(path)  # which makes the folder "." of an empty name
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):

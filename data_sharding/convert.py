@@ -177,16 +177,16 @@ def _check(written: Catalog, digests: NDArray[np.uint32], on_progress: Progress)
 
 def _publish(paths: Sequence[Path], destination: Path) -> list[Path]:
     """Move all files to their names, or none."""
-    done: list[Path] = []
+    published = [destination / path.name for path in paths]
     try:
-        for path in paths:
-            os.rename(path, destination / path.name)
-            done.append(destination / path.name)
-    except OSError:
-        for path in done:
-            path.unlink()
+        for path, final in zip(paths, published, strict=True):
+            os.rename(path, final)
+    except BaseException:
+        for path, final in zip(paths, published, strict=True):
+            if not path.exists():
+                final.unlink()
         raise
-    return done
+    return published
 
 
 def _check_request(target: RecordFormat, num_shards: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -31,10 +32,10 @@ FORMAT_NAMES: Final = tuple(_FORMATS)
 
 
 def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordFormat:
-    """The format `name` with `options`, such as `{"multipart": "sagemaker"}` for recordio.
+    """The format `name` with `options`, such as `{"multipart": "sagemaker"}` for recordio; numbers may be text.
 
     Raises:
-        PlanError: no such format, or no such option.
+        PlanError: no such format, no such option, or a value of another type than the option has.
     """
     if name not in _FORMATS:
         near = difflib.get_close_matches(name, _FORMATS, 1)
@@ -44,16 +45,36 @@ def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordF
             f"did you mean {near[0]!r}?" if near else "choose one of these.",
         )
     kind = _load(name)
-    known = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in _FIXED]
-    for option in options or {}:
+    known = {field.name: field.default for field in dataclasses.fields(kind) if field.init and field.name not in _FIXED}
+    fitted: dict[str, Any] = {}
+    for option, value in (options or {}).items():
         if option not in known:
             raise PlanError(
                 f"The format {name} has no option {option!r}.",
                 f"Its options are: {', '.join(known) or 'none'}.",
                 "leave it out, or correct its name.",
             )
-    made: RecordFormat = kind(**(options or {}))
+        fitted[option] = _fitted(value, type(known[option]))
+        if type(fitted[option]) is not type(known[option]):
+            raise PlanError(
+                f"The format {name} was given {option}={value!r}.",
+                f"It takes a value of the type {type(known[option]).__name__}, such as {known[option]!r}.",
+                f"correct {option}, or leave it out.",
+            )
+    made: RecordFormat = kind(**fitted)
     return made
+
+
+def _fitted(value: Any, kind: type) -> Any:
+    """A value in the type of an option, from text as a command line has it, or from JSON; itself if it does not fit."""
+    if isinstance(value, str) and kind is bool:
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if isinstance(value, str | list) and kind is tuple:
+        return tuple(value.split(",") if isinstance(value, str) else value)
+    if (isinstance(value, str) and kind in (int, float)) or (type(value) is int and kind is float):
+        with contextlib.suppress(ValueError, OverflowError):
+            return kind(value)
+    return value
 
 
 def format_options(record_format: RecordFormat) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordIndex, Unpacked
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.storage import ByteSource, FileEntry, open_source
+
+_WINDOW_LIMIT: Final = 1 << 62  # offsets are int64
 
 
 @final
@@ -44,7 +46,7 @@ class TextFormat:
     offset_unit: str = "byte"
 
     def __post_init__(self) -> None:
-        if self.window < 1 or not 0 <= self.first < self.last <= 1:
+        if not 1 <= self.window < _WINDOW_LIMIT or not 0 <= self.first < self.last <= 1:
             raise PlanError(
                 f"The format text was given window={self.window}, first={self.first:g} and last={self.last:g}.",
                 "A window has one byte or more, and a part lies between 0 and 1.",

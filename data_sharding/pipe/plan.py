@@ -208,10 +208,15 @@ def _check_channels(plan: PipePlan) -> None:
             "make the plan again.",
         )
     for channel in plan.channels:
-        if not _CHANNEL_NAME.fullmatch(channel.name):
-            raise PlanError(
-                f"The channel name {channel.name!r} is not allowed.",
-                "It becomes part of a path, and of the job's description.",
-                "use up to 64 letters, digits, dots, hyphens and underscores.",
-            )
+        check_channel_name(channel.name)
     _check_files([file for channel in plan.channels for file in channel.files], len(plan.channels))
+
+
+def check_channel_name(name: str) -> None:
+    """Raise PlanError for a name that SageMaker does not allow."""
+    if not _CHANNEL_NAME.fullmatch(name):
+        raise PlanError(
+            f"The channel name {name!r} is not allowed.",
+            "It becomes part of a path, and of the job's description.",
+            "use up to 64 letters, digits, dots, hyphens and underscores.",
+        )

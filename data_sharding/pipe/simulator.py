@@ -14,6 +14,7 @@ from typing import Self
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.pipe.feed import ChannelFeed, Delivery, FeedThread
+from data_sharding.pipe.plan import check_channel_name
 from data_sharding.pipe.reader import await_pipe
 
 
@@ -26,7 +27,7 @@ class PipeSimulator:
         epochs: FIFOs a channel.
 
     Raises:
-        PlanError: no channel, or fewer than one epoch.
+        PlanError: no channel, a name that is not allowed, or fewer than one epoch.
         MissingDataError: a file does not exist.
     """
 
@@ -120,6 +121,7 @@ def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:
             "give one channel or more, and one epoch or more.",
         )
     for name, feed in channels.items():
+        check_channel_name(name)
         missing = [file for file in feed.files if not Path(file).is_file()]
         if missing:
             raise MissingDataError(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.end_signals import cleaning_up_at_signals
 from hvdtrain.weights.export import FORMATS, export
 
 _DESCRIPTION = """\
@@ -30,15 +31,16 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    done = export(
-        options.run,
-        options.format,
-        options.output,
-        prefix=options.prefix,
-        averaged=options.ema,
-        data_dir=options.data_dir,
-        overwrite=options.overwrite,
-    )
+    with cleaning_up_at_signals():
+        done = export(
+            options.run,
+            options.format,
+            options.output,
+            prefix=options.prefix,
+            averaged=options.ema,
+            data_dir=options.data_dir,
+            overwrite=options.overwrite,
+        )
     takes = f"; it takes {done.takes}" if done.takes else ""
     print(f"hvdtrain: {done.arrays} arrays of {done.origin} as {options.format}: {done.path}{takes}")
     return 0

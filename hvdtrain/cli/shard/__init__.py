@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 from data_sharding.errors import ShardingError
+from hvdtrain.cli.end_signals import cleaning_up_at_signals
 from hvdtrain.errors import UsageError, did_you_mean
 
 COMMANDS = {
@@ -39,7 +40,8 @@ def run(argv: Sequence[str]) -> int:
         )
     module = importlib.import_module(COMMANDS[argv[0]][0])
     try:
-        code: int = module.run(argv[1:])
+        with cleaning_up_at_signals():
+            code: int = module.run(argv[1:])
     except ShardingError as error:  # whatever is wrong with the data is input here: exit code 2
         raise UsageError(error.fact, error.conflict, error.hint) from error
     return code

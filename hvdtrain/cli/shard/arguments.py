@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import Any
 
 from data_sharding import Catalog, RecordFormat, format_named
 from data_sharding.formats.registry import FORMAT_NAMES
@@ -46,9 +45,9 @@ def record_format(options: argparse.Namespace) -> RecordFormat | None:
 
     Raises:
         UsageError: an option without a format, or not of the form KEY=VALUE.
-        data_sharding.PlanError: no such option.
+        data_sharding.PlanError: no such option, or a value that it cannot have.
     """
-    pairs: dict[str, Any] = {}
+    pairs: dict[str, str] = {}
     for text in options.option:
         key, equals, value = text.partition("=")
         if not equals or options.format is None:
@@ -57,7 +56,7 @@ def record_format(options: argparse.Namespace) -> RecordFormat | None:
                 "Options belong to a format, as KEY=VALUE.",
                 "for example: --format recordio --option multipart=sagemaker.",
             )
-        pairs[key] = _typed(value)
+        pairs[key] = value
     return format_named(options.format, pairs) if options.format is not None else None
 
 
@@ -80,9 +79,3 @@ def in_bytes(count: float) -> str:
     """For people: 1536 is "1.5 KiB"."""
     power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
     return f"{count:.0f} B" if power == 0 else f"{count / 1024**power:.1f} {_UNITS[power]}"
-
-
-def _typed(text: str) -> bool | int | str:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if text.isdecimal() else text

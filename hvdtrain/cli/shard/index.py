@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
     options = parser.parse(argv)
-    if options.out:
+    if options.out is not None:
         with _writing(options.out):
             final_path(options.out)
     begin = time.perf_counter()
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     print_table("", ["", "value"], _facts(catalog, seconds))
     for damage in catalog.damage:
         print(f"DAMAGED: {damage.reason}")
-    if options.out:
+    if options.out is not None:
         _save(catalog, options.out)
         print(f"catalog saved to {options.out}")
     return 1 if catalog.damage else 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 from commands import run
 
 import data_sharding as ds
+from hvdtrain.cli.end_signals import cleaning_up_at_signals
 
 
 def source(folder: Path) -> Path:
@@ -81,3 +86,29 @@ def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
     assert done.code == 1
     assert "Writing to out/file/x failed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
+    with ds.TFRecordWriter(tmp_path / "one") as writer:
+        writer.write(b"x")
+    (tmp_path / "a.tfrecord").write_bytes((tmp_path / "one").read_bytes() * 500_000)
+    command = [sys.executable, "-m", "hvdtrain", "shard", "convert", "a.tfrecord", "out"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(number)
+        rest = process.communicate(timeout=100)[1]
+    assert (first, process.returncode) == ("writing: 50000 of 500000 records\n", code), rest
+    assert rest.endswith(f"hvdtrain: ended by {signal.Signals(number).name}; nothing was left half done\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tfrecord", "one"]
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with cleaning_up_at_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -420,3 +420,23 @@ def labelled(catalog: ds.Catalog) -> set[tuple[bytes, int]]:
         batch = reader.load(np.arange(len(catalog)))
     assert batch.labels is not None
     return set(zip(batch, batch.labels.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_end_between_two_renames_leaves_nothing(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, moved = os.rename, []
+
+    def interrupted(source: Path, target: Path) -> None:
+        rename(source, target)
+        if target.parent == tmp_path / "out":
+            moved.append(target)
+            if len(moved) == 2:  # done, and not yet noted
+                raise error
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(error):
+        convert(tfrecord(tmp_path / "a.tfrecord", [b"1", b"2", b"3"]), tmp_path / "out", 3)
+    assert len(moved) == 2
+    assert os.listdir(tmp_path) == ["a.tfrecord"]

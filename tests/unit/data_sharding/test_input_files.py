@@ -132,3 +132,38 @@ def test_a_shard_beside_its_compressed_self_is_converted_once(tmp_path: Path) ->
     shutil.copy(shard, f"{shard}.gz")
     with pytest.raises(ds.PlanError, match=re.escape(f"{shard} and {shard}.gz")):
         convert(tmp_path / "data", tmp_path / "out", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "text", "value"),
+    [
+        ("text", "window", "64", 64),
+        ("text", "last", "0.5", 0.5),
+        ("text", "last", 1, 1.0),
+        ("tfrecord", "use_idx", "True", True),
+        ("npz", "data", "5", "5"),
+        ("image_folder", "classes", "cat,dog", ("cat", "dog")),
+        ("image_folder", "classes", ["cat", "dog"], ("cat", "dog")),
+    ],
+)
+def test_options_may_be_text(name: str, option: str, text: object, value: object) -> None:
+    fitted = getattr(ds.format_named(name, {option: text}), option)
+    assert (type(fitted), fitted) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("text", "window", "x"),
+        ("text", "window", True),
+        ("text", "window", 10**30),
+        ("text", "last", None),
+        ("mnist", "classes", "x"),
+        ("tfrecord", "use_idx", "5"),
+        ("npz", "data", 5),
+        ("image_folder", "classes", 5),
+    ],
+)
+def test_options_of_another_type_are_refused(name: str, option: str, value: object) -> None:
+    with pytest.raises(ds.PlanError, match=f"{option}={re.escape(repr(value))}"):
+        ds.format_named(name, {option: value})
