@@ -82,7 +82,7 @@ class RunConfig:
         keep_checkpoints: how many of the newest stay, besides the best.
         checkpoint_interval: updates between checkpoints inside an epoch; 0: at the end of each epoch only.
         log_interval: updates between two lines of metrics.
-        progress: bar, lines, none, or auto: a bar on a terminal, else lines.
+        progress: bar, lines, none, or auto: a bar on a terminal, but lines under MPI and in files.
         stall_timeout: seconds after which a collective that some workers never joined ends the job.
         dry_run: check the config, the task and its data, say what would be done, train and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
