@@ -6,17 +6,20 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 COMMAND = sys.argv[1:] or ["make", "--no-print-directory", "train"]
+COLUMNS = 124
 
 
 def run_in_terminal(command: list[str]) -> str:
     """Everything that the command writes to a terminal, stdout and stderr mixed."""
     reader, writer = pty.openpty()
+    termios.tcsetwinsize(writer, (50, COLUMNS))
     process = subprocess.Popen(command, stdin=writer, stdout=writer, stderr=writer)
     os.close(writer)
     written = bytearray()
@@ -39,7 +42,7 @@ def last_state(line: str) -> str:
 
 
 lines = [last_state(line) for line in run_in_terminal(COMMAND).split("\n")]
-console = Console(record=True, width=124, file=sys.stderr)
+console = Console(record=True, width=COLUMNS, file=sys.stderr)
 for line in lines:
     console.print(Text.from_ansi(line), soft_wrap=False)
 target = Path(__file__).parent / "images" / "run.svg"

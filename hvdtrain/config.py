@@ -89,7 +89,7 @@ class RunConfig:
         keep_checkpoints: how many of the newest checkpoints stay, besides the best.
         checkpoint_interval: updates between checkpoints inside an epoch; 0 means at the end of each epoch only.
         log_interval: updates between two lines of metrics.
-        progress: auto shows a bar on a terminal, else lines.
+        progress: auto shows a bar on a terminal, but lines under MPI and in files.
         stall_timeout: seconds after which a collective that some workers never joined ends the job.
         dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
         debug: show tracebacks of hvdtrain's own errors.

@@ -1,82 +1,143 @@
-"""Progress on rank 0: a bar where somebody watches, lines where a file collects."""
+"""Progress on rank 0: a bar where somebody watches it being redrawn, else lines."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal, Never, TextIO
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TextIO
 
 from tqdm import tqdm
 
 from hvdtrain import events
 from hvdtrain.events import Event
+from hvdtrain.terminal import Terminal
 
-_BAR_FORMAT = "{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-_ANCESTORS = 8  # launchers put no more processes than this between the terminal and a worker
+_REDRAWN_SECONDS = 0.2
+_SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
+"""Between two lines passes this share of the time since the start, within these bounds."""
 
 
 class Bar:
-    """A tqdm bar over all steps. It redraws by carriage returns, which horovodrun and mpirun pass on."""
+    """A tqdm bar over all steps.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._bar: tqdm[Never] | None = None
+    Args:
+        stream: where to draw it.
+        terminal: where the stream ends.
+    """
+
+    def __init__(self, stream: TextIO, terminal: Terminal) -> None:
+        self._stream = stream if terminal.is_direct else _ReturnLast(stream)
+        self._terminal = terminal
+        self._bar: _FittingBar | None = None
         self._epochs = 0
-        self._speed = ""
-        self._validation = ""
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.RunStarted(step=step, total_steps=total, epochs=epochs):
                 self._epochs = epochs
-                self._bar = tqdm(
-                    total=total, initial=step, file=self._stream, ncols=100, mininterval=0.2, bar_format=_BAR_FORMAT
-                )
+                self._bar = _FittingBar(self._terminal.columns, total, step, self._stream)
             case events.StepEnded():
                 self._require().update()
             case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
-                self._require().set_description_str(
-                    f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f}", refresh=False
-                )
-                self._speed = f"{speed:,.0f} samples/s"
-                self._show()
+                self._require().words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f} "
+                self._require().words["speed"] = f"{speed:,.0f} samples/s"
             case events.Evaluated():
-                self._validation = ", " + _short(event)
-                self._show()
+                self._require().words["validation"], self._require().words["best"] = _short(event)
             case events.StoppedEarly():
-                self._require().set_description_str("stopped early", refresh=False)
+                self._require().words["head"] = "stopped early "
             case events.RunEnded():
-                self._require().close()
+                self.close()
             case _:
                 pass
 
-    def _show(self) -> None:
-        self._require().set_postfix_str(self._speed + self._validation, refresh=False)
+    def close(self) -> None:
+        """Draw it for the last time and leave its line; what follows, an error too, begins on a line of its own."""
+        if self._bar is not None:
+            self._bar.close()
 
-    def _require(self) -> tqdm[Never]:
+    def _require(self) -> _FittingBar:
         if self._bar is None:
             raise RuntimeError("an event came before RunStarted")
         return self._bar
 
 
-class Lines:
-    """One line an epoch."""
+class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself does not take
+    """Shows as much beside the bar as the terminal is wide, the most important first."""
+
+    def __init__(self, columns: Callable[[], int], total: int, step: int, stream: TextIO | _ReturnLast) -> None:
+        self.words = dict.fromkeys(("head", "speed", "validation", "best"), "")
+        self._columns = columns
+        super().__init__(total=total, initial=step, file=stream, mininterval=_REDRAWN_SECONDS, miniters=1)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:  # what tqdm draws from, and lets users extend
+        facts = {**super().format_dict, **self.words, "ncols": None}  # without `ncols`, a bar is 10 wide
+        columns = self._columns()
+        for layout in self._layouts():
+            if len(self.format_meter(**{**facts, "bar_format": layout})) <= columns:
+                break
+        return {**facts, "ncols": columns, "bar_format": layout}
+
+    def _layouts(self) -> Iterator[str]:
+        """From the longest to the shortest; the last one is cut where it does not fit."""
+        speed, validation, best = (f"{{{n}}}" if self.words[n] else "" for n in ("speed", "validation", "best"))
+        for shown in (
+            ("{elapsed}<{remaining}", speed, validation + best),
+            ("{remaining} left", speed, validation + best),
+            ("{remaining} left", speed, validation),
+            ("{remaining} left", validation),
+            ("{remaining} left",),
+        ):
+            yield f"{{head}}|{{bar}}| {{n_fmt}}/{{total_fmt}} [{', '.join(filter(None, shown))}]"
+        yield "{head}|{bar}| {n_fmt}/{total_fmt}"
+        yield "{head}{n_fmt}/{total_fmt}"
+
+
+class _ReturnLast:
+    """Launchers pass on what ends with a carriage return; tqdm begins with it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._epochs = 0
+
+    def write(self, text: str) -> None:
+        self._stream.write(f"{text[1:]}\r" if text.startswith("\r") else text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class Lines:
+    """One line when training has begun, one line an epoch, and others between them where epochs are long.
+
+    Args:
+        stream: where to write them.
+        clock: seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._epochs = self._total = 0
+        self._begun: tuple[int, float] | None = None  # the first step that this process has logged, and when
+        self._next_at = 0.0
+        self._step = ""
         self._train = ""
         self._validation = ""
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.RunStarted(epochs=epochs, step=step, total_steps=total):
-                self._epochs = epochs
+                self._epochs, self._total = epochs, total
                 self._print(f"training from step {step} to {total}, {epochs} epochs")
-            case events.Logged(values=values, samples_per_second=speed):
+            case events.StepEnded(epoch=epoch, step=step):
+                if self._begun is not None and self._clock() >= self._next_at:
+                    self._print_step(epoch, step, *self._begun)
+            case events.Logged(epoch=epoch, step=step, values=values, samples_per_second=speed):
+                self._step = f"loss {values['loss']:.4f}  {speed:,.0f} samples/s"
                 self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
+                if self._begun is None:
+                    self._begun = step, self._clock()
+                    self._print_step(epoch, step, *self._begun)
             case events.Evaluated(values=values):
                 self._validation = f"  validation {format_values(values)}" + (" (best)" if event.is_best else "")
             case events.EpochEnded(epoch=epoch):
@@ -88,46 +149,42 @@ class Lines:
             case _:
                 pass
 
+    def _print_step(self, epoch: int, step: int, first: int, begin: float) -> None:
+        left = ""
+        if step > first:
+            seconds = (self._clock() - begin) / (step - first) * (self._total - step)
+            left = f"  {tqdm.format_interval(seconds)} left"
+        self._print(f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}  {self._step}{left}")
+
     def _print(self, line: str) -> None:
         self._stream.write(line + "\n")
         self._stream.flush()
+        now = self._clock()
+        since = 0.0 if self._begun is None else now - self._begun[1]
+        self._next_at = now + min(max(since * _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
-def progress_callback(kind: Literal["auto", "bar", "lines", "none"], stream: TextIO) -> events.Callback | None:
-    """What `--progress` asks for; auto is a bar where `stream` ends on a terminal, through launchers too."""
+def progress_callback(
+    kind: Literal["auto", "bar", "lines", "none"], stream: TextIO, launcher: str
+) -> Bar | Lines | None:
+    """What `--progress` asks for; auto is a bar where `stream` ends on a terminal and `launcher` lets it be redrawn."""
     if kind == "none":
         return None
-    wants_bar = kind == "bar" or (kind == "auto" and (stream.isatty() or _launcher_has_terminal()))
-    return Bar(stream) if wants_bar else Lines(stream)
+    terminal = Terminal(stream, launcher)
+    return Bar(stream, terminal) if kind == "bar" or (kind == "auto" and terminal.redraws) else Lines(stream)
 
 
-def _short(event: events.Evaluated) -> str:
-    """One measure, the one that decides if it is not the loss, and the best so far where it is another."""
+def _short(event: events.Evaluated) -> tuple[str, str]:
+    """One measure, the one that decides if it is not the loss; and the best so far where it is another."""
     values, best = event.values, event.best
     chosen = best.metric if best is not None else "loss"
     name = chosen if chosen != "loss" else next((n for n in values if n != "loss"), "loss")
+    shown = f"{name} {values[name]:.4f}"
     if best is None or event.is_best:
-        return f"{name} {values[name]:.4f}" + (" (best)" if event.is_best else "")
-    return f"{name} {values[name]:.4f} (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
+        return shown, " (best)" if event.is_best else ""
+    return shown, f" (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
 
 
 def format_values(values: Mapping[str, float]) -> str:
     """`loss 0.0512  accuracy 0.9833`."""
     return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-
-
-def _launcher_has_terminal() -> bool:
-    """Whether the nearest ancestor that does not itself write into a pipe writes to a terminal.
-
-    Launchers read workers' outputs from pipes and pass them on, so a worker's own stream never is a terminal.
-    """
-    process = os.getppid()
-    for _ in range(_ANCESTORS):
-        try:
-            target = os.readlink(f"/proc/{process}/fd/{sys.stderr.fileno()}")
-            if not target.startswith(("pipe:", "socket:")):
-                return target.startswith(("/dev/pts/", "/dev/tty"))
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False  # not Linux, or the ancestor is gone or another user's: lines are always right
-    return False

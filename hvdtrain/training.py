@@ -32,7 +32,7 @@ from hvdtrain.outcome import Outcome
 from hvdtrain.pipe_ledger import NoLedger
 from hvdtrain.position import Position
 from hvdtrain.preparation import Prepared
-from hvdtrain.progress import progress_callback
+from hvdtrain.progress import Bar, progress_callback
 from hvdtrain.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.resume import checkpoint_at, checkpoints_of, require_same_training
 from hvdtrain.run_folder import RunFolder, choose_folder, unwritable
@@ -223,7 +223,9 @@ def _root_callbacks(
     if not comm.topology.is_root:
         return []
     metrics = MetricsFile(stack.enter_context(open_lines(folder.metrics)))
-    progress = progress_callback(prepared.config.progress, sys.stderr)
+    progress = progress_callback(prepared.config.progress, sys.stderr, comm.topology.launcher)
+    if isinstance(progress, Bar):
+        stack.callback(progress.close)
     return [metrics] + ([progress] if progress is not None else [])
 
 

@@ -8,8 +8,10 @@ import logging
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
 from hvdtrain.topology import Topology, detect_topology
@@ -60,13 +62,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _is_about_data(error):
             return _refuse(error, 1, arguments)
-        return _leave(1, f"{who()} failed:\n{traceback.format_exc()}")
+        return _fail(error, arguments)
 
 
 def _refuse(error: Exception, code: int, arguments: Sequence[str]) -> int:
-    if any(argument.partition("=")[0] == "--debug" for argument in arguments):
+    if _wants_all(arguments):
         traceback.print_exc()
     return _leave(code, f"{who()}: {error}")
+
+
+def _wants_all(arguments: Sequence[str]) -> bool:
+    return any(argument.partition("=")[0] == "--debug" for argument in arguments)
+
+
+def _fail(error: Exception, arguments: Sequence[str]) -> int:
+    """An exception of the user's code, or a defect of ours: one line at once, its traceback unless rank 0 tells it."""
+    from hvdtrain.cli.failure import SPOKEN_SECONDS, Failure, log_file
+
+    failure, topology = Failure(error), _own_topology()
+    whole = f"{who()} failed:\n{failure.full}"
+    if _wants_all(arguments):
+        return _leave(1, whole)
+    _note_in_log(whole)
+    if topology is not None and not topology.is_root:
+        sys.stderr.write(f"{who()} failed: {failure.line()}\n")
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            time.sleep(SPOKEN_SECONDS)
+    return _leave(1, f"{who()} failed{failure.traceback(log_file())}", in_log=False)
 
 
 def _is_about_data(error: Exception) -> bool:
@@ -106,7 +129,7 @@ def _print_about(what: str) -> int:
     return 0
 
 
-def _leave(code: int, message: str) -> int:
+def _leave(code: int, message: str, in_log: bool = True) -> int:
     """Say why, and end this process so that the others notice.
 
     One write for the whole message: launchers mix ranks' outputs line by line. In a job, `os._exit`: an orderly exit
@@ -118,7 +141,8 @@ def _leave(code: int, message: str) -> int:
     sys.stdout.flush()
     sys.stderr.write(message.rstrip() + "\n")
     sys.stderr.flush()
-    _note_in_log(message)
+    if in_log:
+        _note_in_log(message)
     if topology is not None and topology.is_distributed:
         os._exit(code)
     return code

@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from hvdtrain.cli.job import load_kind, run_job
 from hvdtrain.cli.main import who
 from hvdtrain.comm import Communicator
+from hvdtrain.config import TrainConfig
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.preparation import Prepared
 from hvdtrain.stop_signals import StopSignals
 from hvdtrain.topology import detect_topology
 from hvdtrain.training import dry_run, train
+
+_NEXT = (
+    "Next: `hvdtrain --task MODULE:CLASS` trains a task of your own (README.md shows one); "
+    "`hvdtrain help` lists all commands."
+)
+"""Below the table of a run that was started without a flag."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -27,6 +34,9 @@ def run(argv: Sequence[str]) -> int:
             if config.dry_run:
                 dry_run(prepared, comm)
                 return 0
-            return train(prepared, comm, begin, signals.asked)[0]
+            code = train(prepared, comm, begin, signals.asked)[0]
+            if code == 0 and comm.topology.is_root and config == TrainConfig():
+                print(_NEXT, flush=True)
+            return code
 
         return run_job(config, load_kind(config), topology, work)

@@ -18,19 +18,22 @@ class Tail:
     """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    _rest: bytes = b""
+    _rests: dict[int, bytes] = field(default_factory=dict)  # a stream's line that has no end yet
 
-    def add(self, data: bytes) -> None:
-        """Take what was read."""
-        *whole, self._rest = (self._rest[-_LINE_BYTES:] + data).split(b"\n")
-        for line in whole:
-            shown = line.rstrip(b"\r").rpartition(b"\r")[2][:_LINE_BYTES]
-            self.lines.append(shown.decode(errors="replace"))
+    def add(self, stream: int, data: bytes) -> None:
+        """Take what was read from `stream` (OUT or ERR)."""
+        *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
+        self._rests[stream] = rest
+        self.lines.extend(_seen(line) for line in whole)
 
     def text(self) -> list[str]:
-        """All lines, an unfinished one too."""
-        rest = self._rest.rpartition(b"\r")[2][:_LINE_BYTES].decode(errors="replace")
-        return [*self.lines, *([rest] if rest else [])]
+        """All lines, unfinished ones too."""
+        rests = (_seen(self._rests[stream]) for stream in sorted(self._rests))
+        return [*self.lines, *filter(None, rests)]
+
+
+def _seen(line: bytes) -> str:
+    return line.rstrip(b"\r").rpartition(b"\r")[2][:_LINE_BYTES].decode(errors="replace")
 
 
 @final

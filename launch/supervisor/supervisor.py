@@ -93,7 +93,7 @@ class Supervisor:
         self._members[rank].process = process
 
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
-        self._members[rank].tail.add(data)
+        self._members[rank].tail.add(stream, data)
         self._console.take(rank, stream, data)
 
     def ended(self, rank: int, end: End) -> None:

@@ -26,6 +26,18 @@ def run_command() -> Callable[..., Any]:
     return function
 
 
+@pytest.fixture(scope="session")
+def watch_terminal() -> Callable[..., str]:
+    """`launching.watch_terminal`, of a training command under a launcher of `launching.launcher_argv`, or "local"."""
+
+    def watch(launcher: str, np: int, command: list[str], *args: Any, **named: Any) -> str:
+        before = _launching().launcher_argv(launcher, np) if launcher != "none" else []
+        shown: str = _launching().watch_terminal([*before, sys.executable, "-m", "hvdtrain", *command], *args, **named)
+        return shown
+
+    return watch
+
+
 def _launching() -> ModuleType:
     name = "tests_parallel_launching"
     if name in sys.modules:

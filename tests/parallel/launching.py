@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -59,7 +62,7 @@ def run_ranks(
     Raises:
         AssertionError: at the deadline, with the ends of the outputs; or if processes outlive the launcher by 10 s.
     """
-    argv = [*_launcher_argv(launcher, np), *(sys.executable if word == "python" else word for word in command)]
+    argv = [*launcher_argv(launcher, np), *(sys.executable if word == "python" else word for word in command)]
     return run_command(argv, deadline_s, env, cwd)
 
 
@@ -94,7 +97,35 @@ def run_command(
     return finished
 
 
-def _launcher_argv(launcher: Launcher, np: int) -> list[str]:
+def watch_terminal(argv: Sequence[str], wanted: str, columns: int, deadline_s: float, cwd: Path) -> str:
+    """What a terminal of so many columns has shown of a whole command line once the pattern `wanted` appears in it.
+
+    The command is killed then, so that nothing is seen which only its end brought about.
+
+    Raises:
+        AssertionError: the pattern did not appear while the command ran, or not before the deadline.
+    """
+    run, end = uuid.uuid4().hex, time.monotonic() + deadline_s
+    far, near = os.openpty()
+    termios.tcsetwinsize(near, (24, columns))
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), near)
+    process = subprocess.Popen(argv, **streams, cwd=cwd, env=_environment(run, {}), start_new_session=True)  # type: ignore[call-overload]
+    shown = b""
+    try:
+        while not re.search(wanted, shown.decode(errors="replace")):
+            readable, _, _ = select.select([far], [], [], 0.2)
+            shown += os.read(far, 65536) if readable else b""
+            alive = process.poll() is None and time.monotonic() < end
+            assert alive, f"{wanted!r} was not seen while {argv} ran:\n{shown.decode(errors='replace')}"
+    finally:
+        _kill_all(run)
+        process.wait(timeout=10)
+        os.close(far)
+        os.close(near)
+    return shown.decode(errors="replace")
+
+
+def launcher_argv(launcher: Launcher, np: int) -> list[str]:
     binaries = Path(sys.executable).parent
     if launcher == "mpirun":
         flags = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import hvdtrain
+
 WORKERS = Path(__file__).parent / "workers"
 END_S = 15.0  # from the failure on one rank to the end of every process
 # What ranks other than the failing one say: ours, Horovod's own log, the exception it raises.
@@ -52,6 +54,18 @@ def assert_heard_first(finished: Any, text: str) -> None:
     assert other is None or place < other.start(), finished.tail()
 
 
+OWN_FRAME = re.compile(r"in _act(  \*)?\n")  # the star is TensorFlow's, of a graph
+OUR_FRAME = re.compile(rf'File "{re.escape(hvdtrain.__path__[0])}/')
+
+
+def assert_only_own_frames(finished: Any) -> None:
+    """The traceback holds the task's lines and none of ours or of the frameworks, which would bury them."""
+    assert OWN_FRAME.search(finished.stderr), finished.tail()
+    text = finished.stderr.partition("in user code:")[0]  # where TensorFlow tells what led to it, we are in that
+    assert not OUR_FRAME.search(text), finished.tail()
+    assert "__autograph_generated_file" not in text, finished.tail()
+
+
 MPIRUN_RAISES = [("import", 1, 1), ("open_data", 1, 1), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 0)]
 GLOO_RAISES = [("import", 1, 1), ("open_data", 1, 0), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 1)]
 RAISES = [
@@ -75,6 +89,24 @@ def test_exception_on_one_rank(
     first = finished.stderr.find("Traceback (most recent call last)")
     assert f"rank {rank} on " in finished.stderr[:first], finished.tail()
     assert_heard_first(finished, f"RuntimeError: deliberate failure in {place}")
+    assert_only_own_frames(finished)
+    log = tmp_path / "out" / "logs" / f"rank_{rank}.log"
+    assert not log.exists() or OUR_FRAME.search(log.read_text())
+    assert log.exists() or place in ("import", "open_data", "build_model")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "place"), [("mpirun", "measure"), ("horovodrun-gloo", "measure"), ("horovodrun-gloo", "build_model")]
+)
+def test_exception_on_all_ranks_is_told_once(
+    launcher: str, place: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    finished, _ = run_faulty(run_ranks, tmp_path, launcher, place=place, kind="raise", rank="all")
+    assert finished.returncode != 0, finished.tail()
+    assert len(OWN_FRAME.findall(finished.stderr)) == 1, finished.tail()
+    assert re.search(r"rank 0 on \S+ failed.*\n.*Traceback", finished.stderr), finished.tail()
+    assert_only_own_frames(finished)
+    assert place == "build_model" or OUR_FRAME.search((tmp_path / "out" / "logs" / "rank_0.log").read_text())
 
 
 @pytest.mark.parametrize(

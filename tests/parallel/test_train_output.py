@@ -39,6 +39,7 @@ def test_lines_where_nobody_watches_and_a_log_for_every_rank(
     finished = run_ranks(command, 3, launcher, 180, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert "\r" not in finished.stderr, finished.tail()
+    assert "Next: " not in finished.stdout, finished.tail()
     for what in ("epoch 1/12", "stopped at step 35"):
         assert len(re.findall(f"{what}  train .*  validation ", finished.stderr)) == 1, finished.tail()
     logs = sorted((tmp_path / "out" / "logs").iterdir())
@@ -61,6 +62,7 @@ def test_eight_workers_on_any_number_of_cores(tmp_path: Path, run_ranks: Callabl
     }
     finished = run_ranks(["python", "-m", "hvdtrain"], 8, "horovodrun", 400, env=env, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.count("Next: `hvdtrain --task ") == 1, finished.tail()
     (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("runs/*/result.json"))
     assert result["world_size"] == 8
     assert result["metrics"]["accuracy"] >= 0.97

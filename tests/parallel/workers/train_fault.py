@@ -1,4 +1,4 @@
-"""One thing that goes wrong in a task, on one rank, at one call of one of its methods.
+"""One thing that goes wrong in a task, on one rank or all, at one call of one of its methods.
 
 The test says which in the variable TRAIN_FAULT, because a fault at import comes before any argument is read:
     {"place": "decode", "kind": "raise", "rank": 1, "call": 3, "stamp": "/path"}
@@ -25,7 +25,7 @@ _calls: dict[str, int] = {}
 def strikes(place: str) -> str | None:
     """The kind of fault if it is due now, at this call of `place` on this rank; writes the time into its stamp."""
     fault: dict[str, Any] = json.loads(os.environ.get("TRAIN_FAULT", "{}"))
-    if fault.get("place") != place or fault["rank"] != detect_topology(os.environ).rank:
+    if fault.get("place") != place or fault["rank"] not in ("all", detect_topology(os.environ).rank):
         return None
     _calls[place] = _calls.get(place, 0) + 1
     if _calls[place] != fault["call"]:

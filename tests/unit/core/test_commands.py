@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,14 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     assert "hvdtrain: --epochs is 0." in done.stderr
 
 
-def test_a_defect_shows_its_traceback(tmp_path: Path) -> None:
+def test_a_defect_shows_the_task_s_own_frames_last_and_the_others_with_debug(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise ZeroDivisionError('in the task module')\n")
     done = run(["--task", "broken:Task"], tmp_path)
     assert done.code == 1
+    heading, _, shown = done.stderr.partition(":\nTraceback (most recent call last):\n")
+    assert re.fullmatch(r"hvdtrain failed \(\d+ frames of libraries are not shown; --debug shows them\)", heading)
+    assert re.fullmatch(r"  File .*broken.py.*\n    raise .*\nZeroDivisionError: in the task module\n", shown), shown
+    done = run(["--task", "broken:Task", "--debug"], tmp_path)
     assert done.stderr.startswith("hvdtrain failed:\nTraceback")
-    assert "ZeroDivisionError: in the task module" in done.stderr
+    assert "importlib" in done.stderr
+    assert "broken.py" in done.stderr

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from hvdtrain import events
 from hvdtrain.best import Best
 from hvdtrain.events import Seconds, StoppedEarly
-from hvdtrain.progress import Bar, Lines
+from hvdtrain.progress import progress_callback
 from hvdtrain.summary import print_table
 
 VALUES = {"accuracy": 0.75, "loss": 0.5, "top5": 0.875}
@@ -21,9 +21,10 @@ def evaluated(best: Best | None) -> events.Evaluated:
     return events.Evaluated(1, 8, 100, 0.5, VALUES, best)
 
 
-def shown(kind: type[Bar] | type[Lines], *told: events.Event) -> str:
+def shown(kind: Literal["bar", "lines"], *told: events.Event) -> str:
     stream = io.StringIO()
-    callback = kind(stream)
+    callback = progress_callback(kind, stream, "single")
+    assert callback is not None
     logged = events.Logged(1, 8, 0.1, 10, 1000.0, {"loss": 0.25}, (Seconds(),))
     for event in (events.RunStarted(0, 40, 4, 10), logged, *told, events.RunEnded(20, 100, True)):
         callback(event)
@@ -40,17 +41,18 @@ def shown(kind: type[Bar] | type[Lines], *told: events.Event) -> str:
         (None, ", accuracy 0.7500"),
     ],
 )
-def test_a_bar_shows_the_last_and_the_best(best: Best | None, words: str) -> None:
-    assert f"{words}]" in shown(Bar, evaluated(best))
+def test_a_bar_shows_the_last_and_the_best(best: Best | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert f"{words}]" in shown("bar", evaluated(best))
 
 
 def test_lines_show_every_measure_and_why_it_stopped() -> None:
     ended = events.EpochEnded(1, 8)
     best, worse = Best("loss", 0.5, 8, 1), Best("loss", 0.4, 4, 0)
-    text = shown(Lines, evaluated(best), ended, STOPPED)
+    text = shown("lines", evaluated(best), ended, STOPPED)
     assert "validation accuracy 0.7500  loss 0.5000  top5 0.8750 (best)\n" in text
     assert "stopped early after epoch 5: no better accuracy in 3 validations\n" in text
-    assert "(best)" not in shown(Lines, evaluated(worse), ended)
+    assert "(best)" not in shown("lines", evaluated(worse), ended)
 
 
 def test_the_closing_table_says_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from launch.processes.crew import ERR
 from launch.processes.worker import End
 from launch.sagemaker.container.command import WorkerCommand
 from launch.sagemaker.container.overheard import OverheardCrew
@@ -51,7 +52,7 @@ def heard(*pieces: bytes) -> OverheardCrew:
 def ending(outcome: Outcome, run_folder: Path | None, hosts: int = 1, said: bytes = b"", code: int = 75) -> Ending:
     member = Member(0, "algo-1")
     member.end = End(code)
-    member.tail.add(said)
+    member.tail.add(ERR, said)
     command = WorkerCommand(("x",), Path(), run_folder)
     return _ending(outcome, [member], [Place(0, hosts, 0, 1, 0, hosts)], heard(said), command)
 

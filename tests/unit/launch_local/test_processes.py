@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
+from launch.processes.crew import ERR
 from launch.processes.guard import LOOK_SECONDS, MARK_VARIABLE, kill_all, marked, processes_of
 from launch.processes.memory import out_of_memory_kills
 from launch.processes.worker import Order, Worker
@@ -112,9 +113,9 @@ def test_how_a_worker_ended() -> None:
 def test_the_tail_keeps_what_was_seen_last() -> None:
     tail = Tail()
     for data in (b"one\ntw", b"o\n 10%\r 20%\r", b" 30%\nhalf"):
-        tail.add(data)
+        tail.add(ERR, data)
     assert tail.text() == ["one", "two", " 30%", "half"]
-    tail.add(b"\n" + b"x\n" * 1000 + b"y" * 100_000)
+    tail.add(ERR, b"\n" + b"x\n" * 1000 + b"y" * 100_000)
     assert len(tail.text()) == 61
     assert sum(map(len, tail.text())) < 10_000
 

@@ -31,7 +31,7 @@ def workers(
         code, text = given if isinstance(given, tuple) else (given, b"")
         number = (order or list(range(len(codes))))[rank]
         made.append(Member(rank, end=End(code, by_us=rank in killed), order=number))
-        made[-1].tail.add(text)
+        made[-1].tail.add(ERR, text)
     return made
 
 
@@ -169,6 +169,17 @@ def test_who_stalls_is_blamed_by_the_words_of_those_that_waited() -> None:
     assert outcome.culprit == 1
     assert "ranks 1, 3 of 4 took no part in a collective operation" in outcome.message
     assert "ranks 0, 2 stopped only because of that" in outcome.message
+
+
+def test_an_unfinished_line_of_the_other_stream_hides_nothing() -> None:
+    """A task that prints dots on standard output while Horovod warns on standard error."""
+    ended = workers((1, b""), -9, (1, VICTIM), -9, killed=(1, 3))
+    *whole, last = STALL.splitlines(keepends=True)
+    for line in (*whole, last + VICTIM):
+        ended[0].tail.add(OUT, b"...")
+        ended[0].tail.add(ERR, line)
+    assert ended[0].tail.text() == [*(STALL + VICTIM).decode().splitlines(), "..." * 4]
+    assert "ranks 1, 3 of 4 took no part" in judge(ended, None, met=True).message
 
 
 def test_who_leaves_early_is_named() -> None:

@@ -1,0 +1,81 @@
+"""The terminal on which this process's output ends, through launchers too: whether it takes a bar, and its width."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+_ANCESTORS = 8  # launchers put no more processes than this between the terminal and a worker
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
+_COLUMNS = 80  # where nobody tells
+
+_TAGS = {"hvdtrain launch": 0, "horovodrun": len("[0]<stderr>:")}
+"""Launchers that pass carriage returns at once → columns that they write before each piece.
+
+Open MPI 5's mpirun, and with it `horovodrun` over MPI, collects whole lines: a bar would appear when it is finished.
+"""
+
+
+class Terminal:
+    """Where `stream` ends.
+
+    Args:
+        stream: of this process.
+        launcher: as `Topology.launcher`.
+    """
+
+    def __init__(self, stream: TextIO, launcher: str) -> None:
+        self.is_direct = stream.isatty()
+        """Whether nothing stands between."""
+        self._tag = 0 if self.is_direct else _TAGS.get(launcher, 0)
+        self._place: int | str | None = None
+        if self.is_direct:
+            self._place = stream.fileno()
+        elif launcher in _TAGS:
+            self._place = _of_an_ancestor()
+
+    @property
+    def redraws(self) -> bool:
+        """Whether somebody sees a line that is redrawn by carriage returns."""
+        return self._place is not None
+
+    def columns(self) -> int:
+        """How long a redrawn line may be. To be asked for each of them: terminals are resized."""
+        stated = os.environ.get("COLUMNS", "")
+        columns = _width(self._place) or (int(stated) if stated.isdigit() else 0) or _COLUMNS
+        return max(1, columns - self._tag - 1)
+
+
+def _of_an_ancestor() -> str | None:
+    """The terminal of the nearest ancestor that does not itself write into a pipe.
+
+    Launchers read workers' outputs from pipes and pass them on, so a worker's own stream never is a terminal.
+    """
+    process = os.getppid()
+    for _ in range(_ANCESTORS):
+        try:
+            target = os.readlink(f"/proc/{process}/fd/2")
+            if not target.startswith(("pipe:", "socket:")):
+                return target if target.startswith(_TERMINALS) else None
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None  # not Linux, or the ancestor is gone or another user's: lines are always right
+    return None
+
+
+def _width(place: int | str | None) -> int:
+    """In columns; 0 if unknown: no size was set, or it is another container's or another user's terminal."""
+    if place is None:
+        return 0
+    with (
+        suppress(OSError),
+        open(place, "rb", buffering=0, closefd=not isinstance(place, int), opener=_open_terminal) as file,
+    ):
+        return os.get_terminal_size(file.fileno()).columns
+    return 0
+
+
+def _open_terminal(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)

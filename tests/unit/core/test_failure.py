@@ -1,0 +1,60 @@
+"""What is shown of an exception: the user's frames of every exception in its chain; all of it where there are none."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from hvdtrain.cli.failure import Failure
+
+
+def failure_of(work: object) -> Failure:
+    assert callable(work)
+    try:
+        work()
+    except Exception as error:
+        return Failure(error)
+    raise AssertionError("nothing failed")
+
+
+def bad_shapes() -> None:
+    np.linalg.inv(np.zeros((2, 3)))
+
+
+def bad_json() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        raise RuntimeError("the labels\nare {unreadable}") from error
+
+
+def test_the_last_frame_is_the_user_s_although_a_library_raised() -> None:
+    failure = failure_of(bad_shapes)
+    shown = failure.traceback("out/logs/rank_0.log")
+    assert "site-packages" not in shown
+    assert "frames of libraries are not shown; all are in out/logs/rank_0.log):\n" in shown
+    frame, error = shown.rstrip().splitlines()[-3 if "^" in shown else -2 :][0], shown.rstrip().splitlines()[-1]
+    assert "np.linalg.inv" in frame
+    assert error.startswith("numpy.linalg.LinAlgError: ")
+    assert "site-packages" in failure.full
+    assert failure.line().endswith("in bad_shapes)")
+
+
+def test_causes_are_told_too_and_one_line_stays_one() -> None:
+    failure = failure_of(bad_json)
+    shown = failure.traceback(None)
+    assert shown.index("JSONDecodeError") < shown.index("direct cause") < shown.index("RuntimeError: the labels")
+    assert "decoder.py" not in shown
+    assert "\n" not in failure.line()
+    assert "RuntimeError: the labels" in failure.line()
+
+
+def test_a_defect_of_ours_shows_everything() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+        failure = Failure(error)
+    assert failure.traceback(None) == f":\n{failure.full}"
+    assert "decoder.py" in failure.full
