@@ -6,16 +6,13 @@ whole (SIGSTOP, a hung machine), that thread hangs in its message to it, and loo
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
 
+from hvdtrain.comm.ending import end_process
 from hvdtrain.errors import HvdtrainError
 
 Standing = Callable[[], object | None]
@@ -67,7 +64,4 @@ class StallDeadline:
             "One of them is frozen as a whole, so that not even Horovod's own check of stalls comes to its end.",
             "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
         )
-        faulthandler.dump_traceback(sys.stderr)
-        sys.stderr.write(f"rank {self._rank} on {socket.gethostname()}: {error}\n")
-        sys.stderr.flush()
-        os._exit(error.exit_code)
+        end_process(self._rank, error, with_stacks=True)

@@ -43,6 +43,26 @@ def fail(place: str) -> None:
         _act(kind, place)
 
 
+def slow(place: str) -> None:
+    """Take so long as TRAIN_SLOW says, if it names `place` with this rank: {"open_data": [1, 6.0]}."""
+    rank, seconds = json.loads(os.environ.get("TRAIN_SLOW", "{}")).get(place, (None, 0.0))
+    if rank == detect_topology(os.environ).rank:
+        time.sleep(seconds)
+
+
+def slow_disk() -> None:
+    """From now on, a checkpoint's weights reach the disk as slowly as "disk" in TRAIN_SLOW says."""
+    fsync = os.fsync
+
+    def slow_fsync(file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        if "model.safetensors" in os.readlink(f"/proc/self/fd/{number}"):
+            slow("disk")
+        fsync(file)
+
+    os.fsync = slow_fsync
+
+
 def _fill_disk(path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         try:

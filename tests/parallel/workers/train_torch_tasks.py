@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from train_fault import fail, strikes
+from train_fault import fail, slow, slow_disk, strikes
 
 from data_sharding import RecordBatch
 from hvdtrain.data_access import DataAccess
@@ -20,6 +20,7 @@ from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
 fail("import")
+slow_disk()
 
 
 class Faulty(TorchDigits):
@@ -27,6 +28,7 @@ class Faulty(TorchDigits):
 
     def open_data(self, data: DataAccess) -> Splits:
         fail("open_data")
+        slow("open_data")
         return super().open_data(data)
 
     def decode(self, records: RecordBatch) -> Features:
