@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm import Communicator
 from hvdtrain.errors import DivergenceError
 from hvdtrain.events import Seconds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class Meter:
         self._expected = 0.0
         self._own = 0.0
         self._masked = 0.0
+
+    def opened(self, open_loader: Callable[[], T]) -> T:
+        """What `open_loader` returns; its time counts as data time, for a pipe is waited for there."""
+        begin = time.perf_counter()
+        loader = open_loader()
+        self._data += time.perf_counter() - begin
+        return loader
 
     def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         """The same batches; the time spent waiting for them counts as data time."""
