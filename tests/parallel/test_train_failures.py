@@ -160,6 +160,23 @@ def test_rank_that_is_frozen_as_a_whole(
     assert heard in finished.stderr or "Another rank has ended or stalled" in finished.stderr, finished.tail()
 
 
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
+    framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """Local SGD, where no step has made them equal before. The other rank says why it ends, and nothing else.
+
+    Not under mpirun, which may kill it before it has said anything.
+    """
+    flags = ["--sync-every", "100", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
+    fault: dict[str, Any] = {"place": "average", "kind": "kill"}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    assert "Traceback" not in finished.stderr.partition("Another rank has ended or stalled")[0], finished.tail()
+    assert "rank 0 on" in finished.stderr, finished.tail()
+
+
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
 def test_slow_data_and_a_slow_disk_are_no_stall(
     launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -61,6 +62,18 @@ def slow_disk() -> None:
         fsync(file)
 
     os.fsync = slow_fsync
+
+
+def fail_in_average(hvd: Any, function: str) -> None:
+    """From now on, Horovod's collectives that average weights do first what is due in "average"."""
+    collective = getattr(hvd, function)
+
+    def failing(tensor: Any, **options: Any) -> Any:
+        if re.match("hvdtrain.weights", options["name"]):
+            fail("average")
+        return collective(tensor, **options)
+
+    setattr(hvd, function, failing)
 
 
 def _fill_disk(path: Path) -> None:

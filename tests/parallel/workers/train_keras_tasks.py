@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
-from train_fault import fail, slow, slow_disk
+from train_fault import fail, fail_in_average, slow, slow_disk
 
 from hvdtrain.data_access import DataAccess
 from hvdtrain.task import Features, Splits
@@ -29,6 +30,7 @@ class Faulty(KerasDigits):
 
     def build_model(self) -> keras.Model:
         fail("build_model")
+        fail_in_average(hvd, "allreduce")
         return super().build_model()
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
