@@ -166,6 +166,11 @@ class ShardLoader:
             self._ended = True
             raise
 
+    def abandon(self) -> None:
+        """Read no more, and let neither `close` nor the end of the block wait for reads that are under way."""
+        self._prefetch.abandon()
+        self._abandon()
+
     def close(self) -> None:
         """End the background threads, and the processes of its own. May be called twice.
 

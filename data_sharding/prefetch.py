@@ -42,7 +42,7 @@ class OrderedPrefetch(Generic[T]):
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
         self._changed = threading.Condition()
         self._outcomes: dict[int, _Outcome[T]] = {}
-        self._cancelled = self._stalled = False
+        self._cancelled = self._given_up = False
         self._threads = [
             threading.Thread(target=self._work, name=f"data_sharding-{number}", daemon=True)
             for number in range(min(threads, depth, max(stop - start, 0)))
@@ -71,7 +71,7 @@ class OrderedPrefetch(Generic[T]):
             if self._cancelled:
                 raise PlanError("The loader is closed.", "It reads no more batches.", "make another loader.")
             if index not in self._outcomes:
-                self._stalled = True
+                self._given_up = True
                 raise self._timeout(f"Batch {index} was not ready after {self._timeout_s:g} seconds.")
             outcome = self._outcomes.pop(index)
             if outcome.error is not None:
@@ -88,18 +88,24 @@ class OrderedPrefetch(Generic[T]):
             self._outcomes.clear()
             self._changed.notify_all()
 
+    def abandon(self) -> None:
+        """As `cancel`; and `close` waits for no thread any more."""
+        self._given_up = True
+        self.cancel()
+
     def close(self) -> None:
         """End the threads and wait for them. May be called twice.
 
         Raises:
-            LoaderTimeoutError: a thread is still busy after `timeout_s`, and take() has not said so already.
+            LoaderTimeoutError: a thread is still busy after `timeout_s`; not after `abandon`, nor where take() has said
+                so already.
         """
         self.cancel()
-        deadline = time.monotonic() + (0 if self._stalled else self._timeout_s)
+        deadline = time.monotonic() + (0 if self._given_up else self._timeout_s)
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        if not self._stalled and any(thread.is_alive() for thread in self._threads):
+        if not self._given_up and any(thread.is_alive() for thread in self._threads):
             raise self._timeout(f"A thread was still reading {self._timeout_s:g} seconds after it was told to stop.")
 
     def _work(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, final
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from data_sharding.errors import CatalogError, MissingDataError
 from hvdtrain.comm import Communicator, broadcast_json
+from hvdtrain.comm.long_work import SAVE_SECONDS, do_while_others_wait
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines, write_atomically
@@ -147,7 +148,10 @@ class CoverageLedger:
             ) from error
 
     def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
-        problem = self._try_to_write(line, parts) if self._comm.topology.is_root else None
+        is_root = self._comm.topology.is_root
+        problem = do_while_others_wait(
+            self._comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
+        )
         problem = broadcast_json(self._comm, problem, "hvdtrain.audit.written")
         if problem:
             raise HvdtrainError(

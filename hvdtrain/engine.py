@@ -163,7 +163,7 @@ class Engine:
         position = start
         self._masked = 0
         self._meter.start()
-        with self._train.loader(epoch, start.step % self._steps_per_epoch) as loader:
+        with self._meter.opened(lambda: self._train.loader(epoch, start.step % self._steps_per_epoch)) as loader:
             for batch in islice(self._meter.timed(loader), end - start.step):
                 self._adapter.train_step(batch, position.step, self._schedule.lr(position.step))
                 self._meter.count(batch)
@@ -173,6 +173,7 @@ class Engine:
                 stop = self._vote.after_step()
                 self._after_step(epoch, position, is_last=stop or position.step == end)
                 if stop:
+                    loader.abandon()  # storage that hangs must not keep the save waiting
                     break
         return position
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -24,6 +24,15 @@ class Epoch(Protocol):
         """Records of an epoch, over all ranks."""
 
 
+class Loader(AbstractContextManager["Loader"], Protocol):
+    """This rank's slices of an epoch, read ahead in the background until the block ends."""
+
+    def __iter__(self) -> Iterator[LoadedBatch]: ...
+
+    def abandon(self) -> None:
+        """Let the end of the block wait for no read that is under way."""
+
+
 class Source(Protocol):
     """A data set cut into global batches, of which `loader` delivers this rank's slices."""
 
@@ -31,7 +40,7 @@ class Source(Protocol):
         """How an epoch is cut into steps."""
         ...
 
-    def loader(self, epoch: int, start_step: int) -> AbstractContextManager[Iterable[LoadedBatch]]:
+    def loader(self, epoch: int, start_step: int) -> Loader:
         """Decoded slices of the epoch's steps, from `start_step` on."""
         ...
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from hvdtrain.errors import DivergenceError
 from hvdtrain.events import Seconds
 
 _OWN: Final = 7  # columns of a rank's row before its sums
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class Meter:
         self._expected = 0.0
         self._own = 0.0
         self._masked = 0.0
+
+    def opened(self, open_loader: Callable[[], T]) -> T:
+        """What `open_loader` returns; its time counts as data time, for a pipe is waited for there."""
+        begin = time.perf_counter()
+        loader = open_loader()
+        self._data += time.perf_counter() - begin
+        return loader
 
     def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         """The same batches; the time spent waiting for them counts as data time."""

@@ -46,6 +46,7 @@ class Validator:
                 self._meter.count(batch)
                 self._guard.add(batch)
                 if vote.after_step() and done < plan.steps:
+                    loader.abandon()  # as in training
                     return None
             reading = self._meter.read("validation")
         self._limits.require_few_masked(reading.masked, plan.num_records, "validation")

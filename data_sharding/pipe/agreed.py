@@ -129,6 +129,9 @@ class AgreedPipeLoader:
         self._step += 1
         return batch
 
+    def abandon(self) -> None:
+        """As `ShardLoader.abandon`; nothing is to be done, for the stream goes on."""
+
     def __enter__(self) -> Self:
         return self
 

@@ -76,6 +76,10 @@ class PipeLoader:
         step, self._next = self._next, self._next + 1
         return raw.loaded(step, self._steps.global_weight(step))
 
+    def abandon(self) -> None:
+        """As `ShardLoader.abandon`. A pipe itself is never waited for at its close."""
+        self._prefetch.abandon()
+
     def close(self) -> None:
         """Close the pass (early, if not at its end) and end the background threads. May be called twice."""
         self._prefetch.cancel()

@@ -52,7 +52,7 @@ class CheckpointStore:
         self._remove_leftovers()
         path = self._path(checkpoint.position.step)
         write_checkpoint(path, checkpoint)
-        write_atomically(self._folder / "latest", f"{path.name}\n".encode())
+        self._make_latest(path)
         self._settle(path, checkpoint.position, best)
         return path
 
@@ -65,10 +65,11 @@ class CheckpointStore:
         return path
 
     def take_up(self, position: Position, origin: Path | None = None) -> None:
-        """Go on after `position`: have its best checkpoint, and `best` point to it.
+        """Go on after `position`: `latest` points to its checkpoint, and `best` to its best one.
 
-        A run that was killed may have left the pointer behind; and where a run goes on in another folder, the best
-        checkpoint is copied from the folder `origin` that it began in, if it is still there.
+        So a run that was sent back to an older checkpoint, and crashes before its first save, is not taken up from a
+        newer one, of the branch that it left. A run that was killed may have left `best` behind. Where a run goes on in
+        another folder, the best checkpoint is copied from the folder `origin` that it began in, if it is still there.
 
         Raises:
             OSError: it cannot be written.
@@ -77,6 +78,8 @@ class CheckpointStore:
         if best is not None and origin is not None and not self._path(best.step).exists():
             with suppress(DamagedCheckpointError):  # the run goes on all the same, and `_point_to` says so
                 write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
+        if self._path(position.step).is_dir():
+            self._make_latest(self._path(position.step))
         if self._folder.is_dir():
             self._point_to(best)
 
@@ -90,6 +93,9 @@ class CheckpointStore:
         for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
             shutil.rmtree(superfluous)
+
+    def _make_latest(self, path: Path) -> None:
+        write_atomically(self._folder / "latest", f"{path.name}\n".encode())
 
     def _point_to(self, best: Best | None) -> None:
         pointer = self._folder / "best"
@@ -119,14 +125,21 @@ class CheckpointStore:
         found = [(int(match[1]), path) for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [path for _, path in sorted(found)]
 
+    def _newest_first(self) -> list[Path]:
+        """Those up to `latest` first: later ones are of a branch that training has left."""
+        paths, pointer = self.paths(), self._folder / "latest"
+        latest = self._folder / pointer.read_text(errors="replace").strip() if pointer.is_file() else None
+        end = paths.index(latest) + 1 if latest in paths else len(paths)
+        return [*reversed(paths[:end]), *reversed(paths[end:])]
+
     def newest(self) -> Checkpoint | None:
-        """The newest sound checkpoint, or None where there is none at all.
+        """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last.
 
         Raises:
             UsageError: there are checkpoints, but all of them are damaged: starting anew must be the user's choice.
         """
         problems = []
-        for path in reversed(self.paths()):
+        for path in self._newest_first():
             try:
                 checkpoint = read_checkpoint(path)
             except DamagedCheckpointError as error:

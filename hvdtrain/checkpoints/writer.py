@@ -11,6 +11,7 @@ from hvdtrain.best import Best
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm import Communicator, broadcast_json
+from hvdtrain.comm.long_work import SAVE_SECONDS, do_while_others_wait
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.finite_weights import weights_not_finite
 from hvdtrain.position import Position
@@ -59,7 +60,10 @@ class CheckpointWriter:
         return ("", bad) if bad else (str(self._store.save(Checkpoint(state, position, self._about), best)), [])
 
     def _on_root(self, step: int, work: Callable[[], tuple[str, list[str]]]) -> Path:
-        answer = _try(work) if self._comm.topology.is_root else None
+        is_root = self._comm.topology.is_root
+        answer = do_while_others_wait(
+            self._comm, lambda: _try(work) if is_root else None, "hvdtrain.checkpoint", SAVE_SECONDS
+        )
         path, bad, problem = broadcast_json(self._comm, answer, "hvdtrain.checkpoint.saved")
         if bad:
             raise HvdtrainError(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from hvdtrain.comm.stall_deadline import StallDeadline
+from hvdtrain.comm.stall_deadline import StallDeadline, Standing
 from hvdtrain.errors import PeerError
 
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
@@ -27,17 +27,27 @@ _deadline: list[StallDeadline] = []  # of this process, which has one Horovod
 
 
 def limit_waits(rank: int, stall_timeout: float) -> None:
-    """From now on, end this process where a wait within `peer_failures` outlasts what `StallDeadline` grants."""
+    """From now on, end this process where one of `waits_for_peers` outlasts what `StallDeadline` grants."""
     if not _deadline:
         _deadline.append(StallDeadline(rank, stall_timeout))
 
 
 @contextmanager
+def waits_for_peers(standing: Standing = lambda: True) -> Iterator[None]:
+    """Run collectives, as in `peer_failures`, and for a limited time.
+
+    Args:
+        standing: when the block waits, if it also computes: no limit holds for what this rank itself does.
+    """
+    with peer_failures(), _deadline[0].waiting(standing) if _deadline else nullcontext():
+        yield
+
+
+@contextmanager
 def peer_failures() -> Iterator[None]:
-    """Run a collective; raise `PeerError` where it failed because of another rank."""
+    """Run what has collectives in it; raise `PeerError` where one failed because of another rank."""
     try:
-        with _deadline[0].waiting() if _deadline else nullcontext():
-            yield
+        yield
     except Exception as error:
         if not is_peer_failure(error):
             raise

@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from hvdtrain.comm.failure import peer_failures
+from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.comm.interface import Array, Reduction
 from hvdtrain.topology import Topology
 
@@ -35,25 +35,25 @@ class HorovodCommunicator:
         self._binding = binding
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
-        with peer_failures():
+        with waits_for_peers():
             return self._binding.allreduce(_flat(array), name, op).reshape(array.shape)
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        with peer_failures():
+        with waits_for_peers():
             wait = self._binding.start_allreduce(_flat(array), name, op)
 
         def result() -> Array:
-            with peer_failures():
+            with waits_for_peers():
                 return wait().reshape(array.shape)
 
         return result
 
     def allgather(self, array: Array, name: str) -> Array:
-        with peer_failures():
+        with waits_for_peers():
             return self._binding.allgather(_flat(array), name).reshape(-1, *array.shape[1:])
 
     def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
-        with peer_failures():
+        with waits_for_peers():
             return self._binding.broadcast(_flat(array), name, root).reshape(array.shape)
 
     def barrier(self, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.long_work import START_SECONDS, do_while_others_wait
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 
 T = TypeVar("T")
@@ -41,9 +42,10 @@ def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[
 
     Without this a rank that finds, say, its data missing would leave the others waiting in their next collective.
     `refusals` are further exception types that carry `fact`, `conflict` and `hint`. Anything else is a defect and
-    leaves this rank at once, with its traceback.
+    leaves this rank at once, with its traceback. The work may take longer on some ranks than collectives may.
     """
-    result, refusal = _attempt(work, (HvdtrainError, *refusals))
+    kinds: tuple[type[Exception], ...] = (HvdtrainError, *refusals)
+    result, refusal = do_while_others_wait(comm, lambda: _attempt(work, kinds), name, START_SECONDS)
     answers = gather_json(comm, refusal, name)
     refused = [(rank, answer) for rank, answer in enumerate(answers) if answer is not None]
     if refused:

@@ -6,17 +6,17 @@ whole (SIGSTOP, a hung machine), that thread hangs in its message to it, and loo
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import socket
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
 
+from hvdtrain.comm.ending import end_process
 from hvdtrain.errors import HvdtrainError
+
+Standing = Callable[[], object | None]
+"""Where a block stands that computes too: something that stays equal during one wait, None while it does not wait."""
 
 # Horovod acts up to one and a half times --stall-timeout after the stall, and says which ranks are missing.
 _TIMES = 3.0
@@ -35,23 +35,27 @@ class StallDeadline:
     def __init__(self, rank: int, stall_timeout: float) -> None:
         self._rank = rank
         self._limit = max(_TIMES * stall_timeout, stall_timeout + _AT_LEAST_MORE)
-        self._since: float | None = None
+        self._waits: dict[object, Standing] = {}  # several threads may wait
         threading.Thread(target=self._watch, name="hvdtrain-stall-deadline", daemon=True).start()
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """The block may wait for other ranks. Costs two assignments."""
-        self._since = time.monotonic()
+    def waiting(self, standing: Standing) -> Iterator[None]:
+        """The block waits for other ranks, or `standing` says when it does."""
+        wait = object()
+        self._waits[wait] = standing
         try:
             yield
         finally:
-            self._since = None
+            del self._waits[wait]
 
     def _watch(self) -> None:
+        since: dict[object, float] = {}
         while True:
             time.sleep(min(1.0, self._limit / 10))
-            since = self._since
-            if since is not None and time.monotonic() - since > self._limit:
+            now = time.monotonic()
+            found = {(wait, standing()) for wait, standing in list(self._waits.items())}
+            since = {wait: since.get(wait, now) for wait in found if wait[1] is not None}
+            if since and now - min(since.values()) > self._limit:
                 self._leave()
 
     def _leave(self) -> None:
@@ -60,7 +64,4 @@ class StallDeadline:
             "One of them is frozen as a whole, so that not even Horovod's own check of stalls comes to its end.",
             "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
         )
-        faulthandler.dump_traceback(sys.stderr)
-        sys.stderr.write(f"rank {self._rank} on {socket.gethostname()}: {error}\n")
-        sys.stderr.flush()
-        os._exit(error.exit_code)
+        end_process(self._rank, error, with_stacks=True)

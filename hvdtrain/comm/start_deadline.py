@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 
+from hvdtrain.comm.ending import end_process
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
@@ -73,6 +71,4 @@ def _leave(topology: Topology, seconds: float) -> None:
         f"look for a rank that says nothing, and for causes with `hvdtrain doctor`; if they need longer, set "
         f"{TIMEOUT_VARIABLE}, which --start-timeout does.",
     )
-    sys.stderr.write(f"rank {topology.rank} on {socket.gethostname()}: {error}\n")
-    sys.stderr.flush()
-    os._exit(error.exit_code)
+    end_process(topology.rank, error)

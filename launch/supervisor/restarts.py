@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hvdtrain.errors import HvdtrainError
 from launch.supervisor.console import Console
 from launch.supervisor.signals import SignalInbox
 from launch.supervisor.verdict import Outcome
@@ -35,10 +37,14 @@ def run_with_restarts(
         policy: when to try again.
         console: for the launcher's own words.
         inbox: a signal ends the wait for a restart.
+
+    Raises:
+        HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
+            all workers, and starts none again.
     """
     restarts = 0
     while True:
-        outcome = attempt(restarts)
+        outcome = _attempted(attempt, restarts)
         if not outcome.may_restart or restarts >= policy.most:
             if outcome.may_restart and policy.most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {policy.most} restarts.")
@@ -48,6 +54,20 @@ def run_with_restarts(
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
         restarts += 1
+
+
+def _attempted(attempt: Callable[[int], Outcome], restarts: int) -> Outcome:
+    try:
+        return attempt(restarts)
+    except HvdtrainError:
+        raise
+    except Exception as error:
+        raise HvdtrainError(
+            f"The launcher itself failed: {type(error).__name__}: {error}.",
+            "Nobody would watch over the workers, so all of them were ended.",
+            "start the job again with --resume auto, and report this, for it is an error of hvdtrain:\n"
+            + traceback.format_exc(),
+        ) from error
 
 
 def _back_off(policy: RestartPolicy, restarts: int, console: Console, inbox: SignalInbox) -> signal.Signals | None:

@@ -84,7 +84,7 @@ class Supervisor:
                 for key, _ in selector.select(self._until_next_deadline()):
                     key.data()
                 self._act_on_deadlines()
-        self._met = self._met or len(self._connected()) == len(self._members)
+        self._met = self._met or self._all_are_connected()
         outcome = self._late or judge(self._members, self._stopped_by, self._met, self._console.held)
         self._speak(outcome)
         return outcome
@@ -110,8 +110,7 @@ class Supervisor:
             self._start_by = None
 
     def _on_signals(self) -> None:
-        if self._hold_until is not None and len(self._connected()) == len(self._members):
-            self._all_have_met()
+        self._notice_meeting()
         for number in self._inbox.take():
             self._forward(number)
 
@@ -139,11 +138,16 @@ class Supervisor:
         for crew in self._crews:
             crew.kill()
 
-    def _all_have_met(self) -> None:
-        self._met = True
-        self._hold_until = None
-        self._start_by = None
-        self._console.release_all()
+    def _notice_meeting(self) -> None:
+        """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
+        if not self._met and self._all_are_connected():
+            self._met = True
+            self._hold_until = None
+            self._start_by = None
+            self._console.release_all()
+
+    def _all_are_connected(self) -> bool:
+        return len(self._connected()) == len(self._members)
 
     def _until_next_deadline(self) -> float | None:
         all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
@@ -157,6 +161,8 @@ class Supervisor:
             if self._kill_at is None:
                 self._console.release_all()
         if self._start_by is not None and now >= self._start_by:
+            self._notice_meeting()  # its notice may be on the way
+        if self._start_by is not None and now >= self._start_by:
             self._start_by = None
             self._late = self._nobody_waits_longer()
             self._kill_at = now
@@ -168,9 +174,9 @@ class Supervisor:
                 self.ended(member.rank, End(-signal.SIGKILL, by_us=True))
 
     def _nobody_waits_longer(self) -> Outcome:
-        size, limit = len(self._members), self._limits.start
-        ranks = sorted(set(range(size)) - self._arrived()) or sorted(set(range(size)) - self._connected())
-        missing = [self._members[rank] for rank in ranks]
+        limit, arrived, connected = self._limits.start, self._arrived(), self._connected()
+        unconnected = [member for member in self._members if member.rank not in connected] or list(self._members)
+        missing = [member for member in unconnected if member.rank not in arrived] or unconnected
         named = ", ".join(f"rank {member.rank} (process {member.process}{member.place})" for member in missing)
         held = self._console.held
         words = [f"Rank {member.rank}: {quoted(member, member.rank in held)}" for member in missing[:_QUOTED_RANKS]]

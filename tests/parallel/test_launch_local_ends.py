@@ -27,7 +27,8 @@ LAUNCH = """
 import json, sys
 from launch.local.launcher import LocalJob, run_local
 fields = json.loads(sys.argv[1])
-sys.exit(run_local(LocalJob(command=(sys.executable, "-c", fields.pop("lines")), np=2, **fields)))
+program = fields.pop("program", [sys.executable, "-c"])
+sys.exit(run_local(LocalJob(command=(*program, fields.pop("lines")), np=2, **fields)))
 """
 PROLOGUE = """
 import faulthandler, os, signal, subprocess, sys, time
@@ -183,6 +184,28 @@ def test_a_terminal_that_closes_lets_workers_save(start: Start) -> None:
 def test_a_signal_ends_the_wait_for_a_restart(start: Start) -> None:
     job = start(CRASH, max_restarts=1, backoff=60.0)
     job.await_that(lambda: "restart 1 of 1 in 60 s" in job.said)
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(143)
+
+
+SLOW_START = """
+import horovod.torch as hvd
+time.sleep(max(0, 12 - time.clock_gettime(time.CLOCK_BOOTTIME) + BEGAN) if rank else 0)
+hvd.init()
+ready()
+"""
+
+
+def test_ranks_that_meet_late_but_in_time_are_left_alone(start: Start, tmp_path: Path) -> None:
+    """Later than other ranks' lines are held back, and before the start's deadline, which must not come any more."""
+    program = tmp_path / "hvdtrain"  # by this name, for only what trains is expected to meet
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$2"\n')
+    program.chmod(0o755)
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    job = start(f"BEGAN = {began}\n" + SLOW_START, program=[str(program), "train"], start_timeout=25.0)
+    workers = job.workers()
+    time.sleep(max(0.0, began + 25 + 3 - time.clock_gettime(time.CLOCK_BOOTTIME)))  # nothing may happen meanwhile
+    assert set(workers) <= set(job.running), job.said
     job.process.send_signal(signal.SIGTERM)
     job.ended(143)
 

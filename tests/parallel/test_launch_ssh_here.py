@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from launch.processes.guard import MARK_VARIABLE, processes_of
 
 DEADLINE_S = 120.0
 LINK_S = 2.0
@@ -61,3 +64,38 @@ def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(run_command
     finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert finished.stdout.splitlines() == [str(command), str([*command, "--resume", "auto"])], finished.tail()
+
+
+STRANGE_AGENT = """
+import os, sys, time
+from launch.ssh.frames import PREAMBLE, Frame
+def say(data):
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+say(PREAMBLE + Frame("hello", {"name": "here", "cores": 1, "launcher": ""}).encode())
+while not os.path.exists("ready"):
+    time.sleep(0.02)
+say(b"".join(Frame("started", {"rank": rank, "process": "many"}).encode() for rank in (0, 1)))
+time.sleep(300)
+"""
+
+
+def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_so(
+    run_command: Any, tmp_path: Path
+) -> None:
+    """One host's agent talks the protocol, and says what none should; the other host's worker runs meanwhile."""
+    (tmp_path / "strange.py").write_text(STRANGE_AGENT)
+    interpreter = tmp_path / "python"
+    worker = f"{sys.executable} -c \"import os, time; os.mkdir('ready'); time.sleep(300)\""
+    agents = f'if mkdir first 2>/dev/null; then exec {sys.executable} "$@"; else exec {sys.executable} strange.py; fi'
+    interpreter.write_text(f'#!/bin/sh\ncase "$*" in *launch.ssh.agent*) {agents} ;; *) exec {worker} ;; esac\n')
+    interpreter.chmod(0o755)
+    flags = ["-H", "localhost:1,127.0.0.1:1", "--python", str(interpreter), "--max-restarts", "3"]
+    mark = secrets.token_hex(8)
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {MARK_VARIABLE: mark, "PYTHONPATH": path}
+    finished = run_command([sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags], DEADLINE_S, env, tmp_path)
+    assert (finished.returncode, list(processes_of(mark))) == (1, []), finished.tail()
+    assert finished.stderr.count("The launcher itself failed") == 1, finished.tail()
+    assert "ValueError: invalid literal for int() with base 10: 'many'" in finished.stderr, finished.tail()
+    assert "restart 1 of 3" not in finished.stderr, finished.tail()

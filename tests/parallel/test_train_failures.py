@@ -18,6 +18,7 @@ import pytest
 import hvdtrain
 
 WORKERS = Path(__file__).parent / "workers"
+SLOW_S = 7.0
 END_S = 15.0  # from the failure on one rank to the end of every process
 # What ranks other than the failing one say: ours, Horovod's own log, the exception it raises.
 OTHERS = re.compile(r"stopped: A collective|HorovodInternalError|horovod/common/operations\.cc")
@@ -189,6 +190,40 @@ def test_rank_that_is_frozen_as_a_whole(
     assert elapsed < 32 + END_S, finished.tail()
     heard = "A collective has waited for other ranks for 32 s."
     assert heard in finished.stderr or "Another rank has ended or stalled" in finished.stderr, finished.tail()
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
+    framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """Local SGD, where no step has made them equal before. The other rank says why it ends, and nothing else.
+
+    Not under mpirun, which may kill it before it has said anything.
+    """
+    flags = ["--sync-every", "100", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
+    fault: dict[str, Any] = {"place": "average", "kind": "kill"}
+    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    assert "Traceback" not in finished.stderr.partition("Another rank has ended or stalled")[0], finished.tail()
+    assert "rank 0 on" in finished.stderr, finished.tail()
+
+
+@pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
+def test_slow_data_and_a_slow_disk_are_no_stall(
+    launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """One rank is late with its data, and rank 0 with its checkpoint, each far beyond --stall-timeout."""
+    env = {
+        "PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "TRAIN_SLOW": json.dumps({"open_data": [1, SLOW_S], "disk": [0, SLOW_S]}),
+    }
+    task = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}[framework]
+    flags = ["--stall-timeout", "2", "--max-steps", "2", "--output-dir", str(tmp_path / "out")]
+    command = ["python", "-m", "hvdtrain", "--task", task, *flags]
+    finished = run_ranks(command, 2, launcher, 240, env=env, cwd=tmp_path)
+    assert finished.returncode in (0, 75), finished.tail()
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["steps"] == 2
 
 
 @pytest.mark.parametrize(("launcher", "rank"), [("mpirun", 1), ("horovodrun-gloo", 0)])

@@ -25,8 +25,9 @@ from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, hor
 from hvdtrain.adapters.keras.tracing import own_errors
 from hvdtrain.adapters.keras.update import PlainUpdate, ScaledUpdate
 from hvdtrain.adapters.keras.usable import require_known_knobs, require_usable
+from hvdtrain.adapters.keras.waiting import standing
 from hvdtrain.adapters.seeds import mix
-from hvdtrain.comm.failure import peer_failures
+from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.knobs import Knobs
 from hvdtrain.micro_batches import micro_batches
 from hvdtrain.optimizers.averaging import NoAverage
@@ -75,7 +76,7 @@ class KerasAdapter:
         self._create_sums(batch)
         *parts, last = micro_batches(batch, self._knobs.accumulate_steps)
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
-        with peer_failures(), own_errors():
+        with waits_for_peers(standing), own_errors():
             for number, part in enumerate(parts):
                 self._draw_anew(step, number)
                 self._collect(*self._tensors(part), scale)
@@ -176,7 +177,8 @@ class KerasAdapter:
         self._exchange.load_state(state)
 
     def drifting(self) -> State:
-        self._exchange.settle()
+        with waits_for_peers():
+            self._exchange.settle()
         averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
         return drifting_buffers(self.model) | self._exchange.drifting() | averages
 

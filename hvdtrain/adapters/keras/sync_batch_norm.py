@@ -20,6 +20,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.batch_mask import real_rows
+from hvdtrain.adapters.keras.waiting import marked_wait
 from hvdtrain.adapters.no_batch_norm import no_batch_norm
 from hvdtrain.adapters.repetition import remembered
 from hvdtrain.errors import UsageError
@@ -71,7 +72,10 @@ def horovod_sum(flat: Any, name: str) -> Any:
     # one row has another graph. The others would wait for ever. So no two inputs are equal.
     mark = tf.constant([zlib.crc32(name.encode()) % 2**20], flat.dtype)
     # TensorFlow prefixes node names with the function that they were inlined from.
-    summed = hvd.allreduce(tf.concat([flat, mark], 0), op=hvd.Sum, name=name, ignore_name_scope=True)
+    (summed,) = marked_wait(
+        [flat],
+        lambda: [hvd.allreduce(tf.concat([flat, mark], 0), op=hvd.Sum, name=name, ignore_name_scope=True)],
+    )
     return tf.ensure_shape(summed[:-1], flat.shape)
 
 

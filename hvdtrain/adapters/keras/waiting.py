@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import tensorflow as tf
+
+
+@functools.cache
+def _waits() -> tuple[Any, Any]:
+    """How many waits of this process have begun, and how many of them have ended."""
+    with tf.init_scope(), tf.device("/cpu:0"):
+        begun, ended = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+    return begun, ended
+
+
+def standing() -> object | None:
+    """Which wait a step stands in; None where it computes. For `waits_for_peers`, which asks from another thread."""
+    begun, ended = (int(count.numpy()) for count in _waits())
+    return (begun, ended) if begun > ended else None
+
+
+def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> list[Any]:
+    """What `collective` returns. While it waits, once its inputs are there, `standing` says so."""
+    begun, ended = _waits()
+    with tf.control_dependencies([i for i in inputs if i is not None]):
+        begun.assign_add(1)
+    results = collective()
+    with tf.control_dependencies([r for r in results if r is not None]):
+        ended.assign_add(1)
+    return results
 
 
 @final
@@ -19,7 +45,7 @@ class Waiting:
         """What `collective` returns. Called while a step is traced; None stands for nothing on both sides."""
         with tf.control_dependencies([i for i in inputs if i is not None]):
             ready = tf.timestamp()
-        results = collective()
+        results = marked_wait(inputs, collective)
         with tf.control_dependencies([r for r in results if r is not None]):
             self._seconds.assign_add(tf.timestamp() - ready)
         return results

@@ -26,7 +26,7 @@ from hvdtrain.adapters.torch.state import (
     require_own_parameters,
 )
 from hvdtrain.adapters.torch.update import PlainUpdate, ScaledUpdate, Update
-from hvdtrain.comm.failure import peer_failures
+from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.knobs import Knobs
 from hvdtrain.micro_batches import micro_batches
 from hvdtrain.optimizers.averaging import NoAverage
@@ -70,12 +70,12 @@ class TorchAdapter:
         self.model.train()
         parts = micro_batches(batch, self._knobs.accumulate_steps)
         measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
-        with peer_failures():
+        with waits_for_peers():
             self._allreduce_seconds += self._exchange.finish()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
-        with peer_failures():
+        with waits_for_peers():
             self._exchange.after_update(step)
         self._average.update(step)
         self._exchange.clear()
@@ -142,7 +142,8 @@ class TorchAdapter:
         self._exchange.load_state(state)
 
     def drifting(self) -> State:
-        self._exchange.settle()
+        with waits_for_peers():
+            self._exchange.settle()
         averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
         return drifting_buffers(self.model) | self._exchange.drifting() | averages
 

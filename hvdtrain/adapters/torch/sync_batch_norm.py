@@ -19,6 +19,7 @@ from hvdtrain.adapters.no_batch_norm import no_batch_norm
 from hvdtrain.adapters.repetition import remembered
 from hvdtrain.adapters.torch.batch_mask import real_rows
 from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
+from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.errors import UsageError
 
 _native_backward: Final = torch.ops.aten.native_batch_norm_backward
@@ -57,7 +58,8 @@ def horovod_sum(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """In-place sum of a flat tensor over ranks. Collective."""
     import horovod.torch as hvd  # one process does not need it
 
-    return cast(torch.Tensor, hvd.allreduce_(tensor, name=name, op=hvd.Sum))
+    with waits_for_peers():
+        return cast(torch.Tensor, hvd.allreduce_(tensor, name=name, op=hvd.Sum))
 
 
 class _SyncBatchNorm(_BatchNorm):

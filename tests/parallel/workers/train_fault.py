@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -41,6 +42,38 @@ def fail(place: str) -> None:
         _fill_disk(Path(os.environ["FILL_FOLDER"]) / "filler")
     elif kind is not None:
         _act(kind, place)
+
+
+def slow(place: str) -> None:
+    """Take so long as TRAIN_SLOW says, if it names `place` with this rank: {"open_data": [1, 6.0]}."""
+    rank, seconds = json.loads(os.environ.get("TRAIN_SLOW", "{}")).get(place, (None, 0.0))
+    if rank == detect_topology(os.environ).rank:
+        time.sleep(seconds)
+
+
+def slow_disk() -> None:
+    """From now on, a checkpoint's weights reach the disk as slowly as "disk" in TRAIN_SLOW says."""
+    fsync = os.fsync
+
+    def slow_fsync(file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        if "model.safetensors" in os.readlink(f"/proc/self/fd/{number}"):
+            slow("disk")
+        fsync(file)
+
+    os.fsync = slow_fsync
+
+
+def fail_in_average(hvd: Any, function: str) -> None:
+    """From now on, Horovod's collectives that average weights do first what is due in "average"."""
+    collective = getattr(hvd, function)
+
+    def failing(tensor: Any, **options: Any) -> Any:
+        if re.match("hvdtrain.weights", options["name"]):
+            fail("average")
+        return collective(tensor, **options)
+
+    setattr(hvd, function, failing)
 
 
 def _fill_disk(path: Path) -> None:

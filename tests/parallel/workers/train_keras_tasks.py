@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
-from train_fault import fail
+from train_fault import fail, fail_in_average, slow, slow_disk
 
-from hvdtrain.task import Features
+from hvdtrain.data_access import DataAccess
+from hvdtrain.task import Features, Splits
 from hvdtrain.tasks.digits.keras import KerasDigits
 
 fail("import")
+slow_disk()
 
 
 class Faulty(KerasDigits):
     """Fails as TRAIN_FAULT says. Keras calls measure only a few times: once by hand, then to trace each graph."""
+
+    def open_data(self, data: DataAccess) -> Splits:
+        slow("open_data")
+        return super().open_data(data)
 
     def decode(self, records: Sequence[bytes]) -> Features:
         fail("decode")
@@ -23,6 +30,7 @@ class Faulty(KerasDigits):
 
     def build_model(self) -> keras.Model:
         fail("build_model")
+        fail_in_average(hvd, "allreduce")
         return super().build_model()
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from train_fault import fail, strikes
+from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 
 from data_sharding import RecordBatch
 from hvdtrain.data_access import DataAccess
@@ -20,6 +20,7 @@ from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
 fail("import")
+slow_disk()
 
 
 class Faulty(TorchDigits):
@@ -27,6 +28,7 @@ class Faulty(TorchDigits):
 
     def open_data(self, data: DataAccess) -> Splits:
         fail("open_data")
+        slow("open_data")
         return super().open_data(data)
 
     def decode(self, records: RecordBatch) -> Features:
@@ -35,6 +37,10 @@ class Faulty(TorchDigits):
 
     def build_model(self) -> nn.Module:
         fail("build_model")
+        if detect_topology(os.environ).is_distributed:
+            import horovod.torch as hvd
+
+            fail_in_average(hvd, "allreduce_async_")
         return super().build_model()
 
     def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -47,6 +47,25 @@ def test_the_last_k_stay(tmp_path_factory: pytest.TempPathFactory, keep: int, ga
         assert newest.position.step == step
 
 
+def test_where_training_was_sent_back_later_checkpoints_count_only_if_no_other_is_sound(tmp_path: Path) -> None:
+    def newest() -> int:
+        found = store.newest()
+        assert found is not None
+        return found.position.step
+
+    store = CheckpointStore(tmp_path, keep=5)
+    for step in (10, 20, 30, 40):
+        store.save(checkpoint(step))
+    store.take_up(Position(20, 20))
+    assert newest() == 20
+    damage(tmp_path / "step_00000020")
+    assert newest() == 10
+    damage(tmp_path / "step_00000010")
+    assert newest() == 40
+    store.save(checkpoint(25))
+    assert (steps(store), newest()) == ([10, 20, 25], 25)
+
+
 def test_steps_of_more_than_eight_digits_sort_by_number(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=5)
     for step in (99_999_999, 100_000_000, 1_000_000_000):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numpy_training import Data, Setting, train
@@ -13,6 +15,7 @@ from hvdtrain.best import Judge
 from hvdtrain.checkpoints import Checkpoint, read_checkpoint
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import Limits
+from hvdtrain.source import CatalogSource
 from hvdtrain.topology import Topology
 
 STEPS = 3  # an epoch
@@ -166,6 +169,21 @@ def test_what_the_events_say(setting: Setting) -> None:
     assert run.outcome.metrics == run.events.of(Evaluated)[-1].values
     assert run.outcome.best == run.events.of(Evaluated)[-1].best
     assert [event.is_best for event in run.events.of(Evaluated)] == [True, run.outcome.best.step == 6]
+
+
+def test_the_wait_for_a_pipe_to_open_is_data_time(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = CatalogSource.loader
+
+    def late(*args: Any) -> Any:
+        time.sleep(0.3)
+        return opened(*args)
+
+    monkeypatch.setattr(CatalogSource, "loader", late)
+    alone = SerialCommunicator(Topology.single())
+    told = train(setting, alone, Limits(1, log_interval=1), None, None).events.of(events.Logged)
+    (seconds,) = told[0].rank_seconds
+    assert seconds.data >= 0.3
+    assert seconds.compute < 0.3
 
 
 def test_an_early_end_says_so(setting: Setting) -> None:

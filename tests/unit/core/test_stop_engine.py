@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy_training import Data, NumpyAdapter, Run, Setting, train
+from numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
@@ -18,6 +20,7 @@ from hvdtrain import events
 from hvdtrain.comm import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import Limits
+from hvdtrain.task import Features
 from hvdtrain.topology import Topology
 
 EPOCHS = Limits(2, log_interval=2)
@@ -114,6 +117,32 @@ def test_stopped_after_any_batch_and_started_again(setting: Setting) -> None:
         resumed = run(here, alone(), resume=stopped)
         require_equal(resumed, whole)
         assert validations(stopped, resumed) == validations(whole)
+
+
+@dataclass
+class Hanging(NumpyTask):
+    """Storage or decoding hangs from that batch on, counted over training and validation."""
+
+    first: int
+    batches: int = 0
+
+    def decode(self, records: Sequence[bytes]) -> Features:
+        self.batches += 1
+        if self.batches > self.first:
+            threading.Event().wait()
+        return super().decode(records)
+
+
+@pytest.mark.parametrize("after", [1, STEPS_PER_EPOCH + 1])
+def test_reads_that_hang_do_not_keep_the_save_waiting(after: int, data: Data, tmp_path: Path) -> None:
+    """In training and in validation. A launcher grants half a minute, a batch may take far longer (60 s here)."""
+    setting = Setting(data, tmp_path, open_adapter=noisy, task=Hanging(after))
+    begin = time.monotonic()
+    stopped = run(setting, alone(), after)
+    assert time.monotonic() - begin < 20
+    newest = setting.store().newest()
+    assert newest is not None
+    assert newest.position.step == stopped.outcome.step == min(after, STEPS_PER_EPOCH)
 
 
 def test_stopped_again_and_again(setting: Setting) -> None:

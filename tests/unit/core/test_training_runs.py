@@ -20,6 +20,8 @@ from data_sharding.formats.tfrecord_framing import HEADER
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 
 OWN_TASKS = """
+from pathlib import Path
+
 import torch
 from hvdtrain.tasks.digits.torch import TorchDigits
 
@@ -53,6 +55,12 @@ class Other(TorchDigits):
 class Failing(TorchDigits):
     def decode(self, records):
         raise RuntimeError("cannot decode")
+
+class Crashing(TorchDigits):
+    def decode(self, records):
+        if Path("crash").exists():
+            raise RuntimeError("cannot decode now")
+        return super().decode(records)
 """
 
 Command = Callable[..., list[Ended]]
@@ -320,6 +328,21 @@ def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path,
     assert ended.code == 0, ended
     assert json.loads((tmp_path / "new" / "result.json").read_text())["samples_seen"] == 96
     assert tree(run_folder) == before
+
+
+def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
+    hvdtrain: Command, tmp_path: Path
+) -> None:
+    flags = ["--task", "own:Crashing", "--output-dir", "back", "--checkpoint-interval", "1"]
+    (whole,) = hvdtrain([*flags, "--max-steps", "3"])
+    assert whole.code == 0, whole
+    (tmp_path / "crash").touch()
+    (crashed,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "back/checkpoints/step_00000001"])
+    assert (crashed.code, "cannot decode now" in crashed.stderr) == (1, True), crashed
+    (tmp_path / "crash").unlink()
+    (ended,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "auto"])
+    assert ended.code == 0, ended
+    assert "training from step 1 to " in ended.stderr, ended
 
 
 def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:
