@@ -35,6 +35,7 @@ class _Action(ctypes.Structure):
     )
 
 
+_SIGBUS: Final = int(signal.SIGBUS)
 _SA_SIGINFO: Final = 4
 _SI_ADDR: Final = 16  # offset of the address in siginfo_t
 _PRIVATE_ANONYMOUS_FIXED: Final = 0x02 | 0x20 | 0x10
@@ -84,13 +85,14 @@ class _Watch:
         self._before = _Action()
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._on_bus_error)
         self._ours = _Action(ctypes.cast(self._function, ctypes.c_void_p), flags=_SA_SIGINFO)
+        self._install, self._keep = ctypes.byref(self._ours), ctypes.byref(self._before)
         os.register_at_fork(after_in_child=self._forget_threads)
 
     def __enter__(self) -> None:
         with self._lock:
             self._inside += 1
             if self._inside == 1 and _WORKS:
-                _libc.sigaction(signal.SIGBUS, ctypes.byref(self._ours), ctypes.byref(self._before))
+                _libc.sigaction(_SIGBUS, self._install, self._keep)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -108,7 +110,7 @@ class _Watch:
             self._restore()
 
     def _restore(self) -> None:
-        _libc.sigaction(signal.SIGBUS, ctypes.byref(self._before), None)
+        _libc.sigaction(_SIGBUS, self._keep, None)
 
     def _on_bus_error(self, number: int, info: int, context: int) -> None:  # noqa: ARG002
         address = ctypes.c_size_t.from_address(info + _SI_ADDR).value
