@@ -22,6 +22,7 @@ from data_sharding.formats.registry import format_named, format_of
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
+from data_sharding.storage.torn_maps import watching_maps
 
 OnCorrupt = Literal["raise", "mask", "quarantine"]
 
@@ -246,7 +247,8 @@ def _scan_all(
             lost = CorruptRecordError(error.fact, error.conflict, error.hint, path=name, offset=0)
             return entry, RecordIndex.of_nothing(lost)
         try:
-            index = record_format.scan(name, record_format.open(entry), check_data)
+            with watching_maps:
+                index = record_format.scan(name, record_format.open(entry), check_data)
         except ShardingError as error:
             verify_unchanged(entry)
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):

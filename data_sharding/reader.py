@@ -19,6 +19,7 @@ from data_sharding.storage import is_remote, verify_unchanged
 from data_sharding.storage.many_files import SpanRequest, read_spans
 from data_sharding.storage.open_files import OpenFiles
 from data_sharding.storage.redaction import redacted
+from data_sharding.storage.torn_maps import watching_maps
 
 _STAND_IN_BATCH: Final = 64
 
@@ -133,7 +134,8 @@ class RecordReader:
             SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
             for first, last in itertools.pairwise([*firsts, len(ids)])
         ]
-        spans = read_spans(requests, self._are_remote)
+        with watching_maps:
+            spans = read_spans(requests, self._are_remote)
         raw = [b""] * len(ids)
         for slot, span in zip(slots.tolist(), spans, strict=True):
             raw[slot] = span

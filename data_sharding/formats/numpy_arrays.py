@@ -15,6 +15,7 @@ from data_sharding.formats.npy_members import Member, damaged_member, find_membe
 from data_sharding.formats.unchecked import all_intact
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage.torn_maps import watching_maps
 
 if TYPE_CHECKING:
     from data_sharding.catalog import Catalog
@@ -112,7 +113,8 @@ def _row_type_of(entry: FileEntry, record_format: NumpyFormat) -> tuple[np.dtype
         raise ChangedDataError(
             f"{entry.path} was cut short.", "The catalog no longer describes the data.", "restore the file."
         )
-    members = find_members(entry.path, source)
+    with watching_maps:
+        members = find_members(entry.path, source)
     data, _ = _choose(entry.path, members, record_format.data, record_format.labels)
     return data.dtype, data.shape[1:]
 

@@ -17,6 +17,7 @@ from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, m
 from data_sharding.formats.tfrecord_writer import TFRecordWriter, write_shards
 from data_sharding.idx_file import idx_path, read_idx
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.torn_maps import watching_maps
 
 __all__ = ["TFRECORD", "TFRecordFormat", "TFRecordWriter", "scan", "write_shards"]
 
@@ -71,7 +72,8 @@ def scan(path: str | Path, check_data: bool = False) -> RecordIndex:
             `check_data` a payload's CRC is wrong. The first damaged record is the one named.
     """
     entry = describe_file(str(path))
-    index = TFRECORD.scan(entry.path, TFRECORD.open(entry), check_data)
+    with watching_maps:
+        index = TFRECORD.scan(entry.path, TFRECORD.open(entry), check_data)
     if index.damage:
         raise index.damage[0]
     return index

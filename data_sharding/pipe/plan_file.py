@@ -14,6 +14,7 @@ from data_sharding.pipe.frames import FrameError, Framing, parser_for
 from data_sharding.pipe.plan import PipeChannel, PipeFile, PipePlan
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.torn_maps import watching_maps
 
 _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "tfrecord": ("*.tfrecord", "*.tfrecords"),
@@ -103,8 +104,9 @@ def _count(path: str, framing: Framing) -> int:
         return len(scan(path).offsets)
     source, parser, count = open_source(describe_file(path)), parser_for(framing), 0
     try:
-        for begin in range(0, source.size(), _CHUNK_BYTES):
-            count += len(parser.feed(source[begin : begin + _CHUNK_BYTES]))
+        with watching_maps:
+            for begin in range(0, source.size(), _CHUNK_BYTES):
+                count += len(parser.feed(source[begin : begin + _CHUNK_BYTES]))
         parser.finish()
     except FrameError as error:
         raise CorruptRecordError(

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Sequence
 from typing import BinaryIO, final
 
-from data_sharding.errors import MissingDataError
+from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.torn_maps import ReadOnlyMap
 
 
 @final
 class LocalSource:
-    """`ByteSource` over a read-only map.
+    """`ByteSource` over a read-only map. To be used inside of `watching_maps`: the file may be cut short meanwhile."""
 
-    A map is twice as fast as a read call per record. Its price: the kernel kills a process that touches it beyond the
-    end of a file cut short meanwhile; `size()` is therefore asked before every batch.
-    """
-
-    def __init__(self, path: str, file: BinaryIO) -> None:
-        self._path = path
-        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def __init__(self, entry: FileEntry, file: BinaryIO) -> None:
+        self._entry = entry
+        self._map = ReadOnlyMap(file.fileno())
 
     def size(self) -> int:
-        return self._map.size()
+        return self._map.bytes.size()
 
     def __getitem__(self, span: slice) -> bytes:
-        return self._map[span]
+        content = self._map.bytes[span]
+        if self._map.torn:
+            raise self._cut()
+        return content
 
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        view = self._map
-        return [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        view = self._map.bytes
+        content = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        # Asked for afterwards: behind the new end, the rest of a page reads as zeros.
+        if self._map.torn or view.size() != self._entry.size:
+            raise self._cut()
+        return content
 
     def file(self) -> BinaryIO:
-        return open(self._path, "rb")
+        return open(self._entry.path, "rb")
+
+    def _cut(self) -> ChangedDataError:
+        size = self.size()
+        if size == self._entry.size:
+            return self._entry.changed("could not be read: it was rewritten meanwhile, or its disk failed")
+        return self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
 
     def close(self) -> None:
         # Closing the map would disturb a thread that still reads it: its last user's reference going away closes it.
@@ -73,7 +82,7 @@ def open_local(entry: FileEntry) -> LocalSource:
         # Without O_NONBLOCK, to open what has become a FIFO meanwhile would wait for a writer.
         with open(os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             entry.verify_same(FileEntry.from_status(entry.path, os.fstat(file.fileno())))
-            return LocalSource(entry.path, file)
+            return LocalSource(entry, file)
     except OSError as error:
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
 

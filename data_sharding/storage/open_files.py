@@ -35,9 +35,7 @@ class OpenFiles:
         self._closed = False
 
     def get(self, file_id: int) -> ByteSource:
-        """A file, which has the size that was indexed.
-
-        The size is asked for on every call: to read a map beyond the end of a file cut short kills the process.
+        """A file, which had the size that was indexed when it was opened.
 
         Raises:
             ChangedDataError: the file has gone, or is not the one that was indexed.
@@ -52,10 +50,6 @@ class OpenFiles:
             self._open[file_id] = source
             if len(self._open) > self._max_open:
                 self._open.popitem(last=False)
-        if source.size() != self._files[file_id].size:
-            raise self._files[file_id].changed(
-                f"had {self._files[file_id].size} bytes when it was indexed and has {source.size()} now"
-            )
         return source
 
     def close(self) -> None:
