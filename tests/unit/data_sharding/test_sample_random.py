@@ -209,7 +209,7 @@ def test_impossible_ranges_are_refused(call: Callable[[SampleRandom], Any]) -> N
 
 
 def test_seeds_that_are_no_integers_are_refused() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(ds.PlanError, match="whole number"):
         SampleRandom(1.0, 0, np.arange(3))  # type: ignore[arg-type]
     same = SampleRandom(np.int64(5), np.uint8(2), np.arange(3)).uniform("x")  # type: ignore[arg-type]
     assert np.array_equal(same, SampleRandom(5, 2, np.arange(3)).uniform("x"))
