@@ -142,7 +142,7 @@ def test_a_local_job_shows_what_workers_get(capsys: pytest.CaptureFixture[str], 
     [
         ("sagemaker --dry-run", "--instance-type"),
         ("sagemaker --instance-type ml.p3.8xlarge --dry-run", "has no role"),
-        (f"{CLOUD} --dry-run -- train --epoch 3", "did you mean '--epochs'"),
+        (f"{CLOUD} --dry-run -- train --epoch 3", "did you mean --epochs"),
         (f"{CLOUD} --dry-run -- train --epochs many", "--epochs is given as 'many'"),
         (f"{CLOUD} --dry-run -- train --config run.yaml", "give --source-dir"),
         (f"{CLOUD} --dry-run -- shard plan", "SageMaker runs training jobs"),
