@@ -108,7 +108,7 @@ def ask_hvdtrain(words: Sequence[str]) -> None:
     raise kind(
         "`hvdtrain train` refuses the hyperparameters.",
         message,
-        hint or "`hvdtrain train --help-all` explains its flags.",
+        hint or "`hvdtrain train --help-all` tells its flags.",
     )
 
 
