@@ -106,7 +106,9 @@ def ask_hvdtrain(words: Sequence[str]) -> None:
     message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
     kind = UsageError if done.returncode == UsageError.exit_code else HvdtrainError
     raise kind(
-        "`hvdtrain train` refuses the hyperparameters.", message, hint or "`hvdtrain train --help` lists its flags."
+        "`hvdtrain train` refuses the hyperparameters.",
+        message,
+        hint or "`hvdtrain train --help-all` tells its flags.",
     )
 
 
