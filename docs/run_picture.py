@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 COMMAND = sys.argv[1:] or ["make", "--no-print-directory", "train"]
-COLUMNS = 124
+COLUMNS = 132
 
 
 def run_in_terminal(command: list[str]) -> str:

@@ -16,10 +16,7 @@ from hvdtrain.stop_signals import StopSignals
 from hvdtrain.topology import detect_topology
 from hvdtrain.training import dry_run, train
 
-_NEXT = (
-    "Next: `hvdtrain --task MODULE:CLASS` trains a task of your own (README.md shows one); "
-    "`hvdtrain help` lists all commands."
-)
+_NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."
 """Below the table of a run that was started without a flag."""
 
 
