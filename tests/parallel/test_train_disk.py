@@ -28,7 +28,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip(f"NOT TESTED: a full disk. This root may not mount: {mounted.stderr.strip()}")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True, timeout=30)
+    deadline = time.monotonic() + 30
+    while subprocess.run(["umount", str(folder)], check=False, capture_output=True, timeout=30).returncode:
+        # A process that is no longer listed may still be closing its files.
+        assert time.monotonic() < deadline, f"{folder} stays busy"
+        time.sleep(0.1)
 
 
 def failed_together(finished: Any) -> None:
