@@ -45,8 +45,23 @@ def run(argv: Sequence[str]) -> int:
     module.add_flags(parser)
     options = parser.parse(words[:at])
     _require_command(command)
+    if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
+        _require_flags(command)
     code: int = module.start(options, command)
     return code
+
+
+def _require_flags(command: tuple[str, ...]) -> None:
+    """Raise `UsageError` for flags of `hvdtrain train` that every worker would refuse.
+
+    A config file belongs to the workers and need not be here.
+    """
+    names = {word.partition("=")[0] for word in command}
+    if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
+        return
+    from hvdtrain.config_parser import parse_train_config
+
+    parse_train_config(command[1:])
 
 
 def _print_help() -> int:
