@@ -26,7 +26,7 @@ from launch.ssh.preview import preview
 from launch.ssh.variables import host_variables
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMAND = ("train", "--data.path", "it's a folder; $HOME", "--max-steps", "3")
+COMMAND = ("train", "--data.dir", "it's a folder; $HOME", "--max-steps", "3")
 HOSTS = (Host("node1", 4), Host("node2", 2))
 PLAIN = JobSpec(command=COMMAND, np=6, hosts=HOSTS, python="/opt/venv/bin/python", max_restarts=2)
 FULL = replace(
