@@ -57,6 +57,9 @@ unit: with-dev ## tests in one process
 parallel: with-dev ## tests that start two or more ranks
 	$(PYTEST) $(RANKS) tests/parallel
 
+newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (CI)
+	$(BIN)/python tests/newest_python.py
+
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
 	$(BIN)/python tests/cluster/run.py $(WAITING)
 
@@ -77,5 +80,5 @@ bench-startup: with-dev ## time from a command to its first step, beside horovod
 bench-step: with-dev ## time training steps, beside hand-written Horovod and DDP (ARGS="--suites mlp" for less)
 	$(BIN)/python -m benchmarks.step $(ARGS)
 
-clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove .venv, .venv-3.13 and what tools left; the cache of Horovod wheels stays
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
