@@ -91,6 +91,7 @@ def _installed_framework() -> str:
 
 
 def _load_own(name: str, framework: str) -> type[Task]:
+    importlib.import_module("hvdtrain.adapters.torchvision_import")  # the task may import torchvision
     kind = _load_class(name)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
         raise UsageError(
