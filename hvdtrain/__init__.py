@@ -8,6 +8,9 @@ Nothing is imported until it is used: the installer needs this package before it
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 from hvdtrain.version import __version__
@@ -16,6 +19,19 @@ if TYPE_CHECKING:
     from hvdtrain.task import Splits, Task, TaskDefaults
 
 __all__ = ["Splits", "Task", "TaskDefaults", "__version__"]
+
+
+class _Beside:
+    """Finds `data_sharding` beside this package, whatever data_sharding.py the working directory has."""
+
+    _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    @classmethod
+    def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [cls._FOLDER]) if name == "data_sharding" else None
+
+
+sys.meta_path.insert(0, _Beside)
 
 
 def __getattr__(name: str) -> Any:
