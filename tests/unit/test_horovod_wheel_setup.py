@@ -200,6 +200,13 @@ def test_the_build_sees_no_setting_of_another_build(
     assert environment["PATH"].startswith(os.path.join(sys.prefix, "bin") + os.pathsep)
 
 
+def test_without_a_newer_python_there_is_nothing_to_try(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, ROOT / "tests" / "newest_python.py"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert re.fullmatch(r"newest: (there is no Python 3\.13 here|the other tests have run).*\n", run.stdout)
+
+
 def test_the_cuda_toolkit_is_where_nvcc_says_not_where_a_script_of_that_name_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
