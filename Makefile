@@ -1,10 +1,13 @@
 # Every target sets up what it needs; CI runs `make test`. `make help` lists them.
-PYTHON  ?= python3.11
-EXTRAS  ?= torch,torchvision,tensorflow,mpi,dev
+# PYTHON: the Python of .venv where there is one, else the newest supported one that runs (a name may be on the path and
+# be a shim of pyenv's, which runs nothing). EXTRAS: those of the last set-up, at first all that tests need.
+VENV    := .venv
+FOUND    = $(shell sed -n 's/^executable = //p' $(VENV)/pyvenv.cfg 2>/dev/null) python3.13 python3.12 python3.11 python3
+PYTHON  ?= $(shell for each in $(FOUND); do $$each -c 'import ensurepip' 2>/dev/null && echo $$each && break; done)
+EXTRAS  ?=
 NP      ?= 2
 ARGS    ?=
 PEERS   ?= benchmarks/.peers
-VENV    := .venv
 BIN     := $(VENV)/bin
 SOURCES := $(wildcard hvdtrain data_sharding launch docker tests benchmarks examples setup.py)
 # The longest any one test may take is set in pyproject.toml; this is for the whole run.
@@ -15,15 +18,22 @@ SPREAD  := --numprocesses auto --dist loadfile
 RANKS   := --numprocesses 2 --dist loadfile
 WAITING := --numprocesses 3 --dist loadfile
 
+define SET_UP
+test -n '$(PYTHON)' && $(PYTHON) -c '' || { printf 'ERROR: No Python 3.11, 3.12 or 3.13 with ensurepip runs here%s.\nHINT: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or say where it is: make setup PYTHON=/path/to/python3.13\n' '$(PYTHON:%= as %)' >&2; exit 2; }; \
+$(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint types unit parallel test-cluster docker-check constraints bench-loader bench-startup bench-step clean
+.PHONY: help setup with-dev train test lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## .venv with the pinned packages and Horovod (EXTRAS=torch,dev for fewer; quick if nothing changed)
-	@command -v $(PYTHON) >/dev/null || { printf 'ERROR: There is no %s on the path. hvdtrain needs Python 3.11.\nHINT: install it (Debian: apt-get install python3.11 python3.11-venv) or say where it is: make setup PYTHON=/path/to/python3.11\n' '$(PYTHON)' >&2; exit 2; }
-	@$(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) --extras $(EXTRAS)
+setup: ## .venv with the pinned packages and Horovod; remembers EXTRAS=torch,mpi and PYTHON=python3.12 (quick if nothing changed)
+	@$(SET_UP)
+
+with-dev:
+	@$(SET_UP) --add dev
 
 train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 	$(BIN)/horovodrun -np $(NP) $(BIN)/python -m hvdtrain $(ARGS)
@@ -33,37 +43,42 @@ test: lint types ## all checks and tests, as CI runs them
 	$(PYTEST) $(RANKS) tests/parallel
 	$(BIN)/python tests/cluster/run.py --where-possible $(WAITING)
 
-lint: setup ## style, formatting and who may import whom
+lint: with-dev ## style, formatting and who may import whom
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/lint-imports
 
-types: setup ## static types
+types: with-dev ## static types
 	$(BIN)/mypy
 
-unit: setup ## tests in one process
+unit: with-dev ## tests in one process
 	$(PYTEST) $(SPREAD) tests/unit
 
-parallel: setup ## tests that start two or more ranks
+parallel: with-dev ## tests that start two or more ranks
 	$(PYTEST) $(RANKS) tests/parallel
 
-test-cluster: setup ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
+newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (CI)
+	$(BIN)/python tests/newest_python.py
+
+test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
 	$(BIN)/python tests/cluster/run.py $(WAITING)
 
-docker-check: setup ## build the image and test it with Docker or Podman (see tests/docker/README.md)
+docker-check: with-dev ## build the image and test it with Docker or Podman (see tests/docker/README.md)
 	HVDTRAIN_DOCKER_CHECK=1 $(PYTEST) tests/docker --timeout 5400
 
-constraints: ## resolve pyproject.toml's ranges anew and pin what comes out
-	$(PYTHON) -m hvdtrain.horovod_wheel pin --extras $(EXTRAS)
+# In the oldest supported Python: newer ones have wheels of what it gets, but not the other way round.
+constraints: PYTHON := python3.11
+constraints: ## resolve pyproject.toml's ranges again and pin what comes out
+	$(PYTHON) -m hvdtrain.horovod_wheel pin $(EXTRAS:%=--extras %)
 
-bench-loader: setup ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
+bench-loader: with-dev ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.loader --peers-venv $(PEERS)
 
-bench-startup: setup ## time from a command to its first step, beside horovodrun and torchrun
+bench-startup: with-dev ## time from a command to its first step, beside horovodrun and torchrun
 	$(BIN)/python -m benchmarks.startup
 
-bench-step: setup ## time training steps, beside hand-written Horovod and DDP (ARGS="--suites mlp" for less)
+bench-step: with-dev ## time training steps, beside hand-written Horovod and DDP (ARGS="--suites mlp" for less)
 	$(BIN)/python -m benchmarks.step $(ARGS)
 
-clean: ## remove .venv and what tools left; the cache of Horovod wheels stays
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove .venv, .venv-3.13 and what tools left; the cache of Horovod wheels stays
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

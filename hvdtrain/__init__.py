@@ -9,6 +9,9 @@ Nothing is imported until it is used: the installer needs this package before it
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 from hvdtrain.version import __version__
@@ -19,6 +22,19 @@ if TYPE_CHECKING:
     from hvdtrain.train_call import train
 
 __all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "train"]
+
+
+class _Beside:
+    """Finds `data_sharding` beside this package, whatever data_sharding.py the working directory has."""
+
+    _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    @classmethod
+    def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [cls._FOLDER]) if name == "data_sharding" else None
+
+
+sys.meta_path.insert(0, _Beside)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Self
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.10 does not have it, and must get as far as its refusal
 
 
 class HvdtrainError(Exception):

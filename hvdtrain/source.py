@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
-from data_sharding.decoding import read_and_decode
+from data_sharding.decoding import Decode, read_and_decode
+from hvdtrain.adapters.torchvision_import import DecodeElsewhere
 from hvdtrain.config import DataConfig
 from hvdtrain.task import Task
 from hvdtrain.topology import Topology
@@ -47,7 +48,9 @@ class CatalogSource:
         self._training = training
         self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode = DecodeProcesses(self._reader, task.decode, config.processes) if config.processes else task.decode
+        self._decode: Decode | DecodeProcesses = task.decode
+        if config.processes:
+            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(task.decode), config.processes)
 
     @property
     def catalog(self) -> Catalog:

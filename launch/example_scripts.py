@@ -1,7 +1,7 @@
 """The ready-to-edit scripts in launch/scripts/: what the renderers print for the jobs here.
 
-`python -m launch.example_scripts` writes them anew; a test compares. Hosts, interface, image, times are yours to edit,
-in the scripts or by the flags of `hvdtrain launch`.
+`python -m launch.example_scripts` writes them again; a test compares. Hosts, interface, image, times are
+yours to edit, in the scripts or by the flags of `hvdtrain launch`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 PyPI's torchvision is built for CUDA. Beside a CPU build of PyTorch its extension cannot be loaded, the operators
 `nms` and `qnms` are never declared, and `import torchvision` ends with "operator torchvision::nms does not exist",
 because it registers shape functions for them. Models, transforms and data sets need neither. So only if the
-extension cannot be loaded, the two schemas are declared here first; calling such an operator still fails, loudly.
+extension cannot be loaded, the two schemas are declared first; calling such an operator still fails, loudly.
+
+Whoever imports this module makes every later `import torchvision` do that; torch is imported no sooner than then.
 """
 
 from __future__ import annotations
@@ -11,16 +13,44 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-
-import torch
+from typing import Any
 
 # As in torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp.
 _SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 
 # torch.library undoes its declarations when the object goes away, so it has to live as long as the process.
-_declared: list[torch.library.Library] = []
+_declared: list[Any] = []
+
+
+class _DeclareFirst:
+    """Finds torchvision where it is, and has the schemas declared when it is imported, not when it is looked for."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name) if name == "torchvision" else None
+        if spec is not None and spec.loader is not None:
+            vars(spec.loader)["exec_module"] = partial(_import_declared, spec.loader.exec_module)
+        return spec
+
+
+sys.meta_path.insert(0, _DeclareFirst)
+
+
+@dataclass(frozen=True)
+class DecodeElsewhere:
+    """A task's `decode` for another process, which unpickles it: this module is imported there before the task's."""
+
+    decode: Callable[[Any], dict[str, Any]]
+
+    def __call__(self, records: Any) -> dict[str, Any]:
+        return self.decode(records)
 
 
 def import_torchvision() -> ModuleType:
@@ -29,12 +59,18 @@ def import_torchvision() -> ModuleType:
     Raises:
         ModuleNotFoundError: torchvision is not installed.
     """
+    return importlib.import_module("torchvision")
+
+
+def _import_declared(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     if not _declared and not extension_loads():
+        import torch
+
         library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for schema in _SCHEMAS:
             library.define(schema)  # type: ignore[no-untyped-call]
         _declared.append(library)
-    return importlib.import_module("torchvision")
+    execute(module)
 
 
 def extension_loads() -> bool:
@@ -43,6 +79,8 @@ def extension_loads() -> bool:
     Raises:
         ModuleNotFoundError: torchvision is not installed.
     """
+    import torch
+
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(

@@ -1,94 +1,22 @@
-"""Command line: setup, install, recipe, pin."""
+"""`python -m hvdtrain.horovod_wheel`: first whether this Python will do, then the command line."""
 
-from __future__ import annotations
-
-import argparse
-import json
-import signal
 import sys
-from dataclasses import asdict
-from pathlib import Path
-from types import FrameType
 
-from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.horovod_wheel.environment import set_up
-from hvdtrain.horovod_wheel.install import install
-from hvdtrain.horovod_wheel.mpi import find_mpi
-from hvdtrain.horovod_wheel.pins import write_pins
-from hvdtrain.horovod_wheel.recipe import find_recipe
+from hvdtrain.errors import UsageError
+from hvdtrain.horovod_wheel.python_version import require_supported
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments of `python -m hvdtrain.horovod_wheel`."""
-    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=__doc__)
-    commands = top.add_subparsers(dest="command", required=True)
-    setup = commands.add_parser("setup", help="make or update a virtual environment with all that hvdtrain needs")
-    setup.add_argument("--venv", type=Path, default=Path(".venv"), help="default: .venv")
-    for command in (setup, commands.add_parser("pin", help="write constraints.txt anew")):
-        command.add_argument(
-            "--root", type=Path, default=Path(), help="folder of pyproject.toml (default: this folder)"
-        )
-        command.add_argument("--extras", default="torch,tensorflow", help="default: torch,tensorflow")
-    installing = commands.add_parser("install", help="install Horovod into this Python's environment")
-    installing.add_argument("--constraints", type=Path, help="pip's constraints file")
-    installing.add_argument("--copy-to", type=Path, metavar="DIR", help="leave a copy of the wheel there")
-    commands.add_parser("recipe", help="show everything that decides the binary, and its key")
-    return top
-
-
-def show_recipe() -> None:
-    """Prints the recipe of this environment as JSON; `UsageError` where no MPI is installed yet."""
-    mpi = find_mpi()
-    if mpi is None:
-        raise UsageError(
-            "There is no MPI in this environment or on this system yet.",
-            "The recipe depends on it.",
-            "run `python -m hvdtrain.horovod_wheel install` first, which brings one.",
-        )
-    recipe = find_recipe(mpi)
-    print(json.dumps({"key": recipe.key(), **asdict(recipe)}, indent=2))
-
-
-def main(arguments: list[str]) -> int:
-    """Runs one command and returns the exit code: 0 done, 1 failed, 2 the user has to install something first."""
-    options = parser().parse_args(arguments)
-    end_once_on_signals()
+def main() -> int:
+    """Runs the command line, which only a supported Python can import."""
     try:
-        if options.command == "setup":
-            set_up(options.root.absolute(), options.venv.absolute(), options.extras)
-        elif options.command == "install":
-            install(options.constraints, options.copy_to)
-        elif options.command == "pin":
-            write_pins(options.root.absolute(), options.extras)
-        else:
-            show_recipe()
-    except HvdtrainError as error:
-        print(f"\nERROR: {error}", file=sys.stderr)
+        require_supported()
+    except UsageError as error:
+        print(f"ERROR: {error}", file=sys.stderr)
         return error.exit_code
-    return 0
+    from hvdtrain.horovod_wheel import command_line
 
-
-def end_once_on_signals() -> None:
-    """Turns SIGINT and SIGTERM into an exception, so that children are ended and half-made files are removed.
-
-    Only the first one: a terminal sends SIGINT to parent and child, and the parent then sends SIGTERM to the
-    child, which must not disturb the clearing up.
-    """
-
-    ending = False
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal ending
-        if ending:  # signal.signal() itself first runs the handlers of signals that have come meanwhile
-            return
-        ending = True
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, end)
+    return command_line.main(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -19,7 +19,7 @@ from hvdtrain.horovod_wheel.cache import WheelCache
 from hvdtrain.horovod_wheel.compiler import find_compiler, python_headers, require_make
 from hvdtrain.horovod_wheel.edits import apply_edits
 from hvdtrain.horovod_wheel.failure import first_error, hint_for
-from hvdtrain.horovod_wheel.gpu import linkable_nccl
+from hvdtrain.horovod_wheel.gpu import cuda_home, linkable_nccl
 from hvdtrain.horovod_wheel.progress import Progress
 from hvdtrain.horovod_wheel.recipe import Recipe
 from hvdtrain.horovod_wheel.sdist import fetch_sdist, unpack
@@ -92,6 +92,7 @@ def build_environment(recipe: Recipe, jobs: int, scratch: Path) -> dict[str, str
     if recipe.gpu is not None:
         nccl = linkable_nccl(Path(recipe.gpu.nccl_folder), scratch / "nccl")
         environment |= {"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_NCCL_HOME": str(nccl), "HOROVOD_NCCL_LINK": "SHARED"}
+        environment |= cuda_home()
     return environment
 
 

@@ -62,10 +62,15 @@ def require_make() -> None:
         )
 
 
+def debian_package(part: str) -> str:
+    """Debian's and Ubuntu's name for a part of this Python, such as python3.13-venv."""
+    return f"python{sysconfig.get_python_version()}-{part}"
+
+
 def python_headers() -> Path:
     """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel.
 
-    Debian keeps the headers in a package of its own (python3.11-dev). TensorFlow's wheel for the same Python
+    Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python
     version brings them, for extensions such as this one.
 
     Raises:
@@ -80,7 +85,7 @@ def python_headers() -> Path:
     raise UsageError(
         f"There is no Python.h in {own}.",
         "Horovod's extension for PyTorch cannot be compiled without the headers of this Python.",
-        "install them (Debian, Ubuntu: `apt-get install python3.11-dev`) and run `make setup` again.",
+        f"install them (Debian, Ubuntu: `apt-get install {debian_package('dev')}`) and run `make setup` again.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,56 +15,56 @@ from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel.cache import lock_within
+from hvdtrain.horovod_wheel.compiler import debian_package
+from hvdtrain.horovod_wheel.extras import chosen_extras, read_line, remember_extras, write_line
 from hvdtrain.horovod_wheel.pip import pip_install
 
-REQUIRED_PYTHON = (3, 11)
 _STAMP = "hvdtrain-setup"
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
 
 
-def set_up(root: Path, venv: Path, extras: str) -> None:
+def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
     """Makes `venv` hold this project (editable), its extras and Horovod.
 
     The stamp that says so is removed first and written last, so whatever ends this in between makes the next
-    call do the work again.
+    call do the work again. The extras are remembered before anything is installed.
 
     Args:
         root: the folder of pyproject.toml and constraints.txt.
         venv: the virtual environment to make or bring up to date.
-        extras: comma-separated names from pyproject.toml's optional dependencies.
+        asked: comma-separated names from pyproject.toml's optional dependencies; None for those of the last call.
+        added: names that come to these.
 
     Raises:
-        UsageError: the wrong Python, or a part of the system is missing.
+        UsageError: an extra that does not exist, or a part of the system is missing.
         HvdtrainError: pip or the compiler failed.
     """
-    require_python()
+    require_ensurepip()
+    extras = chosen_extras(root, venv, asked, added)
     wanted, stamp = digest(root, venv, extras), venv / _STAMP
-    if _read(stamp) == wanted:
-        print(f"setup: nothing changed, {os.path.relpath(venv)} is ready")
+    ready = f"{os.path.relpath(venv)} is ready: Python {platform.python_version()} with {extras}"
+    if read_line(stamp) == wanted:
+        print(f"setup: nothing changed, {ready}")
         return
     with _one_at_a_time(root):
-        if _read(stamp) != wanted:  # the one that we waited for may have done it
+        if read_line(stamp) != wanted:  # the one that we waited for may have done it
             stamp.unlink(missing_ok=True)
-            _install_all(root, _ensure_venv(venv), extras)
-            _write(stamp, wanted)
-    print(f"setup: {os.path.relpath(venv)} is ready", flush=True)
+            python = _ensure_venv(venv)
+            remember_extras(venv, extras)
+            _install_all(root, python, extras)
+            write_line(stamp, wanted)
+    print(f"setup: {ready}", flush=True)
 
 
-def require_python(version: tuple[int, int] = sys.version_info[:2]) -> None:
-    """Raises UsageError unless this Python is the required version and can make virtual environments."""
-    if version != REQUIRED_PYTHON:
-        raise UsageError(
-            f"This is Python {version[0]}.{version[1]}.",
-            "Horovod's last release uses distutils, which Python 3.12 removed, and the packages are pinned for 3.11.",
-            "install Python 3.11 and run `make setup PYTHON=/path/to/python3.11`.",
-        )
+def require_ensurepip() -> None:
+    """Raises UsageError where this Python cannot make virtual environments."""
     if importlib.util.find_spec("ensurepip") is None:
         raise UsageError(
             f"{sys.executable} has no ensurepip.",
             "A virtual environment cannot be made without it.",
-            "install it (Debian, Ubuntu: `apt-get install python3.11-venv`) and run `make setup` again.",
+            f"install it (Debian, Ubuntu: `apt-get install {debian_package('venv')}`) and run `make setup` again.",
         )
 
 
@@ -82,14 +83,14 @@ def _ensure_venv(venv: Path) -> str:
     """Path of the environment's Python. One that is broken, of another Python, or was moved, is made anew."""
     python = venv / "bin" / "python"
     if not _is_usable(venv):
-        print(f"setup: making the virtual environment {venv}", flush=True)
+        print(f"setup: making the virtual environment {venv} with {sys.executable}", flush=True)
         command = [sys.executable, "-m", "venv", "--clear", str(venv)]
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if run.returncode != 0:
             raise HvdtrainError(
                 f"`{' '.join(command)}` failed: {(run.stderr or run.stdout).strip()}.",
                 "Nothing can be installed without a virtual environment.",
-                "check that the folder can be written to and that python3.11-venv is installed.",
+                f"check that the folder can be written to and that {debian_package('venv')} is installed.",
             )
     return str(python.absolute())
 
@@ -133,13 +134,3 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _read(stamp: Path) -> str:
-    return stamp.read_text(encoding="utf-8").strip() if stamp.is_file() else ""
-
-
-def _write(stamp: Path, text: str) -> None:
-    temporary = stamp.with_suffix(".new")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, stamp)

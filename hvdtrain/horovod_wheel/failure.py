@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hvdtrain.horovod_wheel.compiler import debian_package
+
 # In the order in which they occur in a log, whichever comes first is the cause: a parallel make goes on for a while.
 _ERROR = re.compile(
     r"\berror:|^\s*CMake Error|undefined reference to|cannot find -l|\bKilled\b|[Nn]o space left on device"
@@ -17,7 +19,7 @@ _HINTS = {
         "memory ran out: set HVDTRAIN_BUILD_JOBS=1 and run `make setup` again."
     ),
     r"[Nn]o space left": "free some disk space, or set HVDTRAIN_CACHE_DIR to a folder with 2 GB to spare.",
-    r"Python\.h": "install Python's headers (Debian, Ubuntu: `apt-get install python3.11-dev`).",
+    r"Python\.h": f"install Python's headers (Debian, Ubuntu: `apt-get install {debian_package('dev')}`).",
     r"MPI|mpi\.h": "the `mpicxx` on the path does not work: repair it, or take it off the path to use PyPI's Open MPI.",
     r"nvcc|[Cc]uda|CUDA|[Nn]ccl|NCCL": "set HVDTRAIN_WITHOUT_NCCL=1 to build for CPUs only, or complete the toolkit.",
     r"[Cc]\+\+17": "use a compiler with C++17: g++ 9 or later.",

@@ -73,6 +73,17 @@ def _find_nccl() -> tuple[str, str] | None:
     return None
 
 
+def cuda_home() -> dict[str, str]:
+    """HOROVOD_CUDA_HOME, the toolkit of the `nvcc` on the path, as it says itself; {} where it does not say.
+
+    The `nvcc` on the path may be a script that calls another one, and CMake looks for the toolkit around that script.
+    """
+    command = ["nvcc", "--dryrun", "none.cu"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    top = re.search(r"^#\$ TOP=(.+)$", said.stderr + said.stdout, flags=re.MULTILINE)
+    return {"HOROVOD_CUDA_HOME": os.path.realpath(top[1])} if top else {}
+
+
 def linkable_nccl(folder: Path, into: Path) -> Path:
     """A folder in which CMake can find NCCL, inside `into`.
 

@@ -2,10 +2,11 @@
 
     python -P -m launch.ssh.agent SECONDS
 
-It takes orders on standard input and reports on standard output (`launch.ssh.frames`). It ends with all of its workers
-when its input ends, or when the launcher has answered none of its beats for SECONDS: a link that drops packets in
-silence ends no input. A beat carries the time of this host's clock at which it was sent, and the answer brings it back;
-so the launcher, which waits SECONDS after the beat arrived, never gives this host up before its workers are killed.
+It takes orders on standard input and reports on standard output (`launch.ssh.frames`). It ends with all of
+its workers when its input ends, or when the launcher has answered none of its beats for SECONDS: a link that
+drops packets in silence ends no input. A beat carries the time of this host's clock at which it was sent, and
+the answer brings it back; so the launcher, which waits SECONDS after the beat arrived, never gives this host
+up before its workers are killed.
 """
 
 from __future__ import annotations

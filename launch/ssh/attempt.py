@@ -44,7 +44,7 @@ class Attempt:
         self._command = with_run_folder(job.argv, job.max_restarts) if job.max_restarts else job.argv
 
     def run(self, restarts: int) -> Outcome:
-        """Reach the hosts, start, and return when all workers have ended. Errors as `launch.ssh.launcher.run`."""
+        """Reach the hosts, start, return when all workers have ended. Errors as `launch.ssh.launcher.run`."""
         number = self._fleet.gather()
         if number is not None:
             return self._said(Outcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))

@@ -19,6 +19,9 @@ ROOT = ["--allow-root"] if os.geteuid() == 0 else []
     "launcher", [["horovodrun"], ["horovodrun", "--controller", "mpi"], ["mpirun", *ROOT]], ids=" ".join
 )
 def test_two_workers_train_together(launcher: list[str], run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """In a folder with files that bear the names of modules of ours."""
+    for name in ("launch", "data_sharding", "config"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the {name}.py of the user')", encoding="utf-8")
     out = tmp_path / "it's a run"
     job = ["train", "--max-steps", "3", "--output-dir", str(out)]
     finished = run_command(

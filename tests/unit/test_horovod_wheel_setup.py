@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -15,9 +16,12 @@ import pytest
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
-from hvdtrain.horovod_wheel.environment import digest, require_python, set_up
+from hvdtrain.horovod_wheel.environment import digest, set_up
+from hvdtrain.horovod_wheel.extras import DEFAULT_EXTRAS, chosen_extras, remember_extras
+from hvdtrain.horovod_wheel.gpu import cuda_home
 from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
 from hvdtrain.horovod_wheel.pins import pins_of
+from hvdtrain.horovod_wheel.python_version import SUPPORTED, require_supported
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 from hvdtrain.horovod_wheel.sdist import verify
 
@@ -44,7 +48,7 @@ def recipe() -> Recipe:
 
 def test_it_runs_on_a_bare_interpreter() -> None:
     """-S leaves out site-packages, -I everything of the user's."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import hvdtrain.horovod_wheel.__main__"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import hvdtrain.horovod_wheel.command_line"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
 
 
@@ -80,13 +84,98 @@ def test_a_failed_setup_leaves_no_stamp(project: Path, monkeypatch: pytest.Monke
         set_up(project, venv, "torch")
     assert (venv / "bin" / "python").exists()
     assert not (venv / "hvdtrain-setup").exists()
+    assert chosen_extras(project, venv, None, "") == "torch"
 
 
-def test_only_python_3_11_is_accepted() -> None:
-    require_python((3, 11))
-    for version in ((3, 10), (3, 12), (4, 0)):
-        with pytest.raises(UsageError, match="HINT: install Python 3.11"):
-            require_python(version)
+def test_the_supported_pythons_are_the_same_everywhere() -> None:
+    for version in SUPPORTED:
+        require_supported(version)
+    (_, oldest), (_, newest) = SUPPORTED[0], SUPPORTED[-1]
+    for version in ((3, oldest - 1), (3, newest + 1), (4, 0)):
+        with pytest.raises(UsageError, match=rf"This is Python {version[0]}\.{version[1]}\."):
+            require_supported(version)
+    names = " ".join(f"python3.{minor}" for minor in range(newest, oldest - 1, -1))
+    assert f" {names} python3\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
+    assert requires == f">=3.{oldest},<3.{newest + 1}"
+
+
+def test_an_unsupported_python_is_refused_before_anything_that_it_cannot_import() -> None:
+    """This Python, that says it is 3.10; and every file that it imports until then, by the grammar of Python 3.8."""
+    code = (
+        "import runpy, sys; sys.version_info = (3, 10, 13, 'final', 0)\n"
+        "try: runpy.run_module('hvdtrain.horovod_wheel', run_name='__main__')\n"
+        "finally: print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('hvdtrain')), sep='\\n')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("ERROR: This is Python 3.10. ")
+    assert "Traceback" not in run.stderr
+    files = [Path(line) for line in run.stdout.splitlines()]
+    assert {file.stem for file in files} == {"__init__", "errors", "version", "python_version"}
+    for file in files:
+        ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+def test_a_real_old_python_gets_the_sentence() -> None:
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [*versions.glob("3.8.*/bin/python"), *versions.glob("3.10.*/bin/python")]
+    if not found:
+        pytest.skip("there is no old Python here")
+    for python in found:
+        command = [python, "-m", "hvdtrain.horovod_wheel", "setup"]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr.partition("This is Python 3.")[0]) == (2, "ERROR: ")
+
+
+def test_the_extras_of_the_last_setup_are_kept_and_dev_comes_to_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chosen_extras(ROOT, tmp_path, None, "dev") == DEFAULT_EXTRAS
+    assert capsys.readouterr().out == ""
+    remember_extras(tmp_path, "torch,mpi")
+    assert chosen_extras(ROOT, tmp_path, None, "") == "torch,mpi"
+    assert capsys.readouterr().out == ""
+    assert chosen_extras(ROOT, tmp_path, None, "dev") == "torch,mpi,dev"
+    assert capsys.readouterr().out == "setup: dev is added to torch,mpi: checks and tests need it\n"
+    assert chosen_extras(ROOT, tmp_path, "tensorflow, mpi", "") == "tensorflow,mpi"
+    with pytest.raises(UsageError, match="did you mean 'torch'"):
+        chosen_extras(ROOT, tmp_path, "tourch", "")
+
+
+def test_a_setup_without_extras_asks_for_those_of_the_last_one(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    venv = project / ".venv"
+    venv.mkdir()
+    remember_extras(venv, "torch,mpi")
+    (venv / "hvdtrain-setup").write_text(digest(project, venv, "torch,mpi") + "\n", encoding="utf-8")
+    set_up(project, venv, None)
+    assert "nothing changed" in capsys.readouterr().out
+
+
+def chosen_python(venv: Path, path: Path, *words: str) -> str:
+    """With which Python `make setup` would set `venv` up, where `path` comes first on the path."""
+    command = ["make", "-n", "setup", f"VENV={venv}", *words]
+    environment = {"PATH": f"{path}:/usr/bin:/bin"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return re.findall(r"(\S+) -m hvdtrain\.horovod_wheel setup", run.stdout)[0]
+
+
+def test_make_takes_the_newest_python_that_runs_and_keeps_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "bin"
+    path.mkdir()
+    (path / "python3.13").write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")  # as pyenv's shims do
+    (path / "python3.12").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    for program in path.iterdir():
+        program.chmod(0o755)
+    venv = tmp_path / "venv"
+    assert chosen_python(venv, path) == "python3.12"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=60)
+    assert os.path.realpath(chosen_python(venv, path)) == os.path.realpath(sys.executable)
+    assert chosen_python(venv, path, "PYTHON=python3.12") == "python3.12"
 
 
 def test_what_the_user_has_to_install_ends_with_exit_code_2_and_a_hint(project: Path) -> None:
@@ -109,6 +198,24 @@ def test_the_build_sees_no_setting_of_another_build(
     assert environment["MAKEFLAGS"] == "-j3"
     assert environment["HOROVOD_WITH_PYTORCH"] == environment["HOROVOD_WITH_MPI"] == "1"
     assert environment["PATH"].startswith(os.path.join(sys.prefix, "bin") + os.pathsep)
+
+
+def test_without_a_newer_python_there_is_nothing_to_try(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "PYENV_ROOT": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, ROOT / "tests" / "newest_python.py"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert re.fullmatch(r"newest: (there is no Python 3\.13 here|the other tests have run).*\n", run.stdout)
+
+
+def test_the_cuda_toolkit_is_where_nvcc_says_not_where_a_script_of_that_name_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for nvcc, which says this much of what nvcc 13.0 does."""
+    program = tmp_path / "nvcc"
+    program.write_text("#!/bin/sh\necho '#$ _HERE_=/opt/cuda-13.0/bin' >&2\necho '#$ TOP=/opt/cuda-13.0/bin/..' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert cuda_home() == {"HOROVOD_CUDA_HOME": "/opt/cuda-13.0"}
 
 
 def test_libraries_are_found_relative_to_the_extension_unless_mpi_is_the_systems(recipe: Recipe) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from docker_stages import ROOT, copies, environment, stages
 
+from hvdtrain.horovod_wheel.python_version import SUPPORTED
 from hvdtrain.version import __version__
 from launch import kubernetes
 
@@ -158,4 +159,6 @@ def test_the_label_tells_the_version() -> None:
 
 
 def test_all_images_are_of_one_python_by_default() -> None:
-    assert set(ARGUMENTS.values()) == {"python:3.11-slim-bookworm"}
+    images = {name: value for name, value in ARGUMENTS.items() if name != "PYTHON"}
+    assert set(images.values()) == {"python:${PYTHON}-slim-bookworm"}
+    assert (3, int(ARGUMENTS["PYTHON"].removeprefix("3."))) in SUPPORTED
