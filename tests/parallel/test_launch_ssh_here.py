@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from launch.processes.guard import MARK_VARIABLE, processes_of
+from hvdtrain.launch.processes.guard import MARK_VARIABLE, processes_of
 
 DEADLINE_S = 120.0
 LINK_S = 2.0
@@ -29,7 +29,7 @@ def test_workers_of_an_agent_train(run_command: Any, tmp_path: Path) -> None:
 
 def write_interpreter(path: Path, lines: str) -> Path:
     """A program for --python: agents are real, workers run `lines`."""
-    agent = f'*launch.ssh.agent*) exec {sys.executable} "$@" ;;'
+    agent = f'*hvdtrain.launch.ssh.agent*) exec {sys.executable} "$@" ;;'
     path.write_text(f'#!/bin/sh\ncase "$*" in {agent} *) exec {sys.executable} -c "{lines}" "$@" ;; esac\n')
     path.chmod(0o755)
     return path
@@ -68,7 +68,7 @@ def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(run_command
 
 STRANGE_AGENT = """
 import os, sys, time
-from launch.ssh.frames import PREAMBLE, Frame
+from hvdtrain.launch.ssh.frames import PREAMBLE, Frame
 def say(data):
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

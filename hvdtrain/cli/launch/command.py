@@ -16,7 +16,7 @@ from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.launchers import LAUNCHERS, require_launcher
+from hvdtrain.launch.launchers import LAUNCHERS, require_launcher
 
 _SYNONYMS: Final = {
     **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),

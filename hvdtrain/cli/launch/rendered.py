@@ -6,14 +6,14 @@ import os
 import sys
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.execute import execute
+from hvdtrain.launch.plan import LaunchPlan
 from hvdtrain.topology import detect_topology
 from hvdtrain.topology.readers.torchrun import PER_NODE
-from launch.execute import execute
-from launch.plan import LaunchPlan
 
 
 def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -> int:
-    """Print the plan as a script, or become its command. Errors as `launch.execute.execute`."""
+    """Print the plan as a script, or become its command. Errors as `hvdtrain.launch.execute.execute`."""
     if dry_run:
         sys.stdout.write(plan.describe())
         return 0
