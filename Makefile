@@ -42,6 +42,7 @@ test: lint types ## all checks and tests, as CI runs them
 	$(PYTEST) $(SPREAD) tests/unit
 	$(PYTEST) $(RANKS) tests/parallel
 	$(BIN)/python tests/cluster/run.py --where-possible $(WAITING)
+	$(if $(CI),$(BIN)/python tests/newest_python.py)
 
 lint: with-dev ## style, formatting and who may import whom
 	$(BIN)/ruff check $(SOURCES)
@@ -57,7 +58,7 @@ unit: with-dev ## tests in one process
 parallel: with-dev ## tests that start two or more ranks
 	$(PYTEST) $(RANKS) tests/parallel
 
-newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (CI)
+newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (part of `make test` where CI is set)
 	$(BIN)/python tests/newest_python.py
 
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)

@@ -15,7 +15,7 @@ _LARGEST_THRESHOLD: Final = 2**25
 def keep_freed_memory() -> None:
     """Let glibc keep up to 64 MiB of freed memory instead of handing it back after each batch of large records.
 
-    Handed back, every page of the next batch has to be mapped and zeroed anew. glibc raises its thresholds by itself
+    Handed back, every page of the next batch has to be mapped and zeroed again. glibc raises its thresholds by itself
     when a large block that it had mapped is freed (mallopt(3), M_MMAP_THRESHOLD, "dynamic"): so one is made and freed
     here, once a process. No page of it is ever touched. Other allocators are not impressed.
     """

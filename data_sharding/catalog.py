@@ -81,7 +81,7 @@ class Catalog:
 
         Args:
             check_data: also compute every payload's checksum, which reads all data once.
-            format: how records are kept; left out: what the names suggest.
+            format: how records are kept; default: what the names suggest.
             on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
                 that are empty, of another format, or links to nothing.
 

@@ -83,9 +83,9 @@ def convert(
         sources: files, folders, globs or URLs; files of tfrecord, recordio and tar may be compressed with gzip.
         folder: where the files go; made if missing.
         to: tfrecord, recordio or tar.
-        format: how the sources are kept; left out: what their names suggest.
-        name: of the new set; left out: the folder's own.
-        shuffle: seed of a permutation of all records; left out: their order is kept.
+        format: how the sources are kept; default: what their names suggest.
+        name: of the new set; default: the folder's own.
+        shuffle: seed of a permutation of all records; default: their order is kept.
         payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert_content`.
         on_progress: told of every record.
 
@@ -130,7 +130,7 @@ def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted
         )
     if len(paths) > len(source):
         raise PlanError(
-            f"{len(source)} records were to be dealt over {len(paths)} files.",
+            f"{len(source)} records were to be distributed over {len(paths)} files.",
             "Some files would be empty.",
             f"ask for at most {len(source)} files.",
         )
@@ -214,7 +214,7 @@ def _check_apart(sources: Paths, destination: Path) -> None:
         if "://" not in source and overlap:
             raise PlanError(
                 f"{source} and the folder {destination} overlap.",
-                "Whoever reads the folder would get old and new records together.",
+                "Readers of the folder would get old and new records together.",
                 "choose another folder.",
             )
 

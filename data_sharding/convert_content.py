@@ -73,7 +73,7 @@ def sample_encoder(source_format: str, payloads: Payloads | None) -> Callable[[S
     """How records of a format become samples of a tar shard.
 
     Args:
-        payloads: for tfrecord and recordio; left out: tfrecord holds Examples, recordio does not.
+        payloads: for tfrecord and recordio; default: tfrecord holds Examples, recordio does not.
     """
     if source_format == "tar":
         return lambda record: tar_sample(record.payload)

@@ -39,7 +39,7 @@ class DecodeProcesses:
     """N processes that each read and decode one batch at a time. Safe to use from many threads; a context manager.
 
     They can serve any number of loaders of the same catalog, so that one set lasts for all epochs. A process starts
-    when it is first needed, and is started anew after it has died. It inherits the environment without what launchers
+    when it is first needed, and is started again after it has died. It inherits the environment without what launchers
     set for a rank, and with OMP_NUM_THREADS=1, since the processes are the parallelism. It ends when it is closed, and
     when the process that made it ends in whatever way. Linux only.
 

@@ -162,7 +162,9 @@ def _checked_crcs(
 
 
 def _no_index(path: str | Path, reason: str) -> CatalogError:
-    return CatalogError(f"{path} is no index of a TFRecord file: {reason}.", "It names no records.", "write it again.")
+    return CatalogError(
+        f"{path} is not an index of a TFRecord file: {reason}.", "It names no records.", "write it again."
+    )
 
 
 def _other_file(path: str | Path, data_path: str, reason: str) -> CatalogError:

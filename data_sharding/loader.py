@@ -78,7 +78,7 @@ class ShardLoader:
 
     Threads are enough for decoders that let go of Python's lock (image codecs, numpy on large arrays). For others, the
     threads can hand their batches to processes: with `processes=N` to N that end with this loader, or with
-    `DecodeProcesses` in the place of `decode` to some that serve one epoch after another.
+    `DecodeProcesses` instead of `decode` to some that serve one epoch after another.
 
     Args:
         plan: the epoch to begin with.

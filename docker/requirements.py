@@ -1,6 +1,6 @@
 """Prints pyproject.toml's dependencies with those of some extras, one requirement a line: requirements.py EXTRA,EXTRA
 
-The image installs them before the sources are there, so that a change of the sources installs nothing anew.
+The image installs them before the sources are there, so that a change of the sources installs nothing again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 import hvdtrain
 
 
-class Digits(torch.utils.data.Dataset):  # in the place of your own
+class Digits(torch.utils.data.Dataset):  # instead of your own
     def __init__(self, train):
         digits = load_digits()
         part = (np.arange(len(digits.target)) % 5 == 0) != train  # every fifth for validation

@@ -18,25 +18,27 @@ class DataConfig:
 
     Args:
         dir: folder or URL with the task's data (default: none; the default task makes its data itself).
-        download: fetch the data set into data.dir if it is not there, for tasks that know where from (cifar10, mnist).
-        check_crc: verify each record's checksum, where the format has one.
-        on_corrupt: what to do with a damaged record: raise (the run fails), mask (it is left out, counted, named), or
-            quarantine (as mask, and its bytes are kept in the run folder).
-        max_corrupt: the share of an epoch's records that may be left out before the run fails all the same.
-        shuffle: global (any record at any step), or block, which reads neighbouring records together: for remote data.
-        balance: deal each step's records to workers evenly by records, or also by bytes.
-        verify_bytes: data sets up to this size have every checksum verified before training, larger ones while reading
-            (default: 1 GiB).
-        prefetch: batches decoded ahead of the training loop.
-        threads: background threads that read and decode.
-        processes: background processes that read and decode, for decoding that holds Python's lock; 0 means
-            threads only.
+        download: download the data set into data.dir if it is not there, for tasks that know a source (cifar10, mnist).
+        check_crc: verify each record's checksum if the format has one.
+        on_corrupt: what to do with a damaged record: raise (the run fails), mask (skip it, count it and name it), or
+            quarantine (as mask, and keep its bytes in the run folder).
+        max_corrupt: the share of an epoch's records that may be skipped as damaged; above it the run fails in any case.
+        shuffle: global (any record may come at any step), or block (neighbouring records are read together, for remote
+            data).
+        balance: distribute each step's records evenly over the workers by number (records), or also by size (bytes).
+        verify_bytes: verify all checksums before training if the data set has at most this many bytes; larger data sets
+            are verified while they are read (default: 1 GiB).
+        prefetch: number of batches to decode ahead of the training loop.
+        threads: number of background threads that read and decode.
+        processes: number of background processes that read and decode, for decoding that holds Python's global lock; 0
+            uses threads only.
         timeout: seconds that the loop waits for one batch before the run fails.
-        mode: file, or pipe: training data come through FIFOs, one a worker, and data.dir is for validation alone.
+        mode: file, or pipe: training data come through FIFOs, one per worker, and data.dir contains validation data
+            only.
         pipe_dir: folder in which the FIFOs appear; only pipe mode uses it.
-        pipe_plan: what `hvdtrain shard pipe-plan` wrote: who reads which channel, and how many records come; for
-            pipe mode.
-        pipe_steps: steps of an epoch where the plan cannot know how many records reach each worker; for pipe mode.
+        pipe_plan: file written by `hvdtrain shard pipe-plan`: which worker reads which channel, and how many records
+            come; for pipe mode.
+        pipe_steps: steps per epoch, if the plan cannot know how many records reach each worker; for pipe mode.
     """
 
     dir: str | None = None
@@ -63,34 +65,35 @@ class RunConfig:
 
     Args:
         task: what to train: digits, mnist, cifar10, imagenet, synthetic, text, or your own as module:Class.
-        model: which of the task's models, e.g. resnet50 (default: the task's).
+        model: one of the task's models, e.g. resnet50 (default: the task's own choice).
         task_args: arguments of the task, e.g. --task-args.width 16.
-        framework: torch or tensorflow; auto takes what the task says, else what is installed.
+        framework: torch, tensorflow, or auto: what the task requires, otherwise what is installed.
         data: where the records are and how they are read.
-        epochs: passes over the training data, e.g. 30 (default: the task's).
-        max_steps: stop after this many updates since the start of training, with a checkpoint to resume from (default:
-            no limit).
-        max_time: stop with a checkpoint and exit code 75 after this time since the start: seconds, or as 3:30:00, which
-            YAML wants in quotes (default: no limit).
-        batch_size: records per worker and micro batch, e.g. 32; give this or global_batch_size (default: the task's
-            global batch, shared out).
-        global_batch_size: records per update over all workers and micro batches (default: the task's).
+        epochs: number of passes over the training data, e.g. 30 (default: the task's).
+        max_steps: stop after this many updates, counted from the start of training, with a checkpoint to resume from
+            (default: no limit).
+        max_time: stop with a checkpoint and exit code 75 after this time: seconds, or for example 3:30:00, which needs
+            quotes in YAML (default: no limit).
+        batch_size: records per worker and micro batch, e.g. 32; give either this or global_batch_size (default: the
+            task's global batch, divided by the workers).
+        global_batch_size: records per update, over all workers and micro batches (default: the task's).
         lr: peak learning rate, e.g. 0.1 (default: the task's).
-        lr_scaling: how lr grows with the global batch: none, linear (Goyal et al. 2017) or sqrt.
-        reference_batch_size: the global batch for which lr was tuned; lr_scaling needs it.
+        lr_scaling: how the learning rate grows with the global batch size: none, linear (Goyal et al. 2017) or sqrt.
+        reference_batch_size: the global batch size for which lr was tuned; lr_scaling needs it.
         warmup_epochs: epochs in which the learning rate rises linearly to its peak (default: the task's).
-        seed: of initial weights, shuffling and all other random numbers.
-        output_dir: the run folder (default: a new one under runs/). The same command again continues the run in it.
-        resume: auto continues what is in output_dir; or never; or the path of a run folder or checkpoint.
-        init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or another
-            run's folder, of either framework; a run that is resumed keeps its own (default: fresh weights).
-        init_weights_exclude: names of weights that stay fresh, in the model or the file, with * and commas: 'fc.*' for
-            a new head (default: none).
-        keep_checkpoints: how many of the newest checkpoints stay, besides the best.
-        checkpoint_interval: updates between checkpoints inside an epoch; 0 means at the end of each epoch only.
+        seed: seed of the initial weights, shuffling and all other random numbers.
+        output_dir: the run folder (default: a new folder under runs/). The same command started again continues the run
+            in it.
+        resume: auto (continue the run in output_dir), never, or the path of a run folder or checkpoint.
+        init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or in
+            another run's folder, of either framework; a resumed run keeps its own weights (default: random weights).
+        init_weights_exclude: names of weights that keep their random values, in the model or in the file, with * and
+            commas: 'fc.*' for a new head (default: none).
+        keep_checkpoints: number of newest checkpoints to keep; the best one is kept too.
+        checkpoint_interval: updates between checkpoints inside an epoch; 0 saves only at the end of each epoch.
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
-        stall_timeout: seconds after which a collective that some workers never joined ends the job.
+        stall_timeout: seconds after which the job ends if some workers have not joined a collective.
         dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
     """
@@ -197,7 +200,7 @@ def _require_one_start(init_weights: str | None, resume: str) -> None:
         raise UsageError(
             f"--init-weights {init_weights} and --resume {resume} are both given.",
             "Each says which weights to start from.",
-            "give --resume to go on with a training, or --init-weights to begin a new one.",
+            "give --resume to continue a training, or --init-weights to begin a new one.",
         )
 
 

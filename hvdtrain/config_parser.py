@@ -77,7 +77,7 @@ def _train_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="hvdtrain train", add_help=False, exit_on_error=False, print_config=None)
     parser.add_argument("--config", action="config")
     parser.add_argument("--print_config", action="store_true")
-    # A bare dict: of dict[str, Any], jsonargparse would parse the values once more, and make numbers of quoted text.
+    # A bare dict: of dict[str, Any], jsonargparse would parse the values again, and make numbers of quoted text.
     parser.add_argument(f"--{_FREE_FORM}", type=dict, default={})
     parser.add_class_arguments(TrainConfig, as_group=False, skip={_FREE_FORM})
     return parser
@@ -141,7 +141,7 @@ def _lists(parser: ArgumentParser) -> set[str]:
 
 
 def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
-    """Values of flags that take a list may be written 30,60,80, in the place of YAML's [30, 60, 80]."""
+    """Values of flags that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
     flag_before = ""
     for token in arguments:
         flag, equals, value = token.partition("=")

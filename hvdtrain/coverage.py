@@ -129,7 +129,7 @@ class CoverageLedger:
 
     def _set_aside(self, record_id: int) -> None:
         where = self._records.catalog.describe(record_id)
-        _log.warning("record %d is damaged and was left out: %s", record_id, where)
+        _log.warning("record %d is damaged and was skipped: %s", record_id, where)
         self._damaged.append(record_id)
         if self._quarantine is not None:
             self._keep_bytes(self._quarantine, record_id, where)
@@ -155,7 +155,7 @@ class CoverageLedger:
         problem = broadcast_json(self._comm, problem, "hvdtrain.audit.written")
         if problem:
             raise HvdtrainError(
-                f"The account of trained records could not be written: {problem}.",
+                f"The audit of trained records could not be written: {problem}.",
                 "Without it nobody can tell whether every record was used once.",
                 "free space; --resume auto continues from the last checkpoint.",
             ).on_all_ranks()
@@ -196,7 +196,7 @@ class CoverageLedger:
 
 
 def _kept_catalog(path: Path) -> Catalog | None:
-    """What an earlier start wrote; None where it is missing or damaged, and is written anew."""
+    """What an earlier start wrote; None where it is missing or damaged, and is written again."""
     try:
         return Catalog.load(path)
     except (MissingDataError, CatalogError):
@@ -204,7 +204,7 @@ def _kept_catalog(path: Path) -> Catalog | None:
 
 
 def _warn_of_changes(before: Catalog, now: Catalog) -> None:
-    """Files that were written anew since an earlier start, where no checksum can tell whether their content changed."""
+    """Files that were rewritten since an earlier start, where no checksum tells whether their content changed."""
     versions = {file.path: file.version for file in before.files}
     changed = [file.path for file in now.files if versions.get(file.path, file.version) != file.version]
     if changed and now.crcs is None:

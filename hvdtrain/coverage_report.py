@@ -82,7 +82,7 @@ def read_coverage(run: Path) -> CoverageReport:
     if (folder / PIPE_NOTE).exists():
         raise UsageError(
             f"{run} was trained from pipes.",
-            "Their records have no ids that outlive a pass, so that no account of them was kept.",
+            "Their records have no ids that outlive a pass, so no audit of them was kept.",
             "train from files for a proof by ids.",
         )
     if not (folder / LEDGER).exists():

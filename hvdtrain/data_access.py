@@ -42,7 +42,7 @@ class DataAccess:
 
         Args:
             names: relative to `dir`; absolute paths and URLs stand for themselves.
-            format: how records are kept, for example "tar"; left out: what the names suggest.
+            format: how records are kept, for example "tar"; default: what the names suggest.
             check_data: verify every checksum now, which reads all data once.
 
         Raises:

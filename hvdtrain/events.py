@@ -8,7 +8,7 @@
             StepEnded
             Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
             CheckpointSaved        every `checkpoint_interval` steps, where set, but not after the epoch's last step
-        Logged                     once more, where there are steps since the last one
+        Logged                     again, where there are steps since the last one
         EvalStarted, Evaluated     where the task has validation data
         EpochEnded
         CheckpointSaved

@@ -60,7 +60,7 @@ Examples:
 """
 _EXIT_CODES: Final = """\
 Exit codes: 0 done, 1 failure, 2 bad usage, 75 stopped early with a checkpoint, so that the same
-command goes on (after SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one."""
+command resumes (after SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one."""
 
 _NOT_IN_CONFIG: Final = {
     "config": ("FILE", "YAML file with any of these keys, e.g. run.yaml; flags override it."),

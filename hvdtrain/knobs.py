@@ -21,33 +21,36 @@ class Knobs:
 
     Args:
         optimizer: which optimizer (default: the task's own, with its own settings).
-        momentum: of sgd and lars (default: 0.9).
-        nesterov: Nesterov's momentum, for sgd.
-        beta1: decay of the first moment, for adam, adamw and lamb (default: 0.9).
-        beta2: decay of the second moment, for adam, adamw and lamb (default: 0.999).
-        eps: added to the root of the second moment (default: 1e-8; for lamb 1e-6).
-        weight_decay: added to the gradient (sgd, adam, lars) or apart from it (adamw, lamb) (default: 0; for adamw and
-            lamb 0.01).
+        momentum: momentum of sgd and lars (default: 0.9).
+        nesterov: use Nesterov momentum in sgd.
+        beta1: decay of the first moment in adam, adamw and lamb (default: 0.9).
+        beta2: decay of the second moment in adam, adamw and lamb (default: 0.999).
+        eps: is added to the square root of the second moment (default: 1e-8; for lamb 1e-6).
+        weight_decay: added to the gradient (sgd, adam, lars) or decoupled from it (adamw, lamb) (default: 0; for adamw
+            and lamb 0.01).
         decay_norm_and_bias: decay normalization layers and biases too.
-        trust_coefficient: of lars (default: 0.001).
+        trust_coefficient: trust coefficient of lars (default: 0.001).
         max_grad_norm: clip gradients to this norm over all weights, e.g. 1.0 (default: no clipping).
         ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it (default: none).
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
-        accumulate_steps: micro batches that each worker's part of a global batch is cut into, to save memory.
+        accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
+            memory.
         activation_checkpointing: compute activations again in the backward pass, to save memory.
-        sync_batch_norm: BatchNorm takes its statistics from the whole micro batch over all workers.
-        compile: torch.compile, or XLA (jit_compile) for all but the exchange of gradients.
-        channels_last: torch keeps pictures and filters as NHWC, which tensor cores want; TensorFlow always does.
-        deterministic: only kernels that give the same bits again; slower, and an error where there is none.
+        sync_batch_norm: BatchNorm computes its statistics over the micro batches of all workers.
+        compile: use torch.compile, or XLA (jit_compile) for everything except the gradient exchange.
+        channels_last: store pictures and filters as NHWC in torch, which tensor cores prefer; TensorFlow always uses
+            NHWC.
+        deterministic: use only kernels that give the same bits in every run; slower, and an error if there is none.
         data_parallel: one process on all GPUs by torch.nn.DataParallel, for comparison.
-        compression: gradients travel as fp16, as bf16 (with the range of fp32), or as powersgd with error feedback.
-        powersgd_rank: rank of the two factors that stand for each matrix (default: 4).
+        compression: send gradients as fp16, as bf16 (with the range of fp32), or as powersgd with error feedback.
+        powersgd_rank: rank of the two factors that replace each matrix (default: 4).
         reduce_op: average over the global batch; sum of the workers' means, as Horovod's op=Sum; or adasum.
-        sync_every: local SGD: workers update by their own gradients, and average weights after this many updates
-            (default: gradients are reduced at each update).
-        process_sets: with sync_every, workers that exchange gradients at each update: node, or as 0-3,4-7 or 0+2,1+3
-            (default: none).
-        sparse_gradients: dense, or allgather: rows of sparse gradients (embeddings) are gathered as they are.
+        sync_every: local SGD: each worker updates with its own gradients, and weights are averaged every this many
+            updates (default: gradients are reduced at each update).
+        process_sets: with sync_every, sets of workers that exchange gradients at each update: node, or for example
+            0-3,4-7 or 0+2,1+3 (default: none).
+        sparse_gradients: dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the
+            whole table.
     """
 
     optimizer: OptimizerName | None = None
@@ -127,7 +130,7 @@ def _check_optimizer(knobs: Knobs) -> None:
             f"{_flag(name)} is given {chosen}.",
             "It would change nothing."
             if knobs.optimizer
-            else "The task builds its own optimizer, with settings of its own.",
+            else "The task builds its own optimizer, with its own settings.",
             f"it goes with --optimizer {' or '.join(optimizers)}.",
         )
     if knobs.nesterov and knobs.momentum == 0:

@@ -41,7 +41,7 @@ class Limits:
         """`masked` is reduced, so all ranks raise or none does."""
         if masked > self.max_masked * records:
             raise HvdtrainError(
-                f"{masked} of the {records} {what} records are damaged and were left out.",
+                f"{masked} of the {records} {what} records are damaged and were skipped.",
                 f"That is more than the share of {self.max_masked:g} that --data.max-corrupt allows.",
                 "restore the files (the log names each record), or allow a larger share.",
             ).on_all_ranks()

@@ -2,7 +2,7 @@
 
 The loss is looked at where it is read anyway, so that no step waits for the device. By then a bad record may have
 spread through the gradients of several steps to every rank; which record it was is found by decoding those of the
-steps since the last reading once more.
+steps since the last reading again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _refuse(fact: str, found: list[list[str] | None]) -> Never:
     cleared = "" if None in found else "The data since the last reading are finite, so it is the training. "
     raise HvdtrainError(
         fact,
-        f"{cleared}Further steps would only spread it through the weights; any checkpoint from before is still good.",
+        f"{cleared}Further steps would only spread it through the weights; earlier checkpoints are still good.",
         "lower --lr, lengthen --warmup-epochs, set --max-grad-norm"
         + ("." if cleared else ", or look for bad values in the data."),
     ).on_all_ranks()

@@ -17,7 +17,7 @@ from hvdtrain.config import DataConfig
 
 @final
 class PipeChannels:
-    """This rank's channel: opened anew for each epoch, after all ranks have shown each other what they would open.
+    """This rank's channel: opened again for each epoch, after all ranks have shown each other what they would open.
 
     Args:
         plan: who reads which channel.

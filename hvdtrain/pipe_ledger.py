@@ -1,4 +1,4 @@
-"""What stands in the place of a run's audit where the records came through pipes."""
+"""What stands instead of a run's audit where the records came through pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PowerSGD: two thin factors travel in the place of a matrix (Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727).
+"""PowerSGD: two thin factors travel instead of a matrix (Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727).
 
 The rule stands here once, for the arrays of any framework. Every worker brings its own mean gradient G, such that the
 mean over workers is that of the global batch. With E, what this worker has not yet brought home (its error memory):
@@ -127,7 +127,7 @@ class Round:
     def next_factors(self, right: Sequence[Any], first_factors: Sequence[Any]) -> list[Any]:
         """Q for the next update.
 
-        From a column of zeros, which a gradient of zeros leaves, no other would ever come: it begins anew.
+        From a column of zeros, which a gradient of zeros leaves, no other would ever come: it begins again.
         """
         return [self._operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
@@ -151,7 +151,7 @@ def saved_arrays(
         found,
         shapes,
         "The saved errors and factors of PowerSGD do not fit.",
-        "give the --powersgd-rank and the model that they were saved with, or train anew with --resume never.",
+        "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
     )
     return found
 

@@ -27,7 +27,7 @@ def require_readable(text: str) -> None:
     """Raise `UsageError` unless `text` is "node" or sets of ranks, whatever the number of workers."""
     if text != NODE and not _SYNTAX.fullmatch(text):
         raise UsageError(
-            f"--process-sets is {text!r}.", "Commas part the sets, + and - join the ranks of one.", _EXAMPLES
+            f"--process-sets is {text!r}.", "Commas separate sets, + and - join the ranks of one set.", _EXAMPLES
         )
 
 

@@ -54,7 +54,7 @@ class MetricsFile:
                 self._file.close()
             raise HvdtrainError(
                 f"A line of metrics.jsonl could not be written: {error}.",
-                "Going on would train without a record of it.",
+                "Training would continue without a record of it.",
                 "free space or choose another --output-dir; --resume auto continues from the last checkpoint.",
             ) from error
 

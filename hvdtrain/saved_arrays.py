@@ -19,7 +19,7 @@ def require_fit(
     saved: Mapping[str, Shaped],
     needed: Mapping[str, tuple[int, ...]],
     fact: str,
-    hint: str = "build the model with the options it was saved with, or train anew with --resume never.",
+    hint: str = "build the model with the options it was saved with, or train from the start with --resume never.",
 ) -> None:
     """Raise `UsageError`, with `fact` and the names, unless names and shapes are the needed ones."""
     wrong = sorted(saved.keys() ^ needed.keys())

@@ -33,7 +33,7 @@ class Schedule:
             `least` falls with (1 - progress) to `power`; "linear", the same to 1; or "step".
         least: the learning rate at the end, of linear, polynomial and cosine.
         power: of polynomial.
-        milestones: steps, counted from the start of training, from which on "step" multiplies by `gamma` once more.
+        milestones: steps, counted from the start of training, from which on "step" multiplies by `gamma` again.
         gamma: of step.
     """
 

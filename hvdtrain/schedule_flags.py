@@ -22,12 +22,13 @@ class ScheduleFlags:
     """How the learning rate falls after its warm-up.
 
     Args:
-        lr_schedule: constant; or down to lr_min at the last step by a cosine, a line (linear) or a power of what is
-            left (polynomial); or step, times lr_gamma at each of lr_milestones.
-        lr_power: of polynomial (default: 2).
-        lr_min: the learning rate at which cosine, linear and polynomial end (default: 0).
-        lr_milestones: epochs at which step goes down, e.g. 30,60,80; parts of epochs are allowed. Only step needs them.
-        lr_gamma: the factor of step at each milestone (default: 0.1).
+        lr_schedule: constant; or down to lr_min at the last step by a cosine, a straight line (linear) or a power of
+            the remaining share (polynomial); or step: multiplied by lr_gamma at each of lr_milestones.
+        lr_power: power of polynomial (default: 2).
+        lr_min: learning rate at the end of cosine, linear and polynomial (default: 0).
+        lr_milestones: epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed.
+            Only step needs them.
+        lr_gamma: factor of step at each milestone (default: 0.1).
     """
 
     lr_schedule: Shape = "cosine"

@@ -82,7 +82,7 @@ class Task(ABC):
 
     def open_validation(self, data: DataAccess) -> Catalog | None:
         """The validation records alone, for pipe mode, where the training records come through pipes; None: there are
-        none. Called in the place of `open_data`, once on every rank.
+        none. Called instead of `open_data`, once on every rank.
 
         Left as it is, it takes those of `open_data`, which then needs the training files on every host as well.
 
@@ -105,7 +105,7 @@ class Task(ABC):
 
     @abstractmethod
     def build_optimizer(self, model: Any, lr: float) -> Any:
-        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`, whose learning rate is set anew before each step.
+        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`, whose learning rate is set again before each step.
 
         `lr` is the schedule's peak. Parameter groups of a torch optimizer that are built with another learning rate
         keep their proportion to it.

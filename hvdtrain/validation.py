@@ -33,7 +33,7 @@ class Validator:
     def measure(self, step: int, vote: StopVote) -> Reading | None:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
 
-        A part says nothing: the run that continues validates anew.
+        A part says nothing: the run that continues validates again.
 
         Raises:
             HvdtrainError: on all ranks; the loss is not finite, or too many records are damaged.

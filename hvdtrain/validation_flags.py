@@ -16,13 +16,11 @@ class ValidationFlags:
     """What validation decides.
 
     Args:
-        best_metric: the task's measure whose best validation is kept as checkpoints/best, e.g. accuracy (default:
-            loss).
-        best_mode: whether the largest or the smallest is the best; auto is min for loss, error and perplexity,
-            else max.
-        early_stopping_patience: end training after this many validations in a row without improvement of best_metric
-            (default: never).
-        early_stopping_min_delta: gains of this or less do not reset the patience (default: 0).
+        best_metric: the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy (default: loss).
+        best_mode: max, min, or auto: min for names that contain loss, error or perplexity, otherwise max.
+        early_stopping_patience: stop training after this many validations in a row without an improvement of
+            best_metric (default: never).
+        early_stopping_min_delta: gains of this much or less don't reset patience (default: 0).
     """
 
     best_metric: str | None = None

@@ -95,7 +95,7 @@ def _refuse_binding(job: JobSpec) -> None:
         raise UsageError(
             "Workers are to be bound to cores.",
             "horovodrun starts them by ssh, which binds nothing.",
-            "use mpirun or slurm, or leave --binding out: the number of threads is set all the same.",
+            "use mpirun or slurm, or leave --binding out: the number of threads is still set.",
         )
 
 

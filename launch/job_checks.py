@@ -42,7 +42,7 @@ def _require_command(job: JobSpec) -> None:
             "put such a value into a file for --config.",
         )
     if not job.python or job.python.startswith("-"):
-        raise UsageError(f"The interpreter is {job.python!r}.", "That is no program.", "give a path to python.")
+        raise UsageError(f"The interpreter is {job.python!r}.", "This is not a program.", "give a path to python.")
     if job.working_dir is not None and not job.working_dir.startswith("/"):
         raise UsageError(
             f"The working directory is {job.working_dir!r}.",
@@ -117,7 +117,7 @@ def _require_names(job: JobSpec) -> None:
         if not _VARIABLE.fullmatch(variable):
             shown = variable.partition("=")[0]  # what follows may be a secret
             raise UsageError(
-                f"{shown!r} is to be passed on with a value or is no variable's name.",
+                f"{shown!r} is to be passed on with a value or is not a variable's name.",
                 "Values would stand in command lines that everybody can read.",
                 "export the variable, and pass on its name alone.",
             )
@@ -131,7 +131,7 @@ def _require_names(job: JobSpec) -> None:
     if job.image is not None and not _IMAGE.fullmatch(job.image):
         raise UsageError(
             f"The image is called {job.image[:80]!r}.",
-            "That is no name of a container image.",
+            "This is not the name of a container image.",
             "write it as registry/name:tag.",
         )
 

@@ -57,7 +57,9 @@ class KubernetesOptions:
                 require_label(name, label)
         for name, quantity in (("--memory", self.memory), ("--shm-size", self.shared_memory)):
             if quantity is not None and not _QUANTITY.fullmatch(quantity):
-                raise UsageError(f"{name} is {quantity[:80]!r}.", "That is no quantity of memory.", "write e.g. 16Gi.")
+                raise UsageError(
+                    f"{name} is {quantity[:80]!r}.", "This is not an amount of memory.", "write e.g. 16Gi."
+                )
         if not 1 <= self.run_as_user < 2**31:
             raise UsageError(
                 f"--run-as-user is {self.run_as_user}.", "Workers do not run as root.", "use the image's user, 1000."

@@ -66,7 +66,7 @@ def as_tf_dataset(
     Args:
         plan, reader, decode, rank, size, augment, start_step, threads, processes, timeout_s: as for `ShardLoader`.
         prefetch: batches that may be ready ahead: so many arrays, and one more that is a tensor already.
-        feature_signature: a `tf.TensorSpec` for each feature; left out: what the features of one step are, which is
+        feature_signature: a `tf.TensorSpec` for each feature; default: what the features of one step are, which is
             read for that. To be given where shapes differ from step to step, with None in the places that differ.
 
     Raises:

@@ -168,7 +168,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         self._before_load = (self.plan, self.start_step)
 
     def state_dict(self, next_step: int | None = None) -> State:
-        """The position at which `next_step` of the epoch begins; left out: where the next pass begins.
+        """The position at which `next_step` of the epoch begins; default: where the next pass begins.
 
         Raises:
             PlanError: there is no such step.

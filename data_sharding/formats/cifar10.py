@@ -220,7 +220,7 @@ def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:
 def _no_batch(path: str, how: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"{path} {how}.",
-        "It is no CIFAR batch of the kind asked for, from byte offset 0 on.",
+        "It is not a CIFAR batch of the requested kind, from byte offset 0 on.",
         "check the path, and the option classes: 10 for CIFAR-10, 100 or 20 for CIFAR-100.",
         path=path,
         offset=0,

@@ -33,8 +33,8 @@ class ImageFolderFormat:
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
 
     Attributes:
-        root: the folder (or URL) that holds the classes' folders; left out: the deepest one above all images.
-        classes: names of the classes in the order of their labels; left out: the sorted names of root's folders. Give
+        root: the folder (or URL) that holds the classes' folders; default: the deepest one above all images.
+        classes: names of the classes in the order of their labels; default: the sorted names of root's folders. Give
             the training data's for validation data, which may lack a class: `class_names(catalog)`.
 
     Raises:

@@ -42,7 +42,7 @@ class RecordIndex(NamedTuple):
 
 @final
 class Damaged(bytes):
-    """An empty span in the place of one that a source could not decode; `reason` is a sentence."""
+    """An empty span instead of one that a source could not decode; `reason` is a sentence."""
 
     reason: str
 

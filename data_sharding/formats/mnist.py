@@ -147,7 +147,7 @@ def _labels_path(path: str) -> str:
     if "images" not in name:
         raise MissingDataError(
             f"The name of {path} does not say where its labels are.",
-            "The labels' name is that of the images with `labels` in the place of `images`.",
+            "The labels' name is that of the images with `labels` instead of `images`.",
             "name the file of images train-images-idx3-ubyte or alike.",
         )
     return folder + slash + name.replace("images", "labels").replace("idx3", "idx1")
@@ -198,7 +198,7 @@ def _other_size(path: str, announced: int, present: int, whole: int) -> CorruptR
 def _not_idx(path: str, how: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"{path} {how}.",
-        "It is no idx file of the kind that was expected, from byte offset 0 on.",
+        "It is not an idx file of the expected kind, from byte offset 0 on.",
         "restore the file from its source, and check that it is the one meant.",
         path=path,
         offset=0,

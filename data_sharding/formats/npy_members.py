@@ -143,9 +143,9 @@ def _parse(text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     header = ast.literal_eval(text)
     shape, fortran_order = header["shape"], header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(length) is int and 0 <= length < 1 << 62 for length in shape):
-        raise ValueError("the shape is no tuple of lengths")
+        raise ValueError("the shape is not a tuple of lengths")
     if type(fortran_order) is not bool:
-        raise ValueError("the order is no truth value")
+        raise ValueError("the order is not a boolean")
     return np.lib.format.descr_to_dtype(header["descr"]), shape, fortran_order
 
 

@@ -27,8 +27,8 @@ class NumpyFormat:
     """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
 
     Attributes:
-        data: name of the array in the .npz; left out: the only one that can be meant.
-        labels: name of the vector; left out: the only vector of integers that has as many values as `data` rows, or
+        data: name of the array in the .npz; default: the only one that can be meant.
+        labels: name of the vector; default: the only vector of integers that has as many values as `data` rows, or
             none.
     """
 

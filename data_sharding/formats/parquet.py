@@ -44,9 +44,9 @@ class ParquetFormat:
     """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.
 
     Attributes:
-        data: the column of byte strings that are payloads; left out: the only column, if it is one of byte strings, or
+        data: the column of byte strings that are payloads; default: the only column, if it is one of byte strings, or
             the only one beside one of integers; otherwise payloads are Examples of all columns but the labels.
-        label: the column of integer labels; left out: that of integers beside the only one of byte strings, or none.
+        label: the column of integer labels; default: that of integers beside the only one of byte strings, or none.
     """
 
     data: str = ""

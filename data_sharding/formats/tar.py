@@ -127,8 +127,8 @@ class _Scan:
 
     def _more_behind(self, mark: int) -> CorruptRecordError:
         return CorruptRecordError(
-            f"{self._path} goes on behind its end-of-archive mark at byte offset {mark}.",
-            "Members behind it would never be read.",
+            f"{self._path} continues after its end-of-archive mark at byte offset {mark}.",
+            "Members after it would never be read.",
             "join archives with `tar --concatenate`, or name them one by one.",
             path=self._path,
             offset=mark,
@@ -142,7 +142,7 @@ class _Scan:
         if error.offset == 0 and head[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",
-                f"What stands at byte offset 0 {error.what}.",
+                f"The content at byte offset 0 {error.what}.",
                 "check the path, or name the format that the file has.",
                 path=self._path,
                 offset=0,

@@ -121,7 +121,7 @@ def _number(field: bytes, begin: int) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip()
     if digits and not (digits.isdigit() and max(digits) < ord("8")):
-        raise TarError("has a header with a number that is none", begin)
+        raise TarError("has a header with an invalid number", begin)
     return int(digits, 8) if digits else 0
 
 

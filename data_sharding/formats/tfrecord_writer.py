@@ -80,7 +80,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
             count += 1
         if count < num_shards:
             raise PlanError(
-                f"{count} records were to be dealt over {num_shards} files.",
+                f"{count} records were to be distributed over {num_shards} files.",
                 "Some files would be empty.",
                 f"ask for at most {max(count, 1)} files.",
             )
@@ -94,6 +94,6 @@ def _check_shard_request(folder: Path, name: str, paths: list[Path]) -> None:
     if stale:
         raise PlanError(
             f"{folder} already holds {stale[0].name}, of a set written in another number of files.",
-            f"Whoever reads the folder would get the records of both sets of '{name}'.",
+            f"Readers of the folder would get the records of both sets of '{name}'.",
             "remove the old files, or choose another folder or name.",
         )

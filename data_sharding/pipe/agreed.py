@@ -1,6 +1,6 @@
 """Batches where nobody knows what will arrive: in every step the ranks agree on how many records each of them has.
 
-A service that divides objects over hosts anew in each epoch gives a rank an unpredictable number of records. A rank
+A service that divides objects over hosts again in each epoch gives a rank an unpredictable number of records. A rank
 that ran out alone would leave the others waiting in their next collective. So each step begins with one small
 exchange; a rank without records takes part with slots of weight 0, and when none has any left, all open their next
 FIFO together. Since such a pass has no known length, an epoch is a number of steps that the caller fixes; passes

@@ -182,7 +182,7 @@ def _check_job(hosts: int, workers_per_host: int, distribution: Distribution) ->
 def _check_files(files: Sequence[PipeFile], channels: int) -> None:
     if len(files) < channels:
         raise PlanError(
-            f"{len(files)} files were to be dealt over {channels} channels.",
+            f"{len(files)} files were to be distributed over {channels} channels.",
             "Some worker would have nothing to read.",
             f"write the data to {channels} files or more, in one size if you can.",
         )

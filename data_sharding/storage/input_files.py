@@ -42,7 +42,7 @@ def find_files(
     if not named:
         raise MissingDataError("No data path was given.", "There is nothing to read.", "name a file, folder or glob.")
     if "" in map(str, named):
-        raise MissingDataError("An empty data path was given.", "It names nothing.", "check the variable it came from.")
+        raise MissingDataError("An empty data path was given.", "It is not a path.", "check the variable it came from.")
     files = [file for item in named for file in _expand(str(item), patterns, recursive, listed)]
     _check_distinct(files, patterns)
     return files

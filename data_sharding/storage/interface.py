@@ -10,7 +10,7 @@ class ByteSource(Protocol):
     """A file of fixed size, open for reading at random from many threads."""
 
     def size(self) -> int:
-        """Bytes that the file has now: asked anew on every call where that is cheap."""
+        """Bytes that the file has now: asked again on every call where that is cheap."""
 
     def __getitem__(self, span: slice) -> bytes:
         """Bytes [begin, end), cut at the file's end like any slice. No step, no negative bounds."""

@@ -178,7 +178,7 @@ def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
     about = patience.persist(url, ask)
     if about["type"] != "file":
         raise MissingDataError(
-            f"{redacted(url)} is no file but a {about['type']}.",
+            f"{redacted(url)} is not a file but a {about['type']}.",
             "Only files can be read at random.",
             "name files, or the folder as a path.",
         )

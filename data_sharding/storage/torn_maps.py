@@ -3,7 +3,7 @@
 The kernel answers a read of a page that is no longer there with SIGBUS, which ends the process. Read calls would give
 an error instead, and take 1.4 times as long for records of 3 KB; asking for the size before leaves time in between.
 
-So while maps are read, a handler puts zeros in the place of such pages and marks the map as torn; whoever reads it asks
+So while maps are read, a handler puts zeros instead of such pages and marks the map as torn; whoever reads it asks
 for that afterwards. Python's own handlers run too late for this: the failing instruction would be repeated for ever.
 This one is called at once, in the thread that reads. All reads of a map copy it to `bytes` while they hold Python's
 lock, so that Python code can run there as from any callback. For another's SIGBUS the handler before is put back.
@@ -61,7 +61,7 @@ class ReadOnlyMap:
         _maps[self.begin] = self
 
     def tear(self, address: int) -> bool:
-        """Put zeros in the place of everything from the page of `address` on, if that is in this map."""
+        """Put zeros instead of everything from the page of `address` on, if that is in this map."""
         page = address - address % mmap.PAGESIZE
         rest = self.begin + len(self.bytes) - page
         if page < self.begin or rest <= 0:

@@ -105,7 +105,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DamagedCheckpointError(f"{folder}/manifest.json is not of format {FORMAT}")
     if manifest.pop("manifest_sha256", None) != _content_hash(manifest):
-        raise DamagedCheckpointError(f"{folder}/manifest.json is damaged: its SHA-256 is not its own")
+        raise DamagedCheckpointError(f"{folder}/manifest.json is damaged: its SHA-256 does not match its content")
     return manifest
 
 
@@ -148,8 +148,8 @@ def _read_arrays(path: Path, expected: str) -> State:
     except OSError as error:
         raise DamagedCheckpointError(f"{path} cannot be read ({error})") from error
     if hashlib.sha256(content).hexdigest() != expected:
-        raise DamagedCheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
+        raise DamagedCheckpointError(f"{path} is damaged: its SHA-256 is not that of the manifest")
     try:
         return load(content)
     except SafetensorError as error:
-        raise DamagedCheckpointError(f"{path} is no safetensors file ({error})") from error
+        raise DamagedCheckpointError(f"{path} is not a safetensors file ({error})") from error

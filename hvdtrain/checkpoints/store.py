@@ -44,7 +44,7 @@ class CheckpointStore:
 
         Args:
             checkpoint: what to save.
-            best: where `best` is to point; left out: to the best that the checkpoint's position knows. Both are kept.
+            best: where `best` is to point; default: to the best that the checkpoint's position knows. Both are kept.
 
         Raises:
             OSError: the older checkpoints are intact.
@@ -136,7 +136,7 @@ class CheckpointStore:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last.
 
         Raises:
-            UsageError: there are checkpoints, but all of them are damaged: starting anew must be the user's choice.
+            UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice.
         """
         problems = []
         for path in self._newest_first():
@@ -150,7 +150,7 @@ class CheckpointStore:
         if problems:
             raise UsageError(
                 f"Every checkpoint in {self._folder} is damaged; the newest: {problems[0]}.",
-                "Training cannot be resumed, and starting anew would overwrite this folder.",
+                "Training cannot be resumed, and starting from the beginning would overwrite this folder.",
                 "choose another --output-dir, or move the folder away.",
             )
         return None

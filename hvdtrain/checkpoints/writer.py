@@ -43,7 +43,7 @@ class CheckpointWriter:
         Args:
             state: called on rank 0 only.
             position: where training stands.
-            best: where `best` is to point; left out: to the best that `position` knows.
+            best: where `best` is to point; default: to the best that `position` knows.
 
         Raises:
             HvdtrainError: on all ranks, where weights are not finite or rank 0 could not write. Older checkpoints are
@@ -76,7 +76,7 @@ class CheckpointWriter:
         if problem:
             raise HvdtrainError(
                 f"The checkpoint of step {step} could not be written: {problem}.",
-                "Going on would train without a way back.",
+                "Training would continue without a checkpoint to return to.",
                 "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
             ).on_all_ranks()
         return Path(path)

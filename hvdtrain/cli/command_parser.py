@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
         # Of a flag that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(
-            f"`{self.prog}` was called wrongly: {message}.",
+            f"`{self.prog}` was called incorrectly: {message}.",
             self._outcome,
             f"did you mean {near[0]}?" if near else hint,
         )

@@ -157,7 +157,7 @@ def _print_evidence(evidence: Sequence[Evidence]) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"`hvdtrain env` was called wrongly: {message}.", "Nothing was printed.", _valid_flags(""))
+        raise UsageError(f"`hvdtrain env` was called incorrectly: {message}.", "Nothing was printed.", _valid_flags(""))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

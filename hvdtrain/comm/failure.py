@@ -52,7 +52,7 @@ def peer_failures() -> Iterator[None]:
         if not is_peer_failure(error):
             raise
         raise PeerError(
-            "A collective operation was broken off.",
+            "A collective operation was aborted.",
             f"Another rank has ended or stalled: {_telling_sentence(error)}.",
             "read that rank's own message (it comes first) or its file under logs/.",
         ) from error

@@ -149,7 +149,7 @@ def interface_of(address: str) -> str:
     if ipaddress.ip_address(address).is_loopback:
         return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed
     raise HvdtrainError(
-        f"No network interface of {socket.gethostname()} bears the address {address}.",
+        f"No network interface of {socket.gethostname()} has the address {address}.",
         "Horovod is told its interface by name.",
         "name it in HOROVOD_GLOO_IFACE.",
     )

@@ -50,7 +50,7 @@ def join(address: str, ports: tuple[int, ...], keys: Keys, hello: Hello, deadlin
         time.sleep(_PAUSE_SECONDS)
     raise HvdtrainError(
         f"Rank {hello.rank} on {hello.host} found no rank 0 at {address} on any of the ports {_listed(ports)}.",
-        "Rank 0 is missing, or a firewall is between them, or they have not the same HVDTRAIN_SECRET.",
+        "Rank 0 is missing, or a firewall is between them, or they do not have the same HVDTRAIN_SECRET.",
         "look at rank 0's own message; HVDTRAIN_START_TIMEOUT says how many seconds ranks wait for each other.",
     )
 

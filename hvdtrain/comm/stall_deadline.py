@@ -61,7 +61,7 @@ class StallDeadline:
     def _leave(self) -> None:
         error = HvdtrainError(
             f"A collective has waited for other ranks for {self._limit:g} s.",
-            "One of them is frozen as a whole, so that not even Horovod's own check of stalls comes to its end.",
+            "One of them is frozen as a whole, so Horovod's own stall check cannot end the job.",
             "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
         )
         end_process(self._rank, error, with_stacks=True)

@@ -42,7 +42,7 @@ class TokenFiles:
             ValueError: no such step, or a token that is none.
         """
         if not _TOKEN.fullmatch(token):
-            raise ValueError(f"{token!r} is no token")
+            raise ValueError(f"{token!r} is not a token")
         path = os.path.join(folder, _PREFIX + token)
         if step == "make":
             _make(path)

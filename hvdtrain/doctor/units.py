@@ -39,7 +39,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no size such as 4B, 64KiB or 16MiB")
+        raise ValueError(f"{text!r} is not a size such as 4B, 64KiB or 16MiB")
     unit = (match[2] or "B").upper()
     factor: int = 1024 ** "BKMG".index(unit[0])
     return int(match[1]) * factor

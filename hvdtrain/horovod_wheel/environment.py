@@ -80,7 +80,7 @@ def digest(root: Path, venv: Path, extras: str) -> str:
 
 
 def _ensure_venv(venv: Path) -> str:
-    """Path of the environment's Python. One that is broken, of another Python, or was moved, is made anew."""
+    """Path of the environment's Python. One that is broken, of another Python, or was moved, is made again."""
     python = venv / "bin" / "python"
     if not _is_usable(venv):
         print(f"setup: making the virtual environment {venv} with {sys.executable}", flush=True)

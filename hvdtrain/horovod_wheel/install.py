@@ -90,7 +90,7 @@ def verify(recipe: Recipe, wheel: Path) -> None:
             raise HvdtrainError(
                 f"Horovod was installed, but does not work with {name}: {last}.",
                 f"The wheel {wheel} does not fit this environment.",
-                f"remove the folder {wheel.parent} and run `make setup` again to build it anew.",
+                f"remove the folder {wheel.parent} and run `make setup` again to build it again.",
             )
     print(f"  ready: Horovod with {', '.join(children)}, MPI and Gloo{' and NCCL' if recipe.gpu else ''}", flush=True)
 

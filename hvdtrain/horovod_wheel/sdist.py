@@ -39,7 +39,7 @@ def verify(sdist: Path) -> None:
         raise HvdtrainError(
             f"The SHA-256 of {sdist} is {found}.",
             f"The pinned source release of Horovod {HOROVOD_VERSION} has {SDIST_SHA256}.",
-            "remove the file and run `make setup` again to fetch it anew.",
+            "remove the file and run `make setup` again to download it again.",
         )
 
 

@@ -63,7 +63,7 @@ def load_task(name: str, framework: str) -> type[Task]:
         raise UsageError(
             f"There is no task {name!r}.",
             "Nothing says what to train.",
-            f"name one that comes with hvdtrain, or your own as module:Class; {did_you_mean(name, BUILT_IN)}",
+            f"name a built-in task, or your own as module:Class; {did_you_mean(name, BUILT_IN)}",
         )
     chosen = framework if framework != "auto" else _installed_framework()
     require_installed(chosen)

@@ -98,7 +98,7 @@ def _limited(items: list[T], text: str, variable: str) -> list[T]:
 def _malformed(text: str, variable: str, expected: str) -> UsageError:
     return UsageError(
         f"{variable} is {text[:80]!r}.",
-        f"That is no {expected}.",
+        f"This is not a valid {expected}.",
         f"unset {variable} if Slurm did not set it.",
     )
 

@@ -76,6 +76,6 @@ class Reader:
             missing = " or ".join(self.table[name])
             raise UsageError(
                 f"{self.platform} variables are set ({found}), but not {missing}.",
-                f"Without its {name} this process would take itself for the only one.",
+                f"Without its {name} this process would assume that it is the only one.",
                 f"set {missing}, or unset the others if {self.platform} did not start this process.",
             )

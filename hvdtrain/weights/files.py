@@ -46,7 +46,7 @@ def kind_of(path: Path) -> Kind:
             _READABLE,
         ) from error
     if found is None:
-        raise UsageError(f"{path} is no file of weights.", "Its first bytes are those of no known format.", _READABLE)
+        raise UsageError(f"{path} is not a file of weights.", "Its first bytes match no known format.", _READABLE)
     return found
 
 
@@ -103,7 +103,7 @@ def _read_safetensors(path: Path) -> NamedWeights:
         arrays = _with_bfloat16(content) if b'"BF16"' in content[: 8 + _header_bytes(content)] else load(content)
     except (SafetensorError, KeyError, ValueError) as error:
         raise UsageError(
-            f"{path} is no sound safetensors file: {error}.", "Its weights are lost or unknown.", _READABLE
+            f"{path} is not a valid safetensors file: {error}.", "Its weights are lost or unknown.", _READABLE
         ) from error
     return NamedWeights(arrays, _framework_of(content, arrays), str(path))
 

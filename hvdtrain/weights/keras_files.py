@@ -152,9 +152,9 @@ def _texts(names: Any) -> list[str]:
 
 def _damaged(path: Path, why: str) -> UsageError:
     return UsageError(
-        f"{path} is no sound weights file of Keras: {why}.",
+        f"{path} is not a valid weights file of Keras: {why}.",
         "Its weights are lost or not its own.",
-        "save it anew by model.save_weights('NAME.weights.h5').",
+        "save it again by model.save_weights('NAME.weights.h5').",
     )
 
 

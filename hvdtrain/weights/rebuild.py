@@ -1,4 +1,4 @@
-"""A run's task, built anew from what its checkpoint says of it."""
+"""A run's task, built again from what its checkpoint says of it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def hosts_from_sagemaker(env: Mapping[str, str], slots: int | None = None) -> tu
     """Hosts of SM_HOSTS, a JSON list of names, each with `slots`, else one for each of SM_NUM_GPUS, else one.
 
     Raises:
-        UsageError: no such list, or a number that is none.
+        UsageError: no such list, or an invalid number.
     """
     try:
         names = json.loads(env.get("SM_HOSTS", ""))

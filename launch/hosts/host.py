@@ -74,7 +74,7 @@ def require_host_name(name: str, where: str = "") -> None:
     else:
         conflict = "Host names have letters, digits, - and . only; addresses are IPv4 or IPv6."
     raise UsageError(
-        f"{where}{name[:80]!r} is no host name.", conflict, "write hosts as name:slots, e.g. node1:4,node2:4."
+        f"{where}{name[:80]!r} is not a host name.", conflict, "write hosts as name:slots, e.g. node1:4,node2:4."
     )
 
 

@@ -14,7 +14,7 @@ def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
     """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses stand in brackets: `[fe80::1]:4`.
 
     Raises:
-        UsageError: a name or a number that is none, a host with slots that is there twice.
+        UsageError: a name or an invalid number, a host with slots that is there twice.
     """
     return join_hosts([parse_name_and_slots(item, f"{where}: ") for item in text.split(",")], where)
 

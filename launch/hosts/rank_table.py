@@ -131,4 +131,4 @@ def _hosts(seats: list[_Seat], where: str) -> tuple[Host, ...]:
 
 
 def _wrong(where: str, reason: str) -> UsageError:
-    return UsageError(f"{where} is no rank table.", f"Reason: {reason}.", FORM)
+    return UsageError(f"{where} is not a rank table.", f"Reason: {reason}.", FORM)

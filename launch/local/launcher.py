@@ -47,7 +47,7 @@ class LocalJob:
         backoff: seconds before the first restart; each further one waits twice as long, at most a minute.
         start_timeout: seconds within which all workers must have found each other.
         grace: seconds between a forwarded signal and SIGKILL.
-        environment: all variables that workers inherit; left out: this process's.
+        environment: all variables that workers inherit; default: this process's.
         working_dir: where they start; None: where this process is.
 
     Raises:

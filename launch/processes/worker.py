@@ -125,7 +125,7 @@ class Worker:
 def _not_startable(program: str, folder: str | None, error: OSError) -> UsageError:
     if folder is not None and not os.path.isdir(folder):
         return UsageError(
-            f"The working directory {folder} is no folder here.",
+            f"The working directory {folder} is not a folder on this host.",
             "No worker is running.",
             "make it on every host, or choose another with --working-dir.",
         )

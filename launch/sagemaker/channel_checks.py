@@ -125,7 +125,7 @@ def _require_plan(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     raise UsageError(
         f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",
         "hvdtrain needs to know who reads which channel, and how many records come.",
-        "give one channel without a number or {local_rank}, such as train=PLACE, which is then dealt over the workers, "
+        "give one channel without a number or {local_rank}, such as train=PLACE, which is then divided over workers, "
         "or a plan that "
         "`hvdtrain shard pipe-plan` made (PipePlanInput, --pipe-plan).",
     )

@@ -69,7 +69,7 @@ def _require_s3_folders(spec: TrainingSpec) -> None:
         if uri is not None and not _S3_FOLDER.fullmatch(uri):
             raise UsageError(
                 f"The {name} is {uri[:80]!r}.",
-                f"It is no folder in S3{_bad_characters(uri)}.",
+                f"It is not a folder in S3{_bad_characters(uri)}.",
                 f"write {name} as s3://bucket/folder; buckets have lowercase letters, digits, dots and hyphens.",
             )
 
@@ -99,7 +99,7 @@ def _require_no_credentials(spec: TrainingSpec) -> None:
         if name.upper() in _CREDENTIALS:
             raise UsageError(
                 f"The environment has {name}.",
-                "Whoever may see the job would see its value.",
+                "Everybody who may see the job would see its value.",
                 "leave it out: in the container, AWS takes the job's role.",
             )
 

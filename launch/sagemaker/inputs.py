@@ -128,6 +128,6 @@ def _input(name: str, value: object) -> TrainingInput | PipePlanInput:
         return TrainingInput(str(fspath(value)))
     raise UsageError(
         f"Channel {name} is {str(value)[:80]!r}, of type {type(value).__name__}.",
-        "That is no place of data.",
+        "This is not a data location.",
         "give a URI, a path, a TrainingInput or a PipePlanInput.",
     )

@@ -148,7 +148,7 @@ def make_plan(spec: TrainingSpec, deal: Deal) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise HvdtrainError(
-            f"Dealing the files of {deal.place} took over {DEAL_SECONDS:.0f} s.",
+            f"Distributing the files of {deal.place} took over {DEAL_SECONDS:.0f} s.",
             "The job needs to know which worker reads which.",
             "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
         ) from error
@@ -156,7 +156,7 @@ def make_plan(spec: TrainingSpec, deal: Deal) -> None:
         said = done.stderr.strip() or f"exit code {done.returncode}"
         message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
         raise HvdtrainError(
-            f"The files of channel {deal.channel} could not be dealt over the workers.",
+            f"The files of channel {deal.channel} could not be distributed over the workers.",
             message,
             hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
         )

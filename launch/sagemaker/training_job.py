@@ -102,7 +102,7 @@ def _require_completed(name: str, answer: dict[str, Any]) -> None:
         raise HvdtrainError(
             f"The training job {name} was stopped ({answer.get('SecondaryStatus', status)}).",
             reason or "It did not train to its end.",
-            "with checkpoint_s3_uri, the same job started again goes on from its last checkpoint.",
+            "with checkpoint_s3_uri, the same job started again continues from its last checkpoint.",
         )
     raise HvdtrainError(
         f"The training job {name} failed.",

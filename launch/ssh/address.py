@@ -52,7 +52,7 @@ def meeting_address(callers: Mapping[str, str], nics: Sequence[str]) -> str:
             return source_address(address)
     host, caller = next(iter(far.items()))
     raise UsageError(
-        f"{host} was called from {caller}, which is no IPv4 address of this machine.",
+        f"{host} was called from {caller}, which is not an IPv4 address of this machine.",
         "Workers could not find each other at it; a jump host or an address translation may stand between.",
         "name the network interface that the hosts reach with --nic, or launch from one of the hosts.",
     )

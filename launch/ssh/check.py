@@ -69,7 +69,7 @@ _SAID: tuple[tuple[str, Kind, str, str], ...] = (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "host-key-changed",
         "its host key is not the one that is known here, so it may be another machine",
-        "find out why; if it was set up anew, `ssh-keygen -R {host}`, then `ssh {host}` once",
+        "find out why; if it was set up again, `ssh-keygen -R {host}`, then `ssh {host}` once",
     ),
     (
         r"Host key verification failed|No \S+ host key is known",

@@ -43,7 +43,7 @@ def ssh_argv(options: SshOptions, host: Host) -> tuple[str, ...]:
         "ForwardX11": "no",
         "ForwardAgent": "no",
         "ClearAllForwardings": "yes",
-        # A connection that other sessions share would outlive this one, with settings of its own.
+        # A connection that other sessions share would outlive this one, with its own settings.
         "ControlMaster": "no",
         "ControlPath": "none",
         "PermitLocalCommand": "no",

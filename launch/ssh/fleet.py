@@ -1,4 +1,4 @@
-"""The agents of a job's hosts: started, kept through restarts, and started anew where they were lost."""
+"""The agents of a job's hosts: started, kept through restarts, and started again where they were lost."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class FrameReader:
             return None
         header_bytes, body_bytes = _LENGTHS.unpack_from(self._buffer)
         if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:
-            raise BrokenFrameError(f"it wrote {bytes(self._buffer[:80])!r}, which is no frame")
+            raise BrokenFrameError(f"it wrote {bytes(self._buffer[:80])!r}, which is not a frame")
         body_at = _LENGTHS.size + header_bytes
         if len(self._buffer) < body_at + body_bytes:
             return None
@@ -98,8 +98,8 @@ def _parsed(header: bytes, body: bytes) -> Frame:
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is no JSON") from error
+        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not JSON") from error
     if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str):
-        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is no frame")
+        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not a frame")
     kind = fields.pop("kind")
     return Frame(kind, fields, body)

@@ -39,7 +39,7 @@ def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
     found = next((name for name, value in own.items() if value == source), None)
     if found is None:
         raise UsageError(
-            f"Packets to {address} leave from {source}, which is no interface's first address on this host.",
+            f"Packets to {address} leave from {source}, which is not the first address of any interface on this host.",
             "Horovod is told its interface by name.",
             "name it with --nic.",
         )

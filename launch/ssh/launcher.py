@@ -52,14 +52,14 @@ def _require_same_batch(job: JobSpec) -> None:
     changes = (job.min_workers or job.np) != job.np or (job.max_workers or job.np) != job.np
     if changes and not job.max_restarts:
         raise UsageError(
-            "The job may go on with more or fewer workers, and has no --max-restarts.",
+            "The job may continue with more or fewer workers, and has no --max-restarts.",
             "It changes their number when it is started again after a loss.",
             "add --max-restarts 3, say.",
         )
     per_worker = flag(job.argv, "batch-size")
     if changes and trains(job.argv) and per_worker is not None:
         raise UsageError(
-            f"The job may go on with more or fewer workers, and has --batch-size {per_worker}.",
+            f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
             "That is per worker, so another number of workers would train with other batches.",
             f"give the batch of all together: --global-batch-size {_product(per_worker, job.np)}.",
         )

@@ -128,7 +128,7 @@ class Console:
                 return
             raise HvdtrainError(
                 f"The launcher's output cannot be written: {error.strerror or error}.",
-                "Nobody would hear what goes wrong, so the workers were stopped.",
+                "Nobody would see what goes wrong, so the workers were stopped.",
                 "keep the reading end open, or send the output to a file.",
             ) from error
 

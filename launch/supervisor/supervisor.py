@@ -115,7 +115,7 @@ class Supervisor:
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:
-        """The first one begins the grace, SIGTERM after a notice begins it anew, a second SIGINT or SIGTERM ends it."""
+        """The first starts the grace period, SIGTERM after a notice restarts it, a second SIGINT or SIGTERM ends it."""
         meaning = self._requests.meaning(number, time.monotonic())
         if number == signal.SIGHUP:
             self._console.may_vanish = True

@@ -1,6 +1,6 @@
 """`hvdtrain launch ssh` over two emulated hosts: workers, agents, launchers and links that die; nothing stays behind.
 
-Where no training is needed, workers are a few lines of Python, given by the test, in the place of `python -m hvdtrain`.
+Where no training is needed, workers are a few lines of Python, given by the test, instead of `python -m hvdtrain`.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def test_what_cannot_start_on_one_host_is_bad_usage(start: Start, hosts: Emulate
     finally:
         hosts.unbind("host2", folder)
     assert done.returncode == 2, done.tail()
-    assert "deeper is no folder here" in done.stderr, done.tail()
+    assert "deeper is not a folder on this host" in done.stderr, done.tail()
     hosts.wait_until_quiet(1)
 
 

@@ -36,7 +36,7 @@ def test_keras(run_ranks: Callable[..., Any]) -> None:
 
 
 def test_a_whole_job_by_our_own_launcher(run_command: Callable[..., Any], tmp_path: Path) -> None:
-    """Stopped between two averages; Gloo's ranks meet anew for each set."""
+    """Stopped between two averages; Gloo's ranks meet again for each set."""
     flags = ["--sync-every", "4", "--process-sets", "0,1-2", "--ema-decay", "0.9", "--max-steps", "6"]
     flags += ["--optimizer", "sgd", "--checkpoint-interval", "3", "--output-dir", str(tmp_path / "out")]
     argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "3", "--", "train", *flags]

@@ -82,7 +82,7 @@ def test_a_plain_horovod_script_on_two_machines_is_one_job(tmp_path: Path) -> No
 
 
 def test_how_a_script_on_two_machines_ends_is_seen_through_its_start(tmp_path: Path) -> None:
-    """Rank 0 runs beside the store that it serves, rank 1 in the place of its start."""
+    """Rank 0 runs beside the store that it serves, rank 1 instead of its start."""
     (tmp_path / "own.py").write_text(
         "import os, time\nif os.environ['HOROVOD_RANK'] == '1':\n    time.sleep(600)\nraise ValueError('of rank 0')\n"
     )

@@ -169,7 +169,7 @@ def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ran
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
-    """Horovod looks for stalls every half of the limit, and once more before it acts."""
+    """Horovod looks for stalls every half of the limit, and again before it acts."""
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
     finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "4", **fault)
     assert finished.returncode != 0, finished.tail()

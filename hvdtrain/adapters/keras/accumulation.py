@@ -26,7 +26,7 @@ class GradientSum:
                 total.assign_add(tf.convert_to_tensor(gradient))
 
     def take(self, gradients: Sequence[Any]) -> list[Any]:
-        """The sum with the last micro batch's gradients, and begin anew. None stays None: it is so in all of them."""
+        """The sum with the last micro batch's gradients, and begin again. None stays None: it is so in all of them."""
         sums = [
             None if gradient is None else total + tf.convert_to_tensor(gradient)
             for total, gradient in zip(self._sums, gradients, strict=True)

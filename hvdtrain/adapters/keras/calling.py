@@ -20,7 +20,7 @@ _CONTEXT = "current_call_ctx"
 def called_for(model: Any, training: bool) -> Iterator[Any]:
     """Within, layers that are called without `training` take it from here, parts of `model` called by themselves too.
 
-    Yields what measure() is to call in the place of `model`.
+    Yields what measure() is to call instead of `model`.
     """
     before = global_state.get_global_attribute(_CONTEXT)
     context = CallContext(entry_layer=None)  # no layer's end is the end of it

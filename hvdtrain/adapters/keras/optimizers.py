@@ -1,6 +1,6 @@
 """The optimizers of `--optimizer` in Keras, by the neutral rules, so that both frameworks train alike.
 
-Keras' own differ from torch's: SGD's momentum holds steps in the place of gradients, so that a warm-up still pays off
+Keras' own differ from torch's: SGD's momentum holds steps instead of gradients, so that a warm-up still pays off
 earlier steps at their old learning rate (Goyal et al. 2017, arXiv:1706.02677, remark 2); its decay stands apart from
 the gradient, without momentum; Adam adds epsilon before the second moment's correction.
 """
@@ -43,7 +43,7 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
     """sgd, adam, adamw, lars or lamb by `hvdtrain.optimizers.rules`. Sparse gradients are made dense.
 
     Args:
-        learning_rate: set anew before each step.
+        learning_rate: set again before each step.
         settings: which rule, and its numbers.
         exempt: variables that are neither decayed nor scaled by norms.
     """

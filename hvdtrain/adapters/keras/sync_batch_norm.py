@@ -92,7 +92,7 @@ def _eager_sum(name: str, dtype: tf.DType) -> Callable[[Any], Any]:
 class _Calls:
     """Numbers the calls of each layer in a graph, which may run at the same time and so need names of their own.
 
-    They are counted anew for each graph: how often a step was traced may differ from rank to rank.
+    They are counted again for each graph: how often a step was traced may differ from rank to rank.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class _Statistics:
 def _moments(
     layer: Any, place: int, calls: _Calls, sum_over_ranks: SumOverRanks | None, inputs: Any, mask: Any
 ) -> tuple[Any, Any]:
-    """Mean and variance [C] of the global micro batch, in the place of the layer's own method."""
+    """Mean and variance [C] of the global micro batch, instead of the layer's own method."""
     axes = list(layer._reduction_axes)
     running = [tf.cast(v.value, inputs.dtype) for v in (layer.moving_mean, layer.moving_variance)]
 
@@ -214,7 +214,7 @@ def _count(inputs: Any, chosen: Any, axes: list[int]) -> Any:
 
 
 def _along(channels: Any, inputs: Any, axes: list[int]) -> Any:
-    """[C] in the place of the inputs' channels."""
+    """[C] instead of the inputs' channels."""
     return tf.reshape(channels, [1 if axis in axes else -1 for axis in range(len(inputs.shape))])
 
 

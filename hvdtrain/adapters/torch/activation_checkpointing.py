@@ -1,4 +1,4 @@
-"""Activation checkpointing: blocks of a model keep their inputs only, and compute the rest anew in the backward pass.
+"""Activation checkpointing: blocks of a model keep their inputs only, and compute the rest again in the backward pass.
 
 Chen et al. 2016 (arXiv:1604.06174), by torch.utils.checkpoint, which sees to random numbers (dropout) and autocast.
 What is added here: a repetition changes no buffer (BatchNorm's statistics), and it runs no collectives.

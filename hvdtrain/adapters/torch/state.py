@@ -47,7 +47,7 @@ def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: 
         raise UsageError(
             "The saved weights do not fit the model.",
             f"{error}",
-            "build the model with the options it was saved with, or train anew with --resume never.",
+            "build the model with the options it was saved with, or train from the start with --resume never.",
         ) from error
 
 
@@ -82,7 +82,7 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
         )
     if inspect.signature(optimizer.step).parameters.get("closure", _OPTIONAL).default is inspect.Parameter.empty:
         raise UsageError(
-            f"{type(optimizer).__name__} wants a closure that computes the loss anew.",
+            f"{type(optimizer).__name__} needs a closure that computes the loss again.",
             "A step here is one gradient, summed over workers, and one update.",
             "choose an optimizer whose step() needs none.",
         )
@@ -115,7 +115,7 @@ def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, st
             raise UsageError(
                 f"The saved optimizer trained {name!r}, which this one does not.",
                 "Its state would be lost.",
-                "build the optimizer over the parameters it was saved with, or train anew with --resume never.",
+                "build the optimizer over the parameters it was saved with, or start again with --resume never.",
             )
         if found:
             slots[index_of[id(parameter)]] = dict(_slot(key, array) for key, array in found.items())

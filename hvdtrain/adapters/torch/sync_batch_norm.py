@@ -44,7 +44,7 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
             continue
         if type(layer) not in _SYNCHRONIZED:
             raise UsageError(
-                f"The layer {name!r} is a {type(layer).__name__}, which is a BatchNorm with ways of its own.",
+                f"The layer {name!r} is a {type(layer).__name__}, which changes the methods of BatchNorm.",
                 "--sync-batch-norm would replace them by those of torch's BatchNorm.",
                 "build the model with torch.nn.BatchNorm1d, 2d or 3d, or leave --sync-batch-norm out.",
             )

@@ -1,4 +1,4 @@
-"""Many tensors in the place of one, so that a rule's operation is one GPU kernel for all of them."""
+"""Many tensors instead of one, so that a rule's operation is one GPU kernel for all of them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _require_whole_horovod(module: str) -> None:
         raise UsageError(
             f"Horovod is installed, but {module} cannot be imported: {error}.",
             "Nothing was measured.",
-            "see `hvdtrain doctor`; `python -m hvdtrain.horovod_wheel install` builds Horovod anew.",
+            "see `hvdtrain doctor`; `python -m hvdtrain.horovod_wheel install` builds Horovod again.",
         ) from error
 
 
@@ -86,7 +86,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Time allreduces of growing sizes, and compare with the ring model. Start it with a launcher.",
     )
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="(torch)")
-    parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="left out: 4 B to 64 MiB")
+    parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="default: 4 B to 64 MiB")
     parser.add_argument("--seconds", type=positive_seconds, default=5.0, help="about how long it may take (5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     return parser.parse(argv)
@@ -100,7 +100,7 @@ def size_list(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(str(error)) from error
     wrong = next((size for size in sizes if size % 4 or not 4 <= size <= _MAX_BYTES), None)
     if wrong is not None:
-        raise argparse.ArgumentTypeError(f"{wrong} bytes are no float32 values: multiples of 4, up to 2 GiB")
+        raise argparse.ArgumentTypeError(f"{wrong} bytes are not float32 values: multiples of 4, up to 2 GiB")
     return sizes
 
 

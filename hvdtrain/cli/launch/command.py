@@ -80,7 +80,7 @@ def _parser(launcher: str) -> CommandParser:
         _SYNONYMS,
         usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
         description=LAUNCHERS[launcher],
-        epilog="What follows -- is hvdtrain's own command; left out: train.",
+        epilog="What follows -- is hvdtrain's own command; default: train.",
     )
 
 
@@ -90,7 +90,7 @@ def _require_command(command: tuple[str, ...]) -> None:
     valid = [name for name in COMMANDS if name != "launch"]
     if not command[0].startswith("-") and command[0] not in valid:
         raise UsageError(
-            f"What is to be launched is {command[0]!r}.",
-            "That is no command of hvdtrain that runs in workers.",
+            f"The command to launch is {command[0]!r}.",
+            "This is not a command of hvdtrain that workers can run.",
             did_you_mean(command[0], valid),
         )

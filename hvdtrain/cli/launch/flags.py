@@ -17,7 +17,7 @@ _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as s
 def add_job_flags(parser: CommandParser) -> None:
     """How many workers, and where they start."""
     add = parser.add_argument
-    add("-np", "--np", type=int, metavar="N", help="workers in all; left out: all slots of the hosts")
+    add("-np", "--np", type=int, metavar="N", help="workers in all; default: all slots of the hosts")
     add("--working-dir", metavar="DIR", help="where workers start")
     add_dry_run(parser)
 
@@ -31,7 +31,7 @@ def add_cluster_flags(parser: CommandParser) -> None:
     """What workers on other machines need to be told."""
     add = parser.add_argument
     add("--name", default="hvdtrain", help="of the job and its files (default: hvdtrain)")
-    add("--python", metavar="PATH", help="interpreter on the hosts; left out: the path of this one")
+    add("--python", metavar="PATH", help="interpreter on the hosts; default: the path of this one")
     add("--pass-env", action="append", default=[], metavar="NAME", help="a variable that workers get, by its name")
     add("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use")
     add("--gpus-per-host", type=int, default=0, metavar="N")
@@ -50,7 +50,7 @@ def add_host_flags(parser: CommandParser) -> None:
 def add_machine_flags(parser: CommandParser) -> None:
     """For launchers that find machines themselves."""
     add = parser.add_argument
-    add("--slots-per-host", type=int, metavar="N", help="workers of each; left out: its GPUs, or all on one host")
+    add("--slots-per-host", type=int, metavar="N", help="workers of each; default: its GPUs, or all on one host")
     add("--overwrite", action="store_true", help="replace the file of an earlier launch")
 
 
@@ -90,7 +90,7 @@ def add_time_limit(parser: CommandParser) -> None:
 def add_mpi(parser: CommandParser) -> None:
     """Whose mpirun."""
     parser.add_argument(
-        "--mpi", choices=list(FLAVORS), help="whose mpirun it is; left out: what `mpirun --version` says"
+        "--mpi", choices=list(FLAVORS), help="whose mpirun it is; default: what `mpirun --version` says"
     )
 
 
@@ -112,6 +112,6 @@ def _seconds(text: str) -> int:
         return ((number * 24 + hours) * 60 + minutes) * 60 + seconds
     match = _TIME.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2-00:00:00, 12:00:00, 30:00 or 1800")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2-00:00:00, 12:00:00, 30:00 or 1800")
     hours, minutes, seconds, alone = (int(part or 0) for part in match.groups())
     return alone or hours * 3600 + minutes * 60 + seconds

@@ -52,11 +52,11 @@ def _add_machine_flags(parser: CommandParser) -> None:
     add("--volume-size-gb", type=int, default=30, metavar="GB", help="disk of each machine (30)")
     add("--role", metavar="ARN", help="that SageMaker takes on")
     add("--image", metavar="URI", help="container image in ECR")
-    add("--region", help="left out: the image's, or AWS_REGION")
+    add("--region", help="default: the image's, or AWS_REGION")
     add("--profile", help="of the AWS configuration")
     add("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="of a VPC; may be repeated")
     add("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID")
-    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface; left out: SageMaker's")
+    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface; default: SageMaker's")
     add("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun")
 
 
@@ -77,7 +77,7 @@ def _add_job_flags(parser: CommandParser) -> None:
         "--source-dir", metavar="DIR", help="folder that comes along: your task's module, config files, the entry point"
     )
     add("--name", dest="base_job_name", default="hvdtrain", help="what the job's name begins with (hvdtrain)")
-    add("--job-name", metavar="NAME", help="the whole name; left out: --name and the time")
+    add("--job-name", metavar="NAME", help="the whole name; default: --name and the time")
     add("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)")
     add("--use-spot", action="store_true", help="spot instances; needs --max-wait-s")
     add("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together")
@@ -122,7 +122,7 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
     words = command[1:] if command[0] == "train" else command
     if not command[0].startswith("-") and command[0] != "train":
         raise UsageError(
-            f"What is to be launched is {command[0]!r}.", "SageMaker runs training jobs.", "write -- train ..."
+            f"The command to launch is {command[0]!r}.", "SageMaker runs training jobs.", "write -- train ..."
         )
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:

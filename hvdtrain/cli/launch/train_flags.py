@@ -30,7 +30,7 @@ def require_trains(words: Sequence[str]) -> TrainConfig:
         raise UsageError(
             f"There is no task {config.task!r}.",
             "Nothing says what to train.",
-            f"name one that comes with hvdtrain, or your own as module:Class; {did_you_mean(config.task, BUILT_IN)}",
+            f"name a built-in task, or your own as module:Class; {did_you_mean(config.task, BUILT_IN)}",
         )
     return config
 

@@ -28,7 +28,7 @@ class Parser(CommandParser):
 def add_data_arguments(parser: Parser) -> None:
     """SRC..., --format, --option, --on-corrupt."""
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
-    parser.add_argument("--format", choices=FORMAT_NAMES, help="how records are kept; left out: what the names suggest")
+    parser.add_argument("--format", choices=FORMAT_NAMES, help="how records are kept; default: what the names suggest")
     parser.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="of the format, e.g. multipart=sagemaker"
     )

@@ -71,12 +71,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="number of files (1)")
     parser.add_argument("--to", choices=tuple(SUFFIXES), default="tfrecord", help="new format (tfrecord)")
     parser.add_argument(
-        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format; left out: what the names suggest"
+        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format; default: what the names suggest"
     )
     pair: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
     parser.add_argument("--option", help="of the old format, e.g. multipart=sagemaker", **pair)
     parser.add_argument("--to-option", help="of the new format", **pair)
-    parser.add_argument("--name", help="of the new files; left out: the folder's")
+    parser.add_argument("--name", help="of the new files; default: the folder's")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the records in a random order")
     parser.add_argument(
         "--payloads",

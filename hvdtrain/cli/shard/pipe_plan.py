@@ -86,7 +86,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         default="divided",
         help="a channel for each worker of the job, or for each of a host, whose files the service divides over hosts",
     )
-    add("--prefix", metavar="URL", help="where the files will be, e.g. s3://bucket/data/; left out: where they are")
+    add("--prefix", metavar="URL", help="where the files will be, e.g. s3://bucket/data/; default: where they are")
     add("--framing", choices=get_args(Framing), default="tfrecord", help="how records stand in the files (tfrecord)")
     add("--channel", default="train", metavar="NAME", help="channels are named NAME-0, NAME-1, … (train)")
     add("--no-count", action="store_true", help="do not count records; training will then need --data.pipe-steps")

@@ -115,7 +115,7 @@ def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:
 
 def _bytes(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"--truncate has {text!r} bytes.", "That is no number.", "write --truncate train-0:1000.")
+        raise UsageError(f"--truncate has {text!r} bytes.", "This is not a number.", "write --truncate train-0:1000.")
     return int(text)
 
 

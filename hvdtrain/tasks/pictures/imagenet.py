@@ -43,8 +43,8 @@ class ImageNet(Pictures):
 
     Args:
         side: of the square that the model sees.
-        classes: left out: as many as there are folders, or 1000.
-        first_label: the label of the first class in tar shards and TFRecords; left out: 1 for TFRecords that name it
+        classes: default: as many as there are folders, or 1000.
+        first_label: the label of the first class in tar shards and TFRecords; default: 1 for TFRecords that name it
             image/class/label, as TensorFlow's own ImageNet does, else 0.
     """
 

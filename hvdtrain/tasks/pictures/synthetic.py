@@ -63,7 +63,7 @@ class Synthetic(Pictures):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
-                if not path.exists():  # else written anew under the eyes of a worker that has opened it
+                if not path.exists():  # else written again under the eyes of a worker that has opened it
                     _write(path, self._records)
         return data.catalog(path)
 

@@ -97,7 +97,7 @@ class Pictures(Task):
         if self._alpha:
             raise UsageError(
                 f"The task's argument mixup is {self._alpha:g} in pipe mode.",
-                "The other picture of a pair is any record of the training data, and a pipe cannot be sought.",
+                "The other picture of a pair is any record of the training data, and a pipe cannot be rewound.",
                 "leave mixup out, or read files.",
             )
         self._validation = self.open_test(data)

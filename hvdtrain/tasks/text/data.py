@@ -25,7 +25,7 @@ class Text(Task):
 
     `--data.dir` holds train*.txt and validation*.txt, all of which is used; or other *.txt, of each of which the last
     tenth is for validation. Any encoding will do. The sizes are those of nanoGPT's train_shakespeare_char.py for CPUs
-    (4 blocks, 4 heads, 128 wide, lr 1e-3, no dropout) with a context of 128 in the place of 64.
+    (4 blocks, 4 heads, 128 wide, lr 1e-3, no dropout) with a context of 128 instead of 64.
 
     Args:
         context: bytes that the model sees at most, and bytes to predict in a record.

@@ -105,5 +105,5 @@ def _text(value: object) -> str:
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those by which mpirun tells a process its rank: hvdtrain tells it anew."""
+    """The variables without those by which mpirun tells a process its rank: hvdtrain tells it again."""
     return {name: value for name, value in environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}

@@ -45,7 +45,7 @@ def places(container: Container, environ: Mapping[str, str]) -> tuple[Place, ...
             told = {name: int(environ[variable]) for name, variable in _MPI.items()}
         except (KeyError, ValueError) as error:
             raise UsageError(
-                f"mpirun's variables lack one, or one is no number: {error}.",
+                f"mpirun's variables lack one, or one is not a number: {error}.",
                 f"A rank of the toolkit's mpirun has all of {', '.join(_MPI.values())}.",
                 "use Open MPI 4, as sagemaker-training asks for.",
             ) from error

@@ -43,7 +43,7 @@ def fetch_source(container: Container) -> None:
             raise UsageError(
                 f"The source archive {place} cannot be unpacked: {error}.",
                 "Workers would have nothing to run.",
-                "make it anew: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
+                "make it again: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
             ) from error
 
 

@@ -162,7 +162,7 @@ class EmulatedHosts:
         _command("ip", "link", "set", self._link(host), "down")
 
     def bind(self, host: str, source: Path, target: Path) -> None:
-        """Let a host see `source` in the place of `target`, until `unbind`."""
+        """Let a host see `source` instead of `target`, until `unbind`."""
         self._inside(host, "mount", "--bind", str(source), str(target))
 
     def unbind(self, host: str, target: Path) -> None:

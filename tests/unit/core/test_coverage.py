@@ -127,7 +127,7 @@ def test_steps_that_nothing_accounts_for(finished: Path, capsys: pytest.CaptureF
 
 
 def test_a_run_that_went_back_and_then_forward_again(data: Data, tmp_path: Path) -> None:
-    """From step 2 anew, killed before its next save; then on from step 4, which is still there."""
+    """From step 2 again, killed before its next save; then on from step 4, which is still there."""
     setting = Setting(data, tmp_path)
     go_on(setting, 2, Limits(EPOCHS, max_steps=4, checkpoint_interval=2), crash_at=STEPS)
     (older,) = [path for path in setting.store().paths() if path.name == "step_00000002"]

@@ -66,7 +66,7 @@ def test_the_schedule_follows_from_batch_and_data(data: Data, size: int) -> None
 
 
 def test_orders(data: Data) -> None:
-    """Training order is drawn anew each epoch; validation keeps the catalog's."""
+    """Training order is drawn again each epoch; validation keeps the catalog's."""
     (one,) = prepared(TrainConfig(global_batch_size=22), data)
     assert one.validation is not None
     first, second = (one.train.plan(epoch).batch(0).ids.tolist() for epoch in (0, 1))

@@ -50,7 +50,7 @@ def test_options_of_both_formats_and_a_name(tmp_path: Path) -> None:
 
 REFUSED = {
     "no shards": (["a.tfrecord", "out", "--shards", "0"], "0 files were asked for."),
-    "too many shards": (["a.tfrecord", "out", "--shards", "26"], "25 records were to be dealt over 26 files."),
+    "too many shards": (["a.tfrecord", "out", "--shards", "26"], "25 records were to be distributed over 26 files."),
     "a folder in itself": ([".", "new"], "overlap"),
     "an unknown format": (["a.tfrecord", "out", "--from", "tfrecrod"], "invalid choice: 'tfrecrod'"),
     "a format that is not written": (["a.tfrecord", "out", "--to", "npz"], "invalid choice: 'npz'"),

@@ -204,6 +204,6 @@ def test_one_rank_is_asked_and_all_stop(data: Data, tmp_path: Path, size: int, a
         assert replace(one.outcome, metrics={}, weights_hash="") == replace(
             whole[0].outcome, metrics={}, weights_hash=""
         )
-        for name in ("weights", "bias"):  # running means were averaged once more, which rounds once more
+        for name in ("weights", "bias"):  # running means were averaged again, which rounds again
             assert one.adapter.model[name].tobytes() == whole[0].adapter.model[name].tobytes()
         np.testing.assert_allclose(one.adapter.model["running_mean"], whole[0].adapter.model["running_mean"], 1e-12)

@@ -98,7 +98,7 @@ def test_drifting_buffers_become_their_mean_and_nothing_else_changes() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_equal_float32_buffers_stay_as_they_are(size: int) -> None:
-    """So that averaging once more, before a checkpoint say, changes nothing."""
+    """So that averaging again, before a checkpoint say, changes nothing."""
     values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
 
     def work(comm: ThreadCommunicator) -> Any:

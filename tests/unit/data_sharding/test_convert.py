@@ -314,7 +314,7 @@ def test_impossible_requests_are_refused_before_anything_is_written(tmp_path: Pa
     out = tmp_path / "out"
     cases: list[tuple[dict[str, object], str]] = [
         ({"num_shards": 0}, "0 files were asked for"),
-        ({"num_shards": 3}, "2 records were to be dealt over 3 files"),
+        ({"num_shards": 3}, "2 records were to be distributed over 3 files"),
         ({"to": "tfrecrod"}, "no record format 'tfrecrod'"),
         ({"to": "npz"}, "can be read but not written"),
         ({"format": "tra"}, "no record format 'tra'"),

@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "files": (
         {"workers_per_host": 4, "files": files_of([1] * 3)},
-        "3 files were to be dealt over 4",
+        "3 files were to be distributed over 4",
         "4 files or more",
     ),
     "empty": ({"workers_per_host": 1, "files": [PipeFile("a", 0)]}, "a holds no record", "leave it out"),

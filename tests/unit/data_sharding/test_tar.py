@@ -215,7 +215,7 @@ def test_members_of_more_than_octal_digits_can_hold(tmp_path: Path, style: int) 
 def test_a_second_archive_behind_the_first_is_noticed(tmp_path: Path) -> None:
     one = write(tmp_path / "1.tar", [("a", {"x": b"1"})]).read_bytes()
     (tmp_path / "1.tar").write_bytes(one + one)
-    with pytest.raises(ds.CorruptRecordError, match="goes on behind its end-of-archive mark at byte offset 1024"):
+    with pytest.raises(ds.CorruptRecordError, match="continues after its end-of-archive mark at byte offset 1024"):
         ds.Catalog.index(tmp_path / "1.tar")
 
 

@@ -35,7 +35,7 @@ def started(command: list[str], seconds: float = START_S) -> Agent:
 
 def test_it_tells_the_time_and_goes_on_after_a_refusal(agent: Agent) -> None:
     assert abs(agent.ask("clock", 10.0) - time.time()) < 5
-    with pytest.raises(AgentError, match="is no token"):
+    with pytest.raises(AgentError, match="is not a token"):
         agent.ask("mark", 10.0, folder="/", token="../../etc/x", step="make")
     with pytest.raises(AgentError, match="Cannot assign"):
         agent.ask("listen", 10.0, address="192.0.2.1", token="x", seconds=1.0)

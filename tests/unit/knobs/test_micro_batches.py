@@ -1,4 +1,4 @@
-"""Micro batches are the batch, cut: nothing lost, nothing weighted anew."""
+"""Micro batches are the batch, cut: nothing lost, nothing weighted again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from hvdtrain.launch.supervisor.member import Member
 from hvdtrain.launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
 from hvdtrain.launch.supervisor.verdict import judge, last_words
 
-VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
+VICTIM = b"rank 0 on a stopped: A collective operation was aborted. Another rank has ended or stalled: x.\n"
 
 
 def workers(

@@ -38,7 +38,7 @@ def test_pictures_of_another_size_are_refused(forker: Forker, tmp_path: Path) ->
 
 
 def test_decoding_in_processes(forker: Forker, cifar10: Path, tmp_path: Path) -> None:
-    """Mixup's reader is made anew there; the numbers stay."""
+    """Mixup's reader is made again there; the numbers stay."""
     argv = ["--task", "cifar10", "--model", "cnn", "--data.dir", str(cifar10), "--task-args.mixup", "0.2", *SHORT[:-1]]
     for folder, extra in (("threads", []), ("processes", ["--data.processes", "1"])):
         ended = forker.run([*argv, folder, *extra], tmp_path, {})

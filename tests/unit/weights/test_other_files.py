@@ -67,7 +67,7 @@ def test_bfloat16_becomes_float32_without_loss(tmp_path: Path) -> None:
 def test_damaged_safetensors_are_refused(tmp_path: Path) -> None:
     save_file(LINEAR, tmp_path / "a.safetensors")
     (tmp_path / "a.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-1])
-    with pytest.raises(UsageError, match="is no sound safetensors file"):
+    with pytest.raises(UsageError, match="is not a valid safetensors file"):
         read(tmp_path / "a.safetensors")
 
 
@@ -161,7 +161,7 @@ def test_hdf5_cannot_reach_other_files_or_explode(tmp_path: Path) -> None:
 def test_damaged_hdf5_is_refused(tmp_path: Path) -> None:
     keras_3(tmp_path / "a.weights.h5", {"dense": ("fc", [np.ones((300, 2))])})
     (tmp_path / "a.weights.h5").write_bytes((tmp_path / "a.weights.h5").read_bytes()[:-2000])
-    with pytest.raises(UsageError, match="is no sound weights file of Keras"):
+    with pytest.raises(UsageError, match="is not a valid weights file of Keras"):
         read_keras(tmp_path / "a.weights.h5")
 
 

@@ -164,7 +164,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a.txt", "a")
     for name in ("cut.pt", "text.pt", "empty.pt", "other.zip"):
-        with pytest.raises(UsageError, match=f"{name} is no file of weights"):
+        with pytest.raises(UsageError, match=f"{name} is not a file of weights"):
             kind_of(tmp_path / name)
     with pytest.raises(UsageError, match="gone.pt cannot be read: No such file"):
         kind_of(tmp_path / "gone.pt")

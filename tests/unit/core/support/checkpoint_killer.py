@@ -44,7 +44,7 @@ SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], int, tuple[Any, ...]]] = {
     "validated late": ([(1, 1.0, 1), (2, 2.0, 1)], 1, (2, 2.0, 2)),
     "after going back": ([(1, 1.0), (2, 2.0), (3, 3.0)], 3, (2, 2.5)),
 }
-"""In "validated late" only the manifest of step 2 is written anew.
+"""In "validated late" only the manifest of step 2 is written again.
 In the last one the run was resumed from step 1, so that the old step 2 is replaced and step 3 is no more."""
 
 

@@ -1,4 +1,4 @@
-"""Runs command lines, each in a fork of this process, which has torch loaded: importing it anew takes seconds.
+"""Runs command lines, each in a fork of this process, which has torch loaded: importing it again takes seconds.
 
 Reads one JSON object a line: {"argv": [...], "cwd": FOLDER, "env": {...}}. Answers with one JSON line each:
 [exit code, standard output, standard error]. Ends with its standard input.

@@ -1,4 +1,4 @@
-"""Optimizers to compare with: the neutral rules on numpy arrays, and LARS and LAMB once more, as published."""
+"""Optimizers to compare with: the neutral rules on numpy arrays, and LARS and LAMB again, as published."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def write_run(
 
 
 def random_like(weights: Arrays, seed: int = 0) -> Arrays:
-    """Floats from 0.1 to 1 in the place of floats: no zeros, and variances stay positive."""
+    """Floats from 0.1 to 1 instead of floats: no zeros, and variances stay positive."""
     random = np.random.default_rng(seed)
     return {
         name: random.uniform(0.1, 1, array.shape).astype(array.dtype) if array.dtype.kind == "f" else array
