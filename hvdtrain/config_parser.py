@@ -49,7 +49,9 @@ class _Parser(ArgumentParser):
     """Shows flags as users write them."""
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        text = re.sub(r", --[a-z_.]+\+ [A-Z_.]+", "", super().format_help(formatter))  # its way to append to a list
+        text = super().format_help(formatter)
+        # Its way to append to a list goes; a value's name is after each flag, or since Python 3.13 after the last.
+        text = re.sub(r"( [A-Z_.]+)?, --[a-z_.]+\+( [A-Z_.]+)", r"\2", text)
         return re.sub(r"--[a-z][a-z_.]+", lambda match: match[0].replace("_", "-"), text)
 
 
