@@ -1,6 +1,6 @@
 """The ready-to-edit scripts in launch/scripts/: what the renderers print for the jobs here.
 
-`python -m launch.example_scripts` writes them again; a test compares. Hosts, interface, image, times are
+`python -m hvdtrain.launch.example_scripts` writes them again; a test compares. Hosts, interface, image, times are
 yours to edit, in the scripts or by the flags of `hvdtrain launch`.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch import horovodrun, kubernetes, mpirun, slurm
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.sagemaker import Input, TrainingInput, TrainingSpec
-from launch.sagemaker.script import script
+from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.sagemaker import Input, TrainingInput, TrainingSpec
+from hvdtrain.launch.sagemaker.script import script
 
 FOLDER = Path(__file__).parent / "scripts"
 COMMAND = ("train", "--output-dir", "runs/digits")

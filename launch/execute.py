@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hvdtrain.errors import UsageError
-from launch.plan import LaunchPlan
+from hvdtrain.launch.plan import LaunchPlan
 
 
 def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:

@@ -11,10 +11,10 @@ import re
 from typing import Literal
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.job import JobSpec
-from launch.plan import LaunchPlan
-from launch.refusals import refuse_wishes, require_hosts
-from launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.plan import LaunchPlan
+from hvdtrain.launch.refusals import refuse_wishes, require_hosts
+from hvdtrain.launch.share import nic_note, share_notes, worker_variables
 
 Controller = Literal["gloo", "mpi"]
 CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launch.hosts import Host, total_slots
-from launch.job_checks import require_valid_job
+from hvdtrain.launch.hosts import Host, total_slots
+from hvdtrain.launch.job_checks import require_valid_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

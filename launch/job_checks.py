@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hvdtrain.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from launch.job import JobSpec
+    from hvdtrain.launch.job import JobSpec
 
 BINDINGS = ("auto", "none", "core")
 MAX_WORKERS = 1_000_000

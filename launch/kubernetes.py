@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 
 from hvdtrain.errors import UsageError
-from launch.job import JobSpec
-from launch.local.restart import flag
-from launch.mpi_flavors import FLAVORS, require_flavor, spell
-from launch.plan import LaunchPlan, comment
-from launch.refusals import refuse_wishes
-from launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.restart import flag
+from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
+from hvdtrain.launch.plan import LaunchPlan, comment
+from hvdtrain.launch.refusals import refuse_wishes
+from hvdtrain.launch.share import nic_note, share_notes, worker_variables
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -36,7 +36,7 @@ class KubernetesOptions:
     """What only Kubernetes asks for.
 
     Args:
-        flavor: of the image's mpirun: see `launch.mpi_flavors.FLAVORS`.
+        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
         namespace: None: that of kubectl's context.
         memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
         claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.job import JobSpec
+from hvdtrain.launch.job import JobSpec
 
 FLAVORS = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
 """Name on the command line → name for people."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from launch.job import JobSpec
-from launch.mpi_flavors import FLAVORS, require_flavor, spell
-from launch.plan import LaunchPlan
-from launch.refusals import refuse_wishes, require_hosts
-from launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
+from hvdtrain.launch.plan import LaunchPlan
+from hvdtrain.launch.refusals import refuse_wishes, require_hosts
+from hvdtrain.launch.share import nic_note, share_notes, worker_variables
 
 _UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "start_timeout", "backoff")
 

@@ -35,7 +35,7 @@ class LaunchPlan:
     notes: tuple[tuple[str, str], ...] = ()
 
     def describe(self) -> str:
-        """The whole plan as a bash script that does what `launch.execute` does."""
+        """The whole plan as a bash script that does what `hvdtrain.launch.execute` does."""
         parts = ["#!/usr/bin/env bash", comment(self.launcher, self.notes), "set -eu"]
         if self.keep is not None:
             parts.append(_keep_only(self.keep))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from launch.mpi_flavors import FLAVORS, flavor_of
+from hvdtrain.launch.mpi_flavors import FLAVORS, flavor_of
 
 VERSION_SECONDS = 30.0
 
@@ -28,7 +28,7 @@ def path_with(program: str, environ: Mapping[str, str]) -> str:
 
 
 def mpi_flavor(program: str | None) -> str:
-    """The flavor (see `launch.mpi_flavors.FLAVORS`) of an mpirun, by its `--version`.
+    """The flavor (see `hvdtrain.launch.mpi_flavors.FLAVORS`) of an mpirun, by its `--version`.
 
     Args:
         program: its path; None if there is none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hvdtrain.errors import UsageError
-from launch.job import JobSpec
+from hvdtrain.launch.job import JobSpec
 
 _OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers")
 

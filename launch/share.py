@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvdtrain.errors import UsageError
-from launch.job import JobSpec
+from hvdtrain.launch.job import JobSpec
 
 Note = tuple[str, str]
 

@@ -11,12 +11,12 @@ import shlex
 from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.job import JobSpec
-from launch.local.restart import flag, trains
-from launch.mpi_flavors import Spelling, require_flavor, spell
-from launch.plan import LaunchPlan, comment, wrap_command
-from launch.refusals import refuse_wishes
-from launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.restart import flag, trains
+from hvdtrain.launch.mpi_flavors import Spelling, require_flavor, spell
+from hvdtrain.launch.plan import LaunchPlan, comment, wrap_command
+from hvdtrain.launch.refusals import refuse_wishes
+from hvdtrain.launch.share import nic_note, share_notes, worker_variables
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -65,7 +65,7 @@ class SlurmOptions:
     Args:
         inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
             "mpirun".
-        flavor: of mpirun, where `inner` is that: see `launch.mpi_flavors.FLAVORS`.
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
         mpirun: its name or path, where `inner` is that.
         partition, account: where to run and who pays; None: the site's own choice.
     """

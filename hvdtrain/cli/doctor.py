@@ -19,9 +19,9 @@ from pathlib import Path
 from hvdtrain.cli.bench.allreduce import positive_seconds, size_list
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, total_slots
+from hvdtrain.launch.job import JobSpec
 from hvdtrain.topology import detect_topology
-from launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, total_slots
-from launch.job import JobSpec
 
 _LOCAL_WORKERS = 2
 

@@ -26,8 +26,8 @@ from hvdtrain.comm.rendezvous_meeting import Meeting
 from hvdtrain.comm.rendezvous_place import place_variables
 from hvdtrain.comm.start_deadline import start_timeout
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.topology import Topology
-from launch.rendezvous.server import RendezvousServer
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
 

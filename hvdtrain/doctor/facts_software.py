@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from hvdtrain.launch.programs import find_program
 from hvdtrain.versions import PACKAGES, versions
-from launch.programs import find_program
 
 FRAMEWORKS = ("torch", "tensorflow")
 _VERSION_SECONDS = 10.0

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from hvdtrain.doctor.agent_client import Agent, AgentError, local_command, ssh_command
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.question import Examined, Question
-from launch.hosts import Host
-from launch.ssh.check import check_hosts
-from launch.ssh.interface import is_own_address
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.ssh.check import check_hosts
+from hvdtrain.launch.ssh.interface import is_own_address
 
 _START_SECONDS = 30.0
 

@@ -10,11 +10,11 @@ Each returns a tuple of `Host` in the order in which ranks are dealt out.
 
 from __future__ import annotations
 
-from launch.hosts.around import Found, hosts_around, hosts_from_sagemaker, hosts_from_slurm
-from launch.hosts.host import Host, join_hosts, total_slots
-from launch.hosts.hostfile import parse_hostfile, read_hostfile
-from launch.hosts.listed import parse_host_list
-from launch.hosts.rank_table import parse_rank_table, read_rank_table
+from hvdtrain.launch.hosts.around import Found, hosts_around, hosts_from_sagemaker, hosts_from_slurm
+from hvdtrain.launch.hosts.host import Host, join_hosts, total_slots
+from hvdtrain.launch.hosts.hostfile import parse_hostfile, read_hostfile
+from hvdtrain.launch.hosts.listed import parse_host_list
+from hvdtrain.launch.hosts.rank_table import parse_rank_table, read_rank_table
 
 __all__ = [
     "Found",

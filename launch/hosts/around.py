@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.host import Host, join_hosts
+from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.listed import parse_slots
 from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
-from launch.hosts.host import Host, join_hosts
-from launch.hosts.hostfile import read_hostfile
-from launch.hosts.listed import parse_slots
 
 MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")
 """github.com/kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go: configMountPath and hostfileName."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.hosts.host import Host, join_hosts, require_host_name
-from launch.hosts.listed import parse_name_and_slots, parse_slots
+from hvdtrain.launch.hosts.host import Host, join_hosts, require_host_name
+from hvdtrain.launch.hosts.listed import parse_name_and_slots, parse_slots
 
 KEYS = ("slots", "max_slots")
 MAX_BYTES = 16 * 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hvdtrain.errors import UsageError
-from launch.hosts.host import MAX_SLOTS, Host, join_hosts, require_host_name
+from hvdtrain.launch.hosts.host import MAX_SLOTS, Host, join_hosts, require_host_name
 
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 

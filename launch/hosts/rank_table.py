@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from launch.hosts.host import Host, require_host_name
-from launch.hosts.hostfile import read_text
+from hvdtrain.launch.hosts.host import Host, require_host_name
+from hvdtrain.launch.hosts.hostfile import read_text
 
 FORM = (
     'the form is {"status": "completed", "server_list": [{"server_id": "10.0.0.1", "device": '

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from hvdtrain.launch.processes.guard import MARK_VARIABLE, marked
+from hvdtrain.launch.processes.place import Place
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
-from launch.processes.guard import MARK_VARIABLE, marked
-from launch.processes.place import Place
 
 RESTART_VARIABLE = "HVDTRAIN_RESTART"
 """How often the job was started again; 0 at first."""

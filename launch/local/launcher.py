@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.hosts import Host
-from launch.local.environment import worker_environment
-from launch.local.restart import command_for_restart, trains, with_run_folder
-from launch.processes.crew import LocalCrew
-from launch.processes.guard import Guard
-from launch.processes.place import deal_out
-from launch.processes.worker import Order
-from launch.rendezvous.server import RendezvousServer
-from launch.supervisor.console import Console
-from launch.supervisor.member import Member
-from launch.supervisor.restarts import RestartPolicy, run_with_restarts
-from launch.supervisor.signals import SignalInbox
-from launch.supervisor.supervisor import Limits, Supervisor
-from launch.supervisor.verdict import Outcome
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.local.environment import worker_environment
+from hvdtrain.launch.local.restart import command_for_restart, trains, with_run_folder
+from hvdtrain.launch.processes.crew import LocalCrew
+from hvdtrain.launch.processes.guard import Guard
+from hvdtrain.launch.processes.place import deal_out
+from hvdtrain.launch.processes.worker import Order
+from hvdtrain.launch.rendezvous.server import RendezvousServer
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
+from hvdtrain.launch.supervisor.verdict import Outcome
 
 if TYPE_CHECKING:
-    from launch.job import JobSpec
+    from hvdtrain.launch.job import JobSpec
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import takewhile
 from typing import IO, Protocol, final
 
-from launch.processes.memory import out_of_memory_kills
-from launch.processes.worker import End, Order, Worker
+from hvdtrain.launch.processes.memory import out_of_memory_kills
+from hvdtrain.launch.processes.worker import End, Order, Worker
 
 OUT, ERR = 1, 2
 """The streams of a worker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.hosts import Host
+from hvdtrain.launch.hosts import Host
 
 
 @dataclass(frozen=True, slots=True)

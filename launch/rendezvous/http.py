@@ -13,7 +13,7 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from launch.rendezvous.store import MAX_VALUE_BYTES
+from hvdtrain.launch.rendezvous.store import MAX_VALUE_BYTES
 
 LINE_LIMIT = 2048
 """Bytes of the longest line that is read; the longest that Horovod sends has a host name in it, of 255 at most."""

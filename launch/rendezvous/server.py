@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from launch.rendezvous.http import LINE_LIMIT, RefusedError, Request, read_request, response
-from launch.rendezvous.store import RendezvousStore, StoreFullError
+from hvdtrain.launch.rendezvous.http import LINE_LIMIT, RefusedError, Request, read_request, response
+from hvdtrain.launch.rendezvous.store import RendezvousStore, StoreFullError
 
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""

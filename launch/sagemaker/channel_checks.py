@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.cloud_checks import require_s3_place
-from launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
+from hvdtrain.launch.sagemaker.cloud_checks import require_s3_place
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 if TYPE_CHECKING:
-    from launch.sagemaker.channels import Channel
+    from hvdtrain.launch.sagemaker.channels import Channel
 
 MAX_CHANNELS = 20
 """API_CreateTrainingJob, InputDataConfig."""
@@ -143,7 +143,7 @@ def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
 
 
 def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
-    from launch.sagemaker.channels import local_path
+    from hvdtrain.launch.sagemaker.channels import local_path
 
     if channel.upload is not None and channel.deal is None:
         return

@@ -13,10 +13,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.channel_checks import require_manifests, require_valid_channels
-from launch.sagemaker.inputs import Inputs, PipePlanInput, TrainingInput, named_inputs
-from launch.sagemaker.pipe_plan import PLAN_FILE, Deal, read_plan, require_fit
-from launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
+from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
+from hvdtrain.launch.sagemaker.inputs import Inputs, PipePlanInput, TrainingInput, named_inputs
+from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, Deal, read_plan, require_fit
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
 TRAINING_CHANNELS = ("train", "training")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hvdtrain.errors import UsageError
 
 if TYPE_CHECKING:
-    from launch.sagemaker.spec import TrainingSpec
+    from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 _ROLE = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 _S3_FOLDER = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\s]*)?")

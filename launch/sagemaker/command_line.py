@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.spec import HyperparameterValue
+from hvdtrain.launch.sagemaker.spec import HyperparameterValue
 
 
 def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:

@@ -11,17 +11,23 @@ from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from launch.sagemaker.channels import Channel, local_channels, local_path, make_channels
-from launch.sagemaker.inputs import Inputs
-from launch.sagemaker.pipe_plan import make_plan
-from launch.sagemaker.preview import secret_names
-from launch.sagemaker.readiness import FlagCheck, ask_hvdtrain, require_job_name, require_ready, require_writable
-from launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
-from launch.sagemaker.request_shape import require_valid_request
-from launch.sagemaker.source_archive import write_source_archive
-from launch.sagemaker.spec import TrainingSpec
-from launch.sagemaker.submit import Service
-from launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
+from hvdtrain.launch.sagemaker.channels import Channel, local_channels, local_path, make_channels
+from hvdtrain.launch.sagemaker.inputs import Inputs
+from hvdtrain.launch.sagemaker.pipe_plan import make_plan
+from hvdtrain.launch.sagemaker.preview import secret_names
+from hvdtrain.launch.sagemaker.readiness import (
+    FlagCheck,
+    ask_hvdtrain,
+    require_job_name,
+    require_ready,
+    require_writable,
+)
+from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
+from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.source_archive import write_source_archive
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.submit import Service
+from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
 
 ALIASES = {
     "image_uri": "image",
@@ -190,7 +196,7 @@ class Estimator:
         return job
 
     def _run_here(self, channels: tuple[Channel, ...], name: str, wait: bool) -> None:
-        from launch.sagemaker.local.mode import run_local
+        from hvdtrain.launch.sagemaker.local.mode import run_local
 
         if not wait:
             raise UsageError(

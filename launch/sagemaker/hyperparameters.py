@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from launch.sagemaker.spec import HyperparameterValue, TrainingSpec
-from launch.sagemaker.spec_checks import RESERVED
+from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
+from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.sagemaker.spec_checks import INPUT_MODES
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 DEFAULT_CHANNEL = "train"
 """The channel of data that were given without a name."""

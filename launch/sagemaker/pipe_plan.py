@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = "data_sharding.pipe_plan/1"

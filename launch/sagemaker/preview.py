@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from launch.sagemaker.channels import Channel
-from launch.sagemaker.request import ARCHIVE, archive_uri
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.channels import Channel
+from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 Note = tuple[str, str]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.sagemaker.hyperparameters import flags
-from launch.sagemaker.source_archive import source_files
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.source_archive import source_files
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 FlagCheck = Callable[[Sequence[str]], object]
 """Raises UsageError for flags that `hvdtrain train` would refuse."""

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.channels import Channel
-from launch.sagemaker.hyperparameters import encode, interface_variables, reserved
-from launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
+from hvdtrain.launch.sagemaker.channels import Channel
+from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variables, reserved
+from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 
 ARCHIVE = "sourcedir.tar.gz"
 MAX_VALUE = 2500
@@ -64,7 +64,7 @@ def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, regio
 
     Args:
         spec: the job; not a local one.
-        channels: from `launch.sagemaker.channels.make_channels`.
+        channels: from `hvdtrain.launch.sagemaker.channels.make_channels`.
         job_name: the whole name.
         region: AWS region.
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from launch.sagemaker.inputs import Input, PipePlanInput, TrainingInput
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.inputs import Input, PipePlanInput, TrainingInput
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 _TEMPLATE = '''\
 """{title}
@@ -19,7 +19,7 @@ Edit it, then: python {file} --dry-run to see the request, and without the flag 
 import json
 import sys
 
-from launch.sagemaker import {names}
+from hvdtrain.launch.sagemaker import {names}
 
 estimator = Estimator(
 {arguments}

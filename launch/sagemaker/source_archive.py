@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.spec import TASK_PROGRAM, TrainingSpec
+from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM, TrainingSpec
 
 MAX_BYTES = 256 * 2**20
 """Of all files together; more is most likely data, which belong in a channel."""
@@ -24,7 +24,7 @@ LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cach
 TASK_PROGRAM_TEXT = '''\
 """What SageMaker's training toolkit runs in each worker: `hvdtrain train`, with the hyperparameters as flags."""
 
-from launch.sagemaker.train_entry import main
+from hvdtrain.launch.sagemaker.train_entry import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

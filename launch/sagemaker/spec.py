@@ -2,11 +2,11 @@
 
 The contract between the client, which renders a request from this, and the container, in which it is carried out:
 
-- Hyperparameters reach the container as JSON-encoded strings (`launch.sagemaker.hyperparameters`): the user's
+- Hyperparameters reach the container as JSON-encoded strings (`hvdtrain.launch.sagemaker.hyperparameters`): the user's
   own, and `sagemaker_*`. Workers get the user's own as `--name value`.
 - `sagemaker_program` is `spec.program`, a file of `sourcedir.tar.gz`, which `sagemaker_submit_directory` names.
   For a task it is `TASK_PROGRAM`, which the client puts into the archive, and `task` is one of the hyperparameters.
-- A task's program is `launch.sagemaker.train_entry.main()`: it adds the flags that the user's own leave open,
+- A task's program is `hvdtrain.launch.sagemaker.train_entry.main()`: it adds the flags that the user's own leave open,
   for what the container alone knows: where data, FIFOs, plan, checkpoints and results are.
 - Channels of input mode Pipe, and no others, have names that end in a number, for a FIFO has one reader and so each
   worker its own: `train-0`, `train-1`, … as `hvdtrain shard pipe-plan` names them. Where there is a plan, its
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
-from launch.sagemaker.spec_checks import require_valid_spec
+from hvdtrain.launch.sagemaker.spec_checks import require_valid_spec
 
 LOCAL = "local"
 """The instance type that stands for this machine."""

@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.sagemaker.cloud_checks import require_cloud
-from launch.sagemaker.spec_types import require_types
+from hvdtrain.launch.sagemaker.cloud_checks import require_cloud
+from hvdtrain.launch.sagemaker.spec_types import require_types
 
 if TYPE_CHECKING:
-    from launch.sagemaker.spec import TrainingSpec
+    from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"

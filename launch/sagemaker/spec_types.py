@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.errors import UsageError
 
 if TYPE_CHECKING:
-    from launch.sagemaker.spec import TrainingSpec
+    from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 _TEXT = ("instance_type", "input_mode", "base_job_name", "custom_mpi_options")
 _OPTIONAL_TEXT = (

@@ -7,7 +7,7 @@ from typing import Any, final
 from urllib.parse import urlsplit
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.aws_errors import explained
+from hvdtrain.launch.sagemaker.aws_errors import explained
 
 CONNECT_SECONDS = 10
 READ_SECONDS = 60

@@ -11,4 +11,4 @@ HINT: put a python with hvdtrain on the PATH of the image, or name one in the va
     mkdir -p "$output" && [ ! -e "$output/failure" ] && echo "$told" >"$output/failure"
     exit 2
 fi
-exec "$python" -m launch.sagemaker.train_entry
+exec "$python" -m hvdtrain.launch.sagemaker.train_entry

@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Mapping
 
 from hvdtrain.errors import HvdtrainError
-from launch.sagemaker.container.command import WorkerCommand, worker_command
-from launch.sagemaker.container.contract import Container, folders_of, read_container
-from launch.sagemaker.container.model import export_model
-from launch.sagemaker.container.places import places
-from launch.sagemaker.container.source import fetch_source
-from launch.sagemaker.container.workers import Ending, run_workers
-from launch.sagemaker.failure import await_first_cause, cause_of, write_failure
+from hvdtrain.launch.sagemaker.container.command import WorkerCommand, worker_command
+from hvdtrain.launch.sagemaker.container.contract import Container, folders_of, read_container
+from hvdtrain.launch.sagemaker.container.model import export_model
+from hvdtrain.launch.sagemaker.container.places import places
+from hvdtrain.launch.sagemaker.container.source import fetch_source
+from hvdtrain.launch.sagemaker.container.workers import Ending, run_workers
+from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
 _OTHERS_WORDS_SECONDS = 3.0  # for the rank that failed first to write its cause
 

@@ -6,7 +6,7 @@ Edit it, then: python sagemaker_estimator.py --dry-run to see the request, and w
 import json
 import sys
 
-from launch.sagemaker import Estimator, Input, TrainingInput
+from hvdtrain.launch.sagemaker import Estimator, Input, TrainingInput
 
 estimator = Estimator(
     task="my_task:MyTask",

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from hvdtrain.errors import UsageError
-from launch.ssh.interface import interface_address, is_own_address, source_address
+from hvdtrain.launch.ssh.interface import interface_address, is_own_address, source_address
 
 LOOPBACK = "127.0.0.1"
 

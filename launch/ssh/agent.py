@@ -1,8 +1,8 @@
 """The launcher's hands on another host: starts workers there, and tells what becomes of them. Run by ssh:
 
-    python -P -m launch.ssh.agent SECONDS
+    python -P -m hvdtrain.launch.ssh.agent SECONDS
 
-It takes orders on standard input and reports on standard output (`launch.ssh.frames`). It ends with all of
+It takes orders on standard input and reports on standard output (`hvdtrain.launch.ssh.frames`). It ends with all of
 its workers when its input ends, or when the launcher has answered none of its beats for SECONDS: a link that
 drops packets in silence ends no input. A beat carries the time of this host's clock at which it was sent, and
 the answer brings it back; so the launcher, which waits SECONDS after the beat arrived, never gives this host
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from launch.local.environment import worker_environment
-from launch.processes.crew import LocalCrew
-from launch.processes.guard import Guard, kill_all
-from launch.processes.place import Place
-from launch.processes.worker import End, Order
-from launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
-from launch.ssh.interface import interface_towards
+from hvdtrain.launch.local.environment import worker_environment
+from hvdtrain.launch.processes.crew import LocalCrew
+from hvdtrain.launch.processes.guard import Guard, kill_all
+from hvdtrain.launch.processes.place import Place
+from hvdtrain.launch.processes.worker import End, Order
+from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
+from hvdtrain.launch.ssh.interface import interface_towards
 
 BEATS = 5
 """Beats within the time after which silence means loss."""

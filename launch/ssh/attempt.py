@@ -7,21 +7,21 @@ import secrets
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.hosts import Host, total_slots
-from launch.job import JobSpec
-from launch.local.restart import command_for_restart, trains, with_run_folder
-from launch.processes.place import Place, deal_out
-from launch.rendezvous.server import RendezvousServer
-from launch.ssh.address import meeting_address
-from launch.ssh.check import check_hosts
-from launch.ssh.crew import RemoteCrew
-from launch.ssh.fleet import Fleet
-from launch.ssh.variables import host_variables
-from launch.supervisor.console import Console
-from launch.supervisor.member import Member
-from launch.supervisor.signals import SignalInbox
-from launch.supervisor.supervisor import Limits, Supervisor
-from launch.supervisor.verdict import Outcome
+from hvdtrain.launch.hosts import Host, total_slots
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.restart import command_for_restart, trains, with_run_folder
+from hvdtrain.launch.processes.place import Place, deal_out
+from hvdtrain.launch.rendezvous.server import RendezvousServer
+from hvdtrain.launch.ssh.address import meeting_address
+from hvdtrain.launch.ssh.check import check_hosts
+from hvdtrain.launch.ssh.crew import RemoteCrew
+from hvdtrain.launch.ssh.fleet import Fleet
+from hvdtrain.launch.ssh.variables import host_variables
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
+from hvdtrain.launch.supervisor.verdict import Outcome
 
 
 @final
@@ -44,7 +44,7 @@ class Attempt:
         self._command = with_run_folder(job.argv, job.max_restarts) if job.max_restarts else job.argv
 
     def run(self, restarts: int) -> Outcome:
-        """Reach the hosts, start, return when all workers have ended. Errors as `launch.ssh.launcher.run`."""
+        """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
         number = self._fleet.gather()
         if number is not None:
             return self._said(Outcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))

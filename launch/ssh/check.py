@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvdtrain.errors import UsageError
-from launch.job import JobSpec
+from hvdtrain.launch.job import JobSpec
 
 Kind = Literal[
     "name-unknown",

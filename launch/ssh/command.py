@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from launch.hosts import Host
+from hvdtrain.launch.hosts import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SshOptions:
 
 def agent_argv(options: SshOptions) -> tuple[str, ...]:
     """What runs on the host. `-P`: a folder called `launch` in somebody's home must not be imported."""
-    return (options.python, "-P", "-m", "launch.ssh.agent", f"{options.link_seconds:g}")
+    return (options.python, "-P", "-m", "hvdtrain.launch.ssh.agent", f"{options.link_seconds:g}")
 
 
 def ssh_argv(options: SshOptions, host: Host) -> tuple[str, ...]:

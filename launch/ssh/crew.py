@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from launch.processes.crew import Events
-from launch.processes.place import Place
-from launch.processes.worker import End
-from launch.ssh.frames import Frame
-from launch.ssh.link import HostLink
+from hvdtrain.launch.processes.crew import Events
+from hvdtrain.launch.processes.place import Place
+from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.ssh.frames import Frame
+from hvdtrain.launch.ssh.link import HostLink
 
 
 @final

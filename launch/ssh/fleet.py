@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self, final
 
-from launch.hosts import Host
-from launch.processes.guard import SWEEP_SECONDS
-from launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from launch.ssh.frames import Frame
-from launch.ssh.link import HostLink
-from launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.processes.guard import SWEEP_SECONDS
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
+from hvdtrain.launch.ssh.frames import Frame
+from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
 

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 
 from hvdtrain.errors import UsageError
-from launch.job import JobSpec
-from launch.local.restart import flag, trains
-from launch.refusals import refuse_wishes, require_hosts
-from launch.ssh.address import is_this_machine
-from launch.ssh.attempt import Attempt
-from launch.ssh.command import SshOptions
-from launch.ssh.fleet import Fleet
-from launch.supervisor.console import Console
-from launch.supervisor.restarts import RestartPolicy, run_with_restarts
-from launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.restart import flag, trains
+from hvdtrain.launch.refusals import refuse_wishes, require_hosts
+from hvdtrain.launch.ssh.address import is_this_machine
+from hvdtrain.launch.ssh.attempt import Attempt
+from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.fleet import Fleet
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 

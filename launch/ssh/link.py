@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from launch.ssh.frames import BrokenFrameError, Frame, FrameReader
+from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
 
 _READ_BYTES = 2**18
 _WORDS_BYTES = 4000

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.local.environment import THREADS, worker_environment
-from launch.plan import comment, wrap_command
-from launch.processes.place import Place, deal_out
-from launch.share import Note, share_notes
-from launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from launch.ssh.variables import host_variables
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.environment import THREADS, worker_environment
+from hvdtrain.launch.plan import comment, wrap_command
+from hvdtrain.launch.processes.place import Place, deal_out
+from hvdtrain.launch.share import Note, share_notes
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
+from hvdtrain.launch.ssh.variables import host_variables
 
 _FOUND = {
     "HOROVOD_GLOO_RENDEZVOUS_ADDR": "<this machine's address and a token>",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.local.environment import THREADS
-from launch.variables import needed_names
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local.environment import THREADS
+from hvdtrain.launch.variables import needed_names
 
 
 def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from collections import defaultdict
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
-from launch.processes.crew import ERR, OUT
-from launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.processes.crew import ERR, OUT
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _HELD_BYTES = 2**16
 _PIPE_BYTES = 4096

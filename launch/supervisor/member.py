@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import final
 
-from launch.processes.worker import End
+from hvdtrain.launch.processes.worker import End
 
 TAIL_LINES = 60
 _LINE_BYTES = 4000  # of a line that is kept for the report

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launch.supervisor.console import Console
-from launch.supervisor.signals import SignalInbox
-from launch.supervisor.verdict import Outcome
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.verdict import Outcome
 
 MAX_BACKOFF_SECONDS = 60.0
 

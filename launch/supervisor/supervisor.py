@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from launch.processes.crew import Crew
-from launch.processes.worker import End
-from launch.supervisor.console import Console
-from launch.supervisor.member import Member
-from launch.supervisor.signals import FINAL, Meaning, Requests, SignalInbox, for_workers
-from launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, judge, quoted
+from hvdtrain.launch.processes.crew import Crew
+from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.signals import FINAL, Meaning, Requests, SignalInbox, for_workers
+from hvdtrain.launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, judge, quoted
 
 OWN_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.member import Member
 
 USAGE, RESUMABLE = 2, 75
 

@@ -91,7 +91,7 @@ def test_all_hosts_are_asked_at_once_and_found_out_in_order(hosts: EmulatedHosts
     script = tmp_path / "check.py"
     script.write_text(
         "import json, sys, time\n"
-        "from launch.ssh.check import check_hosts\n"
+        "from hvdtrain.launch.ssh.check import check_hosts\n"
         "began = time.monotonic()\n"
         "found = check_hosts(sys.argv[1:], deadline_s=4)\n"
         "print(json.dumps([time.monotonic() - began, [[finding.host, finding.kind] for finding in found]]))\n"

@@ -18,7 +18,7 @@ import pytest
 from emulated_hosts import EmulatedHosts
 from processes import Finished, Spawned, kill, wait_until
 
-from launch.supervisor.signals import ECHO_SECONDS
+from hvdtrain.launch.supervisor.signals import ECHO_SECONDS
 
 DEADLINE_S = 60.0
 GONE_S = 10.0
@@ -27,7 +27,7 @@ LINK_S = 4.0
 # The interpreter that --python names: agents are real, workers run the test's own lines.
 INTERPRETER = """#!/bin/sh
 case "$*" in
-    *launch.ssh.agent*) exec {python} "$@" ;;
+    *hvdtrain.launch.ssh.agent*) exec {python} "$@" ;;
     *) exec {python} -c "$HVDTRAIN_LINES" "$@" ;;
 esac
 """
@@ -129,7 +129,7 @@ def test_a_killed_agent_ends_all_and_its_host_is_named(
     job = start(CHILD + WAIT)
     await_ready(job, tmp_path)
     wait_until("children", lambda: bool(hosts.pids(host, "# child")), GONE_S)
-    kill(pid for pid, line in hosts.pids(host, "-P -m launch.ssh.agent").items() if "ssh -T" not in line)
+    kill(pid for pid, line in hosts.pids(host, "-P -m hvdtrain.launch.ssh.agent").items() if "ssh -T" not in line)
     done = ended_badly(job, hosts)
     assert re.search(rf"of 2 on {host} was lost: the connection to its agent ended", done.stderr), done.tail()
 

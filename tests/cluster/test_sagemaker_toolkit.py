@@ -20,8 +20,8 @@ from emulated_hosts import EmulatedHosts
 from sagemaker_toolkit import installed, missing, search_path
 
 from hvdtrain.data_access import DataAccess
+from hvdtrain.launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
 from hvdtrain.tasks.digits.data import open_digits
-from launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
 
 OPT_ML = Path("/opt/ml")
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"

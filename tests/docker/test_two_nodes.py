@@ -12,8 +12,8 @@ import pytest
 import yaml
 from engine import Engine
 
-from launch import kubernetes
-from launch.job import JobSpec
+from hvdtrain.launch import kubernetes
+from hvdtrain.launch.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))["services"]

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from launch.processes.guard import MARK_VARIABLE, kill_all, processes_of
+from hvdtrain.launch.processes.guard import MARK_VARIABLE, kill_all, processes_of
 
 DEADLINE_S = 60.0
 GONE_S = 10.0
 
 LAUNCH = """
 import json, sys
-from launch.local.launcher import LocalJob, run_local
+from hvdtrain.launch.local.launcher import LocalJob, run_local
 fields = json.loads(sys.argv[1])
 sys.exit(run_local(LocalJob(command=(sys.executable, "-c", fields.pop("lines")), np=2, **fields)))
 """

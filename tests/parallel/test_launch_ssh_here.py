@@ -26,7 +26,7 @@ def test_workers_of_an_agent_train(run_command: Any, tmp_path: Path) -> None:
 
 def write_interpreter(path: Path, lines: str) -> Path:
     """A program for --python: agents are real, workers run `lines`."""
-    agent = f'*launch.ssh.agent*) exec {sys.executable} "$@" ;;'
+    agent = f'*hvdtrain.launch.ssh.agent*) exec {sys.executable} "$@" ;;'
     path.write_text(f'#!/bin/sh\ncase "$*" in {agent} *) exec {sys.executable} -c "{lines}" "$@" ;; esac\n')
     path.chmod(0o755)
     return path

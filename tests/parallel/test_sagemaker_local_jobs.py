@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import HvdtrainError
-from launch.processes.guard import kill_all, processes_of
-from launch.sagemaker.failure import REASON_CHARACTERS
-from launch.sagemaker.local.mode import run_local
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.processes.guard import kill_all, processes_of
+from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS
+from hvdtrain.launch.sagemaker.local.mode import run_local
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 DEADLINE_S = 90.0
 WAITS_FOR_A_SIGNAL = """\

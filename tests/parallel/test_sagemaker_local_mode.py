@@ -12,9 +12,9 @@ import pytest
 
 from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.sagemaker.local.mode import run_local
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.tasks.digits.data import open_digits
-from launch.sagemaker.local.mode import run_local
-from launch.sagemaker.spec import TrainingSpec
 
 DEADLINE_S = 150
 RECORDS = 1438

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.launchers import LAUNCHERS, require_launcher
+from hvdtrain.launch.launchers import LAUNCHERS, require_launcher
 
 
 def run(argv: Sequence[str]) -> int:

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
-from launch.job_checks import BINDINGS
-from launch.mpi_flavors import FLAVORS
+from hvdtrain.launch.job_checks import BINDINGS
+from hvdtrain.launch.mpi_flavors import FLAVORS
 
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
 _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as sbatch(1), --time

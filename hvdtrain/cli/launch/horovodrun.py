@@ -10,9 +10,9 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
-from launch import horovodrun
-from launch.programs import find_program, path_with
-from launch.ssh.check import require_usable_hosts
+from hvdtrain.launch import horovodrun
+from hvdtrain.launch.programs import find_program, path_with
+from hvdtrain.launch.ssh.check import require_usable_hosts
 
 
 def add_flags(parser: CommandParser) -> None:

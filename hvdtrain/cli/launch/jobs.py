@@ -7,8 +7,8 @@ import os
 import sys
 
 from hvdtrain.errors import UsageError
-from launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, read_rank_table, total_slots
-from launch.job import JobSpec
+from hvdtrain.launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, read_rank_table, total_slots
+from hvdtrain.launch.job import JobSpec
 
 
 def job_from(

@@ -8,7 +8,7 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
-from launch import kubernetes
+from hvdtrain.launch import kubernetes
 
 
 def add_flags(parser: CommandParser) -> None:

@@ -10,10 +10,10 @@ from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
 from hvdtrain.errors import UsageError
-from launch import mpirun
-from launch.programs import find_program, mpi_flavor
-from launch.ssh.check import require_usable_hosts
-from launch.variables import needed_names
+from hvdtrain.launch import mpirun
+from hvdtrain.launch.programs import find_program, mpi_flavor
+from hvdtrain.launch.ssh.check import require_usable_hosts
+from hvdtrain.launch.variables import needed_names
 
 
 def add_flags(parser: CommandParser) -> None:

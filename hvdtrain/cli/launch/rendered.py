@@ -6,13 +6,13 @@ import os
 import sys
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.execute import execute
+from hvdtrain.launch.plan import LaunchPlan
 from hvdtrain.topology import detect_topology
-from launch.execute import execute
-from launch.plan import LaunchPlan
 
 
 def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -> int:
-    """Print the plan as a script, or become its command. Errors as `launch.execute.execute`."""
+    """Print the plan as a script, or become its command. Errors as `hvdtrain.launch.execute.execute`."""
     if dry_run:
         sys.stdout.write(plan.describe())
         return 0

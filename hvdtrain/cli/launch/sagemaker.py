@@ -14,16 +14,16 @@ from hvdtrain.cli.launch.rendered import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.config import TrainConfig
 from hvdtrain.errors import UsageError
-from launch.plan import comment
-from launch.sagemaker import Estimator, PipePlanInput, TrainingInput
-from launch.sagemaker.command_line import hyperparameters_of
-from launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
-from launch.sagemaker.preview import notes
-from launch.sagemaker.readiness import config_here
-from launch.sagemaker.request import as_text, new_job_name
-from launch.sagemaker.request_shape import require_valid_request
-from launch.sagemaker.spec import TrainingSpec
-from launch.sagemaker.spec_checks import INPUT_MODES
+from hvdtrain.launch.plan import comment
+from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
+from hvdtrain.launch.sagemaker.command_line import hyperparameters_of
+from hvdtrain.launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
+from hvdtrain.launch.sagemaker.preview import notes
+from hvdtrain.launch.sagemaker.readiness import config_here
+from hvdtrain.launch.sagemaker.request import as_text, new_job_name
+from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 _PAIRS = {"environment": "--env", "tags": "--tag", "metric_definitions": "--metric"}
 _EXAMPLES = {

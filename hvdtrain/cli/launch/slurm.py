@@ -10,9 +10,9 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
-from launch import slurm
-from launch.programs import find_program, mpi_flavor
-from launch.variables import needed_names
+from hvdtrain.launch import slurm
+from hvdtrain.launch.programs import find_program, mpi_flavor
+from hvdtrain.launch.variables import needed_names
 
 
 def add_flags(parser: CommandParser) -> None:

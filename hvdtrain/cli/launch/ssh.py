@@ -10,14 +10,14 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import require_outside_job
-from launch.ssh import launcher
-from launch.ssh.address import is_this_machine
-from launch.ssh.command import SshOptions
-from launch.ssh.preview import preview
+from hvdtrain.launch.ssh import launcher
+from hvdtrain.launch.ssh.address import is_this_machine
+from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.preview import preview
 
 
 def add_flags(parser: CommandParser) -> None:
-    """What `launch.ssh.launcher` can be told."""
+    """What `hvdtrain.launch.ssh.launcher` can be told."""
     flags.add_job_flags(parser)
     flags.add_cluster_flags(parser)
     flags.add_host_flags(parser)
@@ -32,7 +32,7 @@ def add_flags(parser: CommandParser) -> None:
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
-    """Run the workers until they have ended. Errors as `launch.ssh.launcher.run`."""
+    """Run the workers until they have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
     job = job_from(options, command, hosts_from(options))
     reach = SshOptions(
         python=job.python,

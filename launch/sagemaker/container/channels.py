@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
-from launch.sagemaker.spec_checks import INPUT_MODES
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 PIPE = "Pipe"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.container.contract import Container
-from launch.sagemaker.container.source import source_folder
-from launch.sagemaker.hyperparameters import flags
-from launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
+from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.container.source import source_folder
+from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
 _PROGRAM = "sagemaker_program"
 

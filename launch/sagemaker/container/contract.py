@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from launch.hosts.host import require_host_name
-from launch.sagemaker.container.channels import Channel, read_channels
-from launch.sagemaker.hyperparameters import decode
-from launch.sagemaker.spec import HyperparameterValue
+from hvdtrain.launch.hosts.host import require_host_name
+from hvdtrain.launch.sagemaker.container.channels import Channel, read_channels
+from hvdtrain.launch.sagemaker.hyperparameters import decode
+from hvdtrain.launch.sagemaker.spec import HyperparameterValue
 
 BASE_VARIABLE = "SAGEMAKER_BASE_DIR"
 """Names another folder than /opt/ml, for `sagemaker-training` too."""

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from launch.sagemaker.container.contract import Container
-from launch.sagemaker.hyperparameters import flags
-from launch.sagemaker.spec_checks import RESERVED
+from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
 _LONGEST_BYTES = 128 * 1024 - 1  # Linux starts no program with a longer variable: MAX_ARG_STRLEN
 _GPU = re.compile(r"nvidia\d+")

@@ -6,9 +6,9 @@ import selectors
 import signal
 from typing import final
 
-from launch.processes.crew import ERR, Crew, Events
-from launch.processes.worker import End
-from launch.sagemaker.failure import CauseListener
+from hvdtrain.launch.processes.crew import ERR, Crew, Events
+from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.sagemaker.failure import CauseListener
 
 _LINE_BYTES = 4000  # of a line that is looked at
 

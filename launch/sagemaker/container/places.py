@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.container.contract import JOB_VARIABLE, Container
+from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 """The toolkit's name for it, taken over where there is no toolkit."""

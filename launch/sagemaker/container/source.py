@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.container.contract import Container
-from launch.sagemaker.spec import TASK_PROGRAM
+from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
 
 _DIRECTORY = "sagemaker_submit_directory"
 _SECONDS = 60  # without a byte from S3
@@ -68,7 +68,7 @@ def _download(place: str, path: str) -> None:
             "pip install 'hvdtrain[sagemaker]' into the image, or put the source into the image and name its folder in "
             f"{_DIRECTORY}.",
         ) from error
-    from launch.sagemaker.aws_errors import explained
+    from hvdtrain.launch.sagemaker.aws_errors import explained
 
     uri = urlsplit(place)
     with explained(f"Fetching {place}"):

@@ -10,24 +10,24 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from launch.hosts import Host
-from launch.local.environment import worker_environment
-from launch.local.launcher import LOOPBACK
-from launch.processes.crew import LocalCrew
-from launch.processes.guard import MARK_VARIABLE, Guard, kill_all, marked
-from launch.processes.place import deal_out
-from launch.processes.worker import Order
-from launch.rendezvous.server import RendezvousServer
-from launch.sagemaker.container.command import WorkerCommand
-from launch.sagemaker.container.contract import Container
-from launch.sagemaker.container.environment import script_variables, without_launcher
-from launch.sagemaker.container.overheard import OverheardCrew
-from launch.sagemaker.container.places import Place, meeting_variables, places
-from launch.supervisor.console import Console
-from launch.supervisor.member import Member
-from launch.supervisor.signals import SignalInbox
-from launch.supervisor.supervisor import Limits, Supervisor
-from launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, how_it_ended
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.local.environment import worker_environment
+from hvdtrain.launch.local.launcher import LOOPBACK
+from hvdtrain.launch.processes.crew import LocalCrew
+from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, kill_all, marked
+from hvdtrain.launch.processes.place import deal_out
+from hvdtrain.launch.processes.worker import Order
+from hvdtrain.launch.rendezvous.server import RendezvousServer
+from hvdtrain.launch.sagemaker.container.command import WorkerCommand
+from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.container.environment import script_variables, without_launcher
+from hvdtrain.launch.sagemaker.container.overheard import OverheardCrew
+from hvdtrain.launch.sagemaker.container.places import Place, meeting_variables, places
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
+from hvdtrain.launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, how_it_ended
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.pipe_plan import read_plan
-from launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
+from hvdtrain.launch.sagemaker.pipe_plan import read_plan
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
-_NUMBERED = re.compile(r".+-\d+")  # the Pipe channels, see launch.sagemaker.spec
+_NUMBERED = re.compile(r".+-\d+")  # the Pipe channels, see hvdtrain.launch.sagemaker.spec
 _MANIFEST = ".manifest"
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, final
 
-from launch.sagemaker.container.contract import BASE_VARIABLE, Folders
-from launch.sagemaker.container.workers import GRACE_SECONDS
-from launch.sagemaker.failure import FILE
+from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
+from hvdtrain.launch.sagemaker.container.workers import GRACE_SECONDS
+from hvdtrain.launch.sagemaker.failure import FILE
 
 END_SECONDS = GRACE_SECONDS + 20.0
 """SIGTERM to SIGKILL, as SageMaker has it."""
@@ -35,7 +35,7 @@ class LocalContainer:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "launch.sagemaker.train_entry"],
+            [sys.executable, "-m", "hvdtrain.launch.sagemaker.train_entry"],
             stdin=subprocess.DEVNULL,
             cwd=self.folders.base,
             env=self._environment,

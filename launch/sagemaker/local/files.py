@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker.channels import local_path
-from launch.sagemaker.container.contract import Folders
-from launch.sagemaker.hyperparameters import encode, reserved
-from launch.sagemaker.local.channels import LocalChannel
-from launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.channels import local_path
+from hvdtrain.launch.sagemaker.container.contract import Folders
+from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
+from hvdtrain.launch.sagemaker.local.channels import LocalChannel
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 LOCAL_REGION = "local"
 

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from launch.processes.guard import MARK_VARIABLE, Guard, marked
-from launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from launch.sagemaker.container.environment import without_launcher
-from launch.sagemaker.local.channels import LocalChannel, find_channels
-from launch.sagemaker.local.container import LocalContainer
-from launch.sagemaker.local.files import checkpoint_folder, make_folders, write_config
-from launch.sagemaker.local.pipes import PipeFeeder
-from launch.sagemaker.local.watch import Watch
-from launch.sagemaker.spec import TrainingSpec
-from launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, marked
+from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
+from hvdtrain.launch.sagemaker.container.environment import without_launcher
+from hvdtrain.launch.sagemaker.local.channels import LocalChannel, find_channels
+from hvdtrain.launch.sagemaker.local.container import LocalContainer
+from hvdtrain.launch.sagemaker.local.files import checkpoint_folder, make_folders, write_config
+from hvdtrain.launch.sagemaker.local.pipes import PipeFeeder
+from hvdtrain.launch.sagemaker.local.watch import Watch
+from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _LOOPBACK = "127.0.0.1"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part

@@ -14,8 +14,8 @@ import pytest
 from docker_stages import ROOT, copies, environment, stages
 
 from hvdtrain.horovod_wheel.python_version import SUPPORTED
+from hvdtrain.launch import kubernetes
 from hvdtrain.version import __version__
-from launch import kubernetes
 
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 ARGUMENTS, STAGES = stages(TEXT)

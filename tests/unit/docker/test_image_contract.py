@@ -11,8 +11,8 @@ import pytest
 import yaml
 from docker_stages import ROOT, copies, environment, stages
 
-from launch import kubernetes
-from launch.job import JobSpec
+from hvdtrain.launch import kubernetes
+from hvdtrain.launch.job import JobSpec
 
 FINAL = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[1][-1]
 SSHD = dict(
@@ -75,7 +75,7 @@ def test_the_mpi_is_the_one_that_an_mpijob_is_rendered_for() -> None:
 def test_sagemaker_finds_train_on_the_path() -> None:
     targets = {target: paths for _, paths, target in copies(FINAL)}
     (script,) = targets["/usr/local/bin/train"]
-    assert "-m launch.sagemaker.train_entry" in (ROOT / script).read_text(encoding="utf-8")
+    assert "-m hvdtrain.launch.sagemaker.train_entry" in (ROOT / script).read_text(encoding="utf-8")
 
 
 def test_volumes_are_where_an_mpijob_and_the_default_run_folder_want_them(mpi_job: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.launchers import LAUNCHERS
+from hvdtrain.launch.launchers import LAUNCHERS
 
 SECONDS = 60
 

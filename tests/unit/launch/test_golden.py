@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from launch import horovodrun, kubernetes, mpirun, slurm
-from launch.example_scripts import FOLDER, example_scripts
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.mpi_flavors import FLAVORS
-from launch.plan import LaunchPlan
+from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
+from hvdtrain.launch.example_scripts import FOLDER, example_scripts
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.mpi_flavors import FLAVORS
+from hvdtrain.launch.plan import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
-from launch.hosts import (
+from hvdtrain.launch.hosts import (
     Host,
     hosts_around,
     hosts_from_sagemaker,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.launchers import require_launcher
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.launchers import require_launcher
 
 HOSTS = (Host("a", 4), Host("b", 2))
 

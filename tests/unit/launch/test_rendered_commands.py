@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
-from launch import horovodrun, kubernetes, mpirun, slurm
-from launch.execute import write_files
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.mpi_flavors import flavor_of
-from launch.plan import LaunchPlan, wrap_command
+from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
+from hvdtrain.launch.execute import write_files
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.mpi_flavors import flavor_of
+from hvdtrain.launch.plan import LaunchPlan, wrap_command
 
 SECONDS = 60
 HOSTS = (Host("node1", 2), Host("node2", 2))

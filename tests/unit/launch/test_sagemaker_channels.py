@@ -11,11 +11,11 @@ import pytest
 from data_sharding.pipe.plan import PipeFile, make_plan
 from data_sharding.pipe.plan_file import load_plan, save_plan
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
-from launch.sagemaker.channels import Channel, local_channels, make_channels
-from launch.sagemaker.inputs import Inputs
-from launch.sagemaker.pipe_plan import make_plan as make_plan_by_command
-from launch.sagemaker.pipe_plan import read_plan
+from hvdtrain.launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
+from hvdtrain.launch.sagemaker.channels import Channel, local_channels, make_channels
+from hvdtrain.launch.sagemaker.inputs import Inputs
+from hvdtrain.launch.sagemaker.pipe_plan import make_plan as make_plan_by_command
+from hvdtrain.launch.sagemaker.pipe_plan import read_plan
 
 CLOUD: dict[str, Any] = {
     "role": "arn:aws:iam::111122223333:role/train",

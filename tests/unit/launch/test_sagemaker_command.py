@@ -15,8 +15,8 @@ import pytest
 from hvdtrain.cli.launch import run
 from hvdtrain.config_parser import parse_train_config
 from hvdtrain.errors import UsageError
-from launch.sagemaker import Estimator
-from launch.sagemaker.hyperparameters import decode, flags
+from hvdtrain.launch.sagemaker import Estimator
+from hvdtrain.launch.sagemaker.hyperparameters import decode, flags
 
 FOLDER = Path(__file__).parent / "sagemaker_source"
 CLOUD = (

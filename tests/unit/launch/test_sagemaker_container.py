@@ -14,12 +14,12 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.sagemaker.container.command import worker_command
-from launch.sagemaker.container.contract import Container, read_container
-from launch.sagemaker.container.model import export_model
-from launch.sagemaker.container.places import meeting_variables, places
-from launch.sagemaker.container.source import fetch_source
-from launch.sagemaker.failure import await_first_cause, cause_of, write_failure
+from hvdtrain.launch.sagemaker.container.command import worker_command
+from hvdtrain.launch.sagemaker.container.contract import Container, read_container
+from hvdtrain.launch.sagemaker.container.model import export_model
+from hvdtrain.launch.sagemaker.container.places import meeting_variables, places
+from hvdtrain.launch.sagemaker.container.source import fetch_source
+from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
 SINGLE = {"current_host": "algo-1", "hosts": ["algo-1"]}
 

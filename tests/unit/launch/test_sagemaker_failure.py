@@ -6,14 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
-from launch.processes.worker import End
-from launch.sagemaker.container.command import WorkerCommand
-from launch.sagemaker.container.overheard import OverheardCrew
-from launch.sagemaker.container.places import Place
-from launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
-from launch.sagemaker.failure import REASON_CHARACTERS, cause_of
-from launch.supervisor.member import Member
-from launch.supervisor.verdict import Outcome
+from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.sagemaker.container.command import WorkerCommand
+from hvdtrain.launch.sagemaker.container.overheard import OverheardCrew
+from hvdtrain.launch.sagemaker.container.places import Place
+from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
+from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, cause_of
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.verdict import Outcome
 
 TRAIN = Path(__file__).parents[3] / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from launch.sagemaker import Estimator, PipePlanInput, TrainingInput, TrainingSpec
-from launch.sagemaker.inputs import Input
-from launch.sagemaker.request_shape import require_valid_request
-from launch.sagemaker.script import script
+from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput, TrainingSpec
+from hvdtrain.launch.sagemaker.inputs import Input
+from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.script import script
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "sagemaker.md").read_text()

@@ -20,11 +20,11 @@ import pytest
 from botocore.validate import ParamValidator
 
 from hvdtrain.errors import UsageError
-from launch.example_scripts import FOLDER
-from launch.sagemaker import Estimator, TrainingInput, TrainingSpec
-from launch.sagemaker.channel_checks import MAX_CHANNELS
-from launch.sagemaker.request import as_text, new_job_name, region_of
-from launch.sagemaker.request_shape import compiled, problems, require_valid_request
+from hvdtrain.launch.example_scripts import FOLDER
+from hvdtrain.launch.sagemaker import Estimator, TrainingInput, TrainingSpec
+from hvdtrain.launch.sagemaker.channel_checks import MAX_CHANNELS
+from hvdtrain.launch.sagemaker.request import as_text, new_job_name, region_of
+from hvdtrain.launch.sagemaker.request_shape import compiled, problems, require_valid_request
 
 SOURCE = Path(__file__).parent / "sagemaker_source"
 GOLDEN = Path(__file__).parent / "golden_sagemaker"

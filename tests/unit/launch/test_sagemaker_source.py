@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.sagemaker import TrainingSpec, source_archive
-from launch.sagemaker.source_archive import source_files, write_source_archive
-from launch.sagemaker.spec import TASK_PROGRAM
+from hvdtrain.launch.sagemaker import TrainingSpec, source_archive
+from hvdtrain.launch.sagemaker.source_archive import source_files, write_source_archive
+from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_files_of_the_folder_and_the_program(source: Path, tmp_path: Path) -
     assert list(found) == sorted([TASK_PROGRAM, "package/task.py", "run.sh", "train.py"])
     assert found["train.py"] == found["package/task.py"] == (b"print('task')\n", 0o644)
     assert found["run.sh"][1] == 0o755
-    assert b"launch.sagemaker.train_entry" in found[TASK_PROGRAM][0]
+    assert b"hvdtrain.launch.sagemaker.train_entry" in found[TASK_PROGRAM][0]
 
 
 def test_the_program_calls_what_there_is() -> None:

@@ -23,10 +23,10 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from data_sharding.formats.tfrecord_writer import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
-from launch.sagemaker import Estimator
-from launch.sagemaker.spec import TASK_PROGRAM
-from launch.sagemaker.submit import Service
-from launch.sagemaker.training_job import LOG_GROUP, TrainingJob
+from hvdtrain.launch.sagemaker import Estimator
+from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
+from hvdtrain.launch.sagemaker.submit import Service
+from hvdtrain.launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 
 REGION = "us-east-1"
 Fault = Callable[[str, str], tuple[str, dict[str, str]] | None]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.ssh.check import check_hosts, require_usable_hosts
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.ssh.check import check_hosts, require_usable_hosts
 
 # Of OpenSSH 9.2, 203.0.113.0/24 being nobody's (RFC 5737).
 SAID = {

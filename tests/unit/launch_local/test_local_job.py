@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.local.environment import worker_environment
+from hvdtrain.launch.local.launcher import LocalJob
+from hvdtrain.launch.local.restart import command_for_restart, flag, trains, with_run_folder
+from hvdtrain.launch.processes.place import deal_out
 from hvdtrain.topology import detect_topology
-from launch.hosts import Host
-from launch.local.environment import worker_environment
-from launch.local.launcher import LocalJob
-from launch.local.restart import command_for_restart, flag, trains, with_run_folder
-from launch.processes.place import deal_out
 
 PYTHON = ("python", "-m", "hvdtrain")
 

@@ -21,8 +21,8 @@ from hvdtrain.comm.rendezvous_hello import GREETING, Hello, Keys, new_nonce, par
 from hvdtrain.comm.rendezvous_meeting import Meeting
 from hvdtrain.comm.rendezvous_place import place_variables
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.topology import Topology, detect_topology
-from launch.rendezvous.server import RendezvousServer
 
 HOSTS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "10.0.0.2"])), min_size=1, max_size=8)
 

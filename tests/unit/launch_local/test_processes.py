@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.processes.guard import LOOK_SECONDS, MARK_VARIABLE, kill_all, marked, processes_of
-from launch.processes.memory import out_of_memory_kills
-from launch.processes.worker import Order, Worker
-from launch.supervisor.member import Tail
+from hvdtrain.launch.processes.guard import LOOK_SECONDS, MARK_VARIABLE, kill_all, marked, processes_of
+from hvdtrain.launch.processes.memory import out_of_memory_kills
+from hvdtrain.launch.processes.worker import Order, Worker
+from hvdtrain.launch.supervisor.member import Tail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
 GUARDED = """
 import os, subprocess, sys
-from launch.processes.guard import Guard, marked
+from hvdtrain.launch.processes.guard import Guard, marked
 mark, *command = sys.argv[1:]
 with Guard(mark):
     marks = {**os.environ, "HVDTRAIN_JOB": marked(os.environ, mark)}
@@ -137,8 +137,8 @@ def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
 
 ORPHANS = """
 import os, subprocess, sys
-from launch.processes.guard import Guard
-from launch.processes.worker import Order, Worker
+from hvdtrain.launch.processes.guard import Guard
+from hvdtrain.launch.processes.worker import Order, Worker
 mark, ending = sys.argv[1:]
 stranger = subprocess.Popen(["sleep", "600.5"])
 lines = f"(env -i setsid sleep 600.1 & env -i sleep 600.2 & exit 0) & env -i setsid sleep 600.3 & {ending}"

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from launch.hosts import Host
-from launch.processes.guard import processes_of
-from launch.processes.place import deal_out
-from launch.ssh.command import SshOptions, agent_argv
-from launch.ssh.frames import Frame, FrameReader
-from launch.ssh.link import HostLink
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.processes.guard import processes_of
+from hvdtrain.launch.processes.place import deal_out
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv
+from hvdtrain.launch.ssh.frames import Frame, FrameReader
+from hvdtrain.launch.ssh.link import HostLink
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
@@ -167,7 +167,7 @@ def test_a_machine_without_ssh() -> None:
 
 
 def test_an_agent_that_falls_silent_is_lost_in_time() -> None:
-    hello = "import sys, time; from launch.ssh.frames import *; "
+    hello = "import sys, time; from hvdtrain.launch.ssh.frames import *; "
     hello += (
         "sys.stdout.buffer.write(b'Welcome!' + PREAMBLE + Frame('hello').encode()); sys.stdout.flush(); time.sleep(60)"
     )
@@ -189,7 +189,7 @@ def test_answers_keep_an_agent_alive_while_nobody_takes_its_words() -> None:
 
 
 def test_the_agent_needs_nothing_but_the_standard_library_and_our_light_modules() -> None:
-    lines = "import sys, launch.ssh.agent; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    lines = "import sys, hvdtrain.launch.ssh.agent; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-P", "-c", lines], capture_output=True, text=True, check=True, timeout=60)
     heavy = {"torch", "tensorflow", "keras", "horovod", "numpy", "yaml", "psutil", "data_sharding", "rich"}
     assert heavy.isdisjoint(done.stdout.split())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.ssh.frames import PREAMBLE, BrokenFrameError, Frame, FrameReader
+from hvdtrain.launch.ssh.frames import PREAMBLE, BrokenFrameError, Frame, FrameReader
 
 FRAMES = st.lists(
     st.builds(

@@ -15,15 +15,15 @@ import pytest
 
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
-from launch.hosts import Host
-from launch.job import JobSpec
-from launch.ssh.address import is_this_machine, meeting_address
-from launch.ssh.attempt import workers_on
-from launch.ssh.command import SshOptions, ssh_argv
-from launch.ssh.interface import interface_towards
-from launch.ssh.launcher import require_runnable
-from launch.ssh.preview import preview
-from launch.ssh.variables import host_variables
+from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.ssh.address import is_this_machine, meeting_address
+from hvdtrain.launch.ssh.attempt import workers_on
+from hvdtrain.launch.ssh.command import SshOptions, ssh_argv
+from hvdtrain.launch.ssh.interface import interface_towards
+from hvdtrain.launch.ssh.launcher import require_runnable
+from hvdtrain.launch.ssh.preview import preview
+from hvdtrain.launch.ssh.variables import host_variables
 
 GOLDEN = Path(__file__).parent / "golden"
 COMMAND = ("train", "--data.path", "it's a folder; $HOME", "--max-steps", "3")
@@ -87,7 +87,7 @@ def test_the_interpreters_path_survives_the_shell_of_the_host(tmp_path: Path) ->
     *_, separator, host, line = ssh_argv(SshOptions(str(python)), Host("node1", 1))
     assert (separator, host) == ("--", "node1")
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=20)
-    assert done.stdout.split() == ["-P", "-m", "launch.ssh.agent", "15"]
+    assert done.stdout.split() == ["-P", "-m", "hvdtrain.launch.ssh.agent", "15"]
 
 
 @pytest.mark.parametrize(

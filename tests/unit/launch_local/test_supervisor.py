@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from hvdtrain import stop_signals
-from launch.processes.crew import ERR, OUT
-from launch.processes.worker import End
-from launch.supervisor.console import Console
-from launch.supervisor.member import Member
-from launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
-from launch.supervisor.verdict import judge, last_words
+from hvdtrain.launch.processes.crew import ERR, OUT
+from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
+from hvdtrain.launch.supervisor.verdict import judge, last_words
 
 VICTIM = b"rank 0 on a stopped: A collective operation was broken off. Another rank has ended or stalled: x.\n"
 
@@ -236,8 +236,8 @@ def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
 
 PAUSED = """
 import os, signal, sys
-from launch.supervisor.console import Console
-from launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.signals import SignalInbox
 os.set_blocking(1, sys.argv[1] == "blocking")
 with SignalInbox() as inbox:
     shown = Console(inbox)

@@ -17,10 +17,10 @@ from hvdtrain.cli.launch.flags import _seconds
 from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.mpirun import _require_same_mpi
 from hvdtrain.errors import UsageError
-from launch.hosts import parse_host_list, parse_hostfile
-from launch.job import JobSpec
-from launch.ssh.command import SshOptions, agent_argv
-from launch.ssh.link import HostLink
+from hvdtrain.launch.hosts import parse_host_list, parse_hostfile
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv
+from hvdtrain.launch.ssh.link import HostLink
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_python_that_is_not_there_is_no_matter_of_ssh() -> None:
 
 STOPPED = """
 import sys, time
-from launch.ssh.command import SshOptions, agent_argv
-from launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv
+from hvdtrain.launch.ssh.link import HostLink
 link = HostLink("b", agent_argv(SshOptions(sys.executable, link_seconds=1.0)), 30.0, 1.0)
 while link.hello is None:
     time.sleep(0.01)
