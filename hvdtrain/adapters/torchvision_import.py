@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +34,10 @@ class _DeclareFirst:
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name) if name == "torchvision" else None
+        if name != "torchvision":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not _DeclareFirst)
+        spec = next(filter(None, (finder.find_spec(name, None) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             vars(spec.loader)["exec_module"] = partial(_import_declared, spec.loader.exec_module)
         return spec

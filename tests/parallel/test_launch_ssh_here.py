@@ -88,7 +88,9 @@ def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_
     interpreter = tmp_path / "python"
     worker = f"{sys.executable} -c \"import os, time; os.mkdir('ready'); time.sleep(300)\""
     agents = f'if mkdir first 2>/dev/null; then exec {sys.executable} "$@"; else exec {sys.executable} strange.py; fi'
-    interpreter.write_text(f'#!/bin/sh\ncase "$*" in *launch.ssh.agent*) {agents} ;; *) exec {worker} ;; esac\n')
+    interpreter.write_text(
+        f'#!/bin/sh\ncase "$*" in *hvdtrain.launch.ssh.agent*) {agents} ;; *) exec {worker} ;; esac\n'
+    )
     interpreter.chmod(0o755)
     flags = ["-H", "localhost:1,127.0.0.1:1", "--python", str(interpreter), "--max-restarts", "3"]
     mark = secrets.token_hex(8)

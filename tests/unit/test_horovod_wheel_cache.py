@@ -20,7 +20,7 @@ KEY = "0123456789abcdef"
 HOLDER = f"""
 import sys
 from pathlib import Path
-from hvdtrain.horovod_wheel.__main__ import end_once_on_signals
+from hvdtrain.horovod_wheel.command_line import end_once_on_signals
 from hvdtrain.horovod_wheel.cache import WheelCache
 end_once_on_signals()
 cache = WheelCache(Path(sys.argv[1]))

@@ -116,6 +116,7 @@ def test_only_instructions_that_the_processor_has_are_used() -> None:
 
 def test_there_are_python_headers_to_compile_with(tmp_path: Path) -> None:
     source = tmp_path / "ok.cc"
-    source.write_text("#include <Python.h>\n#if PY_MINOR_VERSION != 11\n#error\n#endif\n", encoding="utf-8")
+    minor = sys.version_info.minor
+    source.write_text(f"#include <Python.h>\n#if PY_MINOR_VERSION != {minor}\n#error\n#endif\n", encoding="utf-8")
     command = [find_compiler(), "-fsyntax-only", f"-I{python_headers()}", str(source)]
     subprocess.run(command, check=True, timeout=60)

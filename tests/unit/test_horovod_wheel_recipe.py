@@ -68,7 +68,7 @@ def test_the_version_of_the_wheel_bears_the_key() -> None:
 
 def test_the_installed_frameworks_are_found_with_their_exact_versions() -> None:
     found = {framework.name: framework for framework in find_frameworks()}
-    assert found["torch"].version == torch.__version__
+    assert found["torch"].version.partition("+")[0] == torch.__version__.partition("+")[0]  # CUDA builds differ here
     assert found["torch"].library.startswith("sha256=")
 
 
