@@ -38,13 +38,13 @@ def of_status(report: dict[str, Any], status: str) -> list[dict[str, str]]:
 
 REFUSED = {
     "a flag": (["--host", "a"], "unrecognized arguments: --host a"),
-    "a host": (["-H", "a;touch x"], "is no host name"),
+    "a host": (["-H", "a;touch x"], "is not a host name"),
     "an option of ssh": (["-H", "-oProxyCommand=touch x:1"], "begins with - would be read as an option of ssh"),
     "an interface": (["--nic", "eth0;x"], "The network interface is called"),
     "no workers": (["-np", "0"], "-np is 0."),
     "too many workers": (["-H", "a:1", "-np", "2"], "Its hosts have 1 slots"),
     "a size": (["--sizes", "5"], "no float32 values"),
-    "a time": (["--seconds", "nan"], "is no time"),
+    "a time": (["--seconds", "nan"], "is not a time"),
     "a port": (["--ssh-port", "99999"], "--ssh-port is 99999"),
 }
 

@@ -60,7 +60,7 @@ def test_whatever_is_accepted_is_safe_in_a_command_line(text: str) -> None:
     + ["", ".", "a..b", "a-", "user@a", "999.1.1.1", "1.2.3", "::g", "fe80::1%$(id)", "1.2.3.4%eth0", "é", "a" * 64],
 )
 def test_what_is_no_host_name_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="is no host name"):
+    with pytest.raises(UsageError, match="is not a host name"):
         Host(name, 1)
 
 
@@ -100,7 +100,7 @@ def test_a_host_with_slots_stands_once(text: str) -> None:
         ("b slots=0", "hosts.txt:3: the slots of b are '0'"),
         ("b slots=4 max_slots=2", "hosts.txt:3: b has slots=4 and max_slots=2"),
         ("b;touch x slots=1", "hosts.txt:3: 'x' is not understood|hosts.txt:3: 'b;touch'"),
-        ("-oProxyCommand=x slots=1", "hosts.txt:3: '-oProxyCommand=x' is no host name"),
+        ("-oProxyCommand=x slots=1", "hosts.txt:3: '-oProxyCommand=x' is not a host name"),
     ],
 )
 def test_a_typo_in_a_hostfile_is_named_by_its_line(line: str, message: str) -> None:

@@ -73,7 +73,7 @@ def test_what_contradicts_itself_is_refused() -> None:
         "server_list is no list of objects": lambda t: t.update(server_list="a"),
         "neither server_list nor group_list": lambda t: t.pop("server_list"),
         "server_id is None": lambda t: t["server_list"][0].pop("server_id"),
-        "'a;touch x' is no host name": lambda t: t["server_list"][0].update(server_id="a;touch x"),
+        "'a;touch x' is not a host name": lambda t: t["server_list"][0].update(server_id="a;touch x"),
         "has the status 'initializing'": lambda t: t.update(status="initializing"),
     }
     for message, change in changes.items():
@@ -99,5 +99,5 @@ def test_an_instance_has_one_device() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"a"', "[" * 100_000])
 def test_what_is_no_json_object_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="table.json is no rank table"):
+    with pytest.raises(UsageError, match="table.json is not a rank table"):
         parse_rank_table(text, "table.json")

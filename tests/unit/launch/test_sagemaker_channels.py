@@ -127,7 +127,7 @@ SCRIPT = {**PIPE, "entry_point": "t.py"}
     ("job", "inputs", "message"),
     [
         ({}, {"a b": DATA}, "channel is called 'a b'"),
-        ({}, {"train": 3}, "no place of data"),
+        ({}, {"train": 3}, "not a data location"),
         ({}, {"train": "/data"}, "machines read from S3"),
         (PIPE, {"train": "data/"}, "machines read from S3"),
         ({}, {"train": "s3://bucket/{local_rank}/"}, "Only Pipe channels"),

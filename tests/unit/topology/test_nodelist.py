@@ -35,7 +35,7 @@ def test_what_is_no_node_list_is_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         expand_node_list(text, "SLURM_STEP_NODELIST")
     assert caught.value.fact == f"SLURM_STEP_NODELIST is {text!r}."
-    assert caught.value.conflict == "That is no node list such as n[1-3,07],m2."
+    assert caught.value.conflict == "This is not a valid node list such as n[1-3,07],m2."
 
 
 @pytest.mark.parametrize("text", ["n[0-65536]", "n[1-999999999]", "r[1-999]n[1-999]", "a[1-60000],b[1-60000]"])
