@@ -75,7 +75,7 @@ class MnistFormat:
         labels_path = _labels_path(path)
         images, rows, columns = header.shape
         size = rows * columns
-        if not size:
+        if not 0 < size < 2**31:
             raise _not_idx(path, f"has images of {rows} x {columns} pixels")
         labels = _read_labels(labels_path, images)
         offsets = np.arange(min(images, (source.size() - header.bytes) // size), dtype=np.int64) * size + header.bytes

@@ -30,7 +30,7 @@ def refused(finished: Any, launcher: str, fact: str, folder: Path) -> None:
     assert ours.count(fact) == 1, finished.tail()
     assert ours.count("HINT: ") == 1, finished.tail()
     assert ours.index(fact) < ours.index("HINT: "), finished.tail()
-    assert "A collective operation was broken off" not in finished.stderr, finished.tail()
+    assert "A collective operation was aborted" not in finished.stderr, finished.tail()
     assert not list(folder.rglob("checkpoints")), finished.tail()
     assert not list(folder.rglob("metrics.jsonl")), finished.tail()
 

@@ -108,7 +108,7 @@ def positive_seconds(text: str) -> float:
     """Of a flag, for argparse."""
     seconds = float(text)
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no time")
+        raise argparse.ArgumentTypeError(f"{text} is not a time")
     return seconds
 
 

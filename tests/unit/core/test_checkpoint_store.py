@@ -99,7 +99,7 @@ def test_a_damaged_one_is_skipped_and_said(tmp_path: Path, caplog: pytest.LogCap
     assert newest.position.step == 1
     said = [record.getMessage() for record in caplog.records]
     assert ["step_00000003" in said[0], "step_00000002" in said[1], len(said)] == [True, True, 2]
-    assert all("SHA-256 is not the manifest's" in line for line in said)
+    assert all("SHA-256 is not that of the manifest" in line for line in said)
 
 
 def test_all_damaged_is_the_users_to_decide(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_all_help_names_every_key_once_in_a_named_group_in_plain_words(capsys: p
     assert {"Task and model:", "Data:", "Optimizer:", "Learning rate:", "Validation and stopping:"} <= set(
         text.splitlines()
     )
-    assert "\n  --lr-milestones NUMBER,...    epochs at which step goes down, e.g. 30,60,80" in text
+    assert "\n  --lr-milestones NUMBER,...    epochs at which step changes the learning rate, e.g. 30,60,80" in text
     assert "\n  --precision {fp32,tf32,bf16,fp16}\n" in text
     for noise in ("Optional", "Literal", "null", "(type:", "None", "True", "left out:"):
         assert noise not in text, noise

@@ -370,7 +370,7 @@ class TestFailures:
         put(f"{bucket}/f/empty", b"")
         with pytest.raises(ds.MissingDataError, match="is empty"):
             describe_file(f"{bucket}/f/empty")
-        self.refused(f"{bucket}/f", "is no file but a directory")
+        self.refused(f"{bucket}/f", "is not a file but a directory")
 
     def test_no_credentials(self, server: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         use(monkeypatch, tmp_path, server.endpoint, keys=False)

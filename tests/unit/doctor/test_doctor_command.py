@@ -43,7 +43,7 @@ REFUSED = {
     "an interface": (["--nic", "eth0;x"], "The network interface is called"),
     "no workers": (["-np", "0"], "-np is 0."),
     "too many workers": (["-H", "a:1", "-np", "2"], "Its hosts have 1 slots"),
-    "a size": (["--sizes", "5"], "no float32 values"),
+    "a size": (["--sizes", "5"], "not float32 values"),
     "a time": (["--seconds", "nan"], "is not a time"),
     "a port": (["--ssh-port", "99999"], "--ssh-port is 99999"),
 }

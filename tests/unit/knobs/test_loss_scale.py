@@ -33,11 +33,10 @@ def test_it_moves_as_torch_s_does(steps: list[bool], interval: int) -> None:
 def test_its_state_brings_it_back(steps: list[bool], more: list[bool]) -> None:
     one, other = LossScale(interval=3), LossScale(interval=3)
     for finite in steps:
-        one.after_step(finite)
+        if not _goes_on(one, finite):
+            return
     other.load_state(one.state())
-    for finite in more:
-        one.after_step(finite)
-        other.after_step(finite)
+    assert [_goes_on(one, finite) for finite in more] == [_goes_on(other, finite) for finite in more]
     assert one.state() == other.state()
 
 
@@ -51,6 +50,14 @@ def test_a_state_without_a_scale_leaves_it() -> None:
     scale = LossScale()
     scale.load_state({})
     assert scale.scale == 2.0**16
+
+
+def _goes_on(scale: LossScale, finite: bool) -> bool:
+    try:
+        scale.after_step(finite)
+    except HvdtrainError:
+        return False
+    return True
 
 
 def _overflow_for_ever(scale: LossScale) -> None:

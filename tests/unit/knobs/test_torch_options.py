@@ -171,7 +171,7 @@ def test_a_lazy_model_and_an_optimizer_with_a_closure_are_refused() -> None:
 
     with pytest.raises(UsageError, match="lazy layers have no weights yet"):
         TorchAdapter(Lazy(), Topology.single(), 3, 0.1)
-    with pytest.raises(UsageError, match="LBFGS wants a closure"):
+    with pytest.raises(UsageError, match="LBFGS needs a closure"):
         TorchAdapter(Closure(), Topology.single(), 3, 0.1)
 
 

@@ -278,7 +278,7 @@ def test_why_files_could_not_be_dealt_is_said(tmp_path: Path) -> None:
     job = local(input_mode="Pipe", processes_per_host=2)
     deal = channels(job, {"train": str(tmp_path)}, tmp_path / "plans")["train-0"].deal
     assert deal is not None
-    with pytest.raises(HvdtrainError, match="could not be dealt") as refused:
+    with pytest.raises(HvdtrainError, match="could not be distributed") as refused:
         make_plan_by_command(job, deal)
     assert str(tmp_path) in refused.value.conflict
     assert "HINT" not in refused.value.conflict

@@ -99,7 +99,7 @@ def test_rank_0_serves_on_the_address_that_was_named() -> None:
 
 def test_interfaces_are_found_by_address() -> None:
     assert interface_of("127.0.0.1") == interface_of("127.0.1.1") == "lo"
-    with pytest.raises(HvdtrainError, match=r"bears the address 192\.0\.2\.1"):
+    with pytest.raises(HvdtrainError, match=r"has the address 192\.0\.2\.1"):
         interface_of("192.0.2.1")
 
 

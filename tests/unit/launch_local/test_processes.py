@@ -93,7 +93,7 @@ def worker_of(*command: str, folder: str | None = None) -> Worker:
 def test_a_worker_that_cannot_start_is_bad_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be started: No such file"):
         worker_of(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="working directory .*/none is no folder"):
+    with pytest.raises(UsageError, match="working directory .*/none is not a folder"):
         worker_of(sys.executable, folder=str(tmp_path / "none"))
 
 

@@ -101,7 +101,7 @@ def test_an_unknown_flag_is_bad_usage_with_the_nearest_one(flag: str, nearest: s
 def test_a_flag_takes_no_value() -> None:
     done = run_env("--json=yes")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "called wrongly" in done.stderr
+    assert "called incorrectly" in done.stderr
 
 
 def test_no_framework_is_imported() -> None:

@@ -45,7 +45,7 @@ class World:
             if not met:
                 raise TimeoutError("a rank did not come to a collective")
             if self._generation == generation:
-                raise PeerError("A collective was broken off.", "Another rank has ended.", "see there.")
+                raise PeerError("A collective was aborted.", "Another rank has ended.", "see there.")
 
     def leave(self) -> None:
         """End the collectives that wait for this rank."""
