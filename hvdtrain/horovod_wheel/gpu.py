@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -35,6 +36,8 @@ def find_gpu() -> Gpu | None:
     nvcc, torch_cuda, nccl = shutil.which("nvcc"), installed_torch_cuda(), _find_nccl()
     if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1" or nvcc is None or torch_cuda is None or nccl is None:
         return None
+    if lacking_toolkit():
+        return None
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     name, folder = nccl
     return Gpu(torch_cuda, version.strip().splitlines()[-1], name, folder)
@@ -46,7 +49,21 @@ def why_no_gpu() -> str:
         return "no CUDA build of torch"
     if shutil.which("nvcc") is None:
         return "no nvcc on the path"
-    return "HVDTRAIN_WITHOUT_NCCL=1" if _find_nccl() else "no nvidia-nccl package"
+    if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1":
+        return "HVDTRAIN_WITHOUT_NCCL=1"
+    return lacking_toolkit() if _find_nccl() else "no nvidia-nccl package"
+
+
+def lacking_toolkit() -> str:
+    """What nvcc's toolkit lacks for a build, in a few words; "" where it is complete, or nvcc does not say where it is.
+
+    PyTorch and CMake look for the CUDA runtime in these folders only.
+    """
+    home = cuda_home().get("HOROVOD_CUDA_HOME")
+    folders = ("lib64", f"targets/{platform.machine()}-linux/lib")
+    if home is None or any((Path(home) / folder / "libcudart.so").exists() for folder in folders):
+        return ""
+    return f"the CUDA toolkit {home} has no lib64/libcudart.so"
 
 
 def installed_torch_cuda() -> str | None:

@@ -18,7 +18,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
 from hvdtrain.horovod_wheel.environment import digest, set_up
 from hvdtrain.horovod_wheel.extras import DEFAULT_EXTRAS, chosen_extras, remember_extras
-from hvdtrain.horovod_wheel.gpu import cuda_home
+from hvdtrain.horovod_wheel.gpu import cuda_home, lacking_toolkit
 from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
 from hvdtrain.horovod_wheel.pins import pins_of
 from hvdtrain.horovod_wheel.python_version import SUPPORTED, require_supported
@@ -211,11 +211,18 @@ def test_the_cuda_toolkit_is_where_nvcc_says_not_where_a_script_of_that_name_lie
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in for nvcc, which says this much of what nvcc 13.0 does."""
+    home = tmp_path / "cuda-13.0"
     program = tmp_path / "nvcc"
-    program.write_text("#!/bin/sh\necho '#$ _HERE_=/opt/cuda-13.0/bin' >&2\necho '#$ TOP=/opt/cuda-13.0/bin/..' >&2\n")
+    program.write_text(f"#!/bin/sh\necho '#$ _HERE_={home}/bin' >&2\necho '#$ TOP={home}/bin/..' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert cuda_home() == {"HOROVOD_CUDA_HOME": "/opt/cuda-13.0"}
+    (home / "bin").mkdir(parents=True)
+    (home / "lib").mkdir()
+    (home / "lib" / "libcudart.so").touch()  # where neither PyTorch nor CMake looks
+    assert cuda_home() == {"HOROVOD_CUDA_HOME": str(home)}
+    assert lacking_toolkit() == f"the CUDA toolkit {home} has no lib64/libcudart.so"
+    (home / "lib64").symlink_to("lib")
+    assert lacking_toolkit() == ""
 
 
 def test_libraries_are_found_relative_to_the_extension_unless_mpi_is_the_systems(recipe: Recipe) -> None:
