@@ -142,6 +142,16 @@ def check_measures(measures: Any, samples: int) -> None:
             )
 
 
+def require_trainable(depends: bool) -> None:
+    """Raise `UsageError` unless the loss `depends` on a weight that is trained: training would change nothing."""
+    if not depends:
+        raise UsageError(
+            "The 'loss' of the task's measure() depends on no weight that is trained.",
+            "There is nothing to differentiate, and training would change nothing.",
+            "compute it from the model's outputs without detach(), stop_gradient or numpy, and freeze fewer weights.",
+        )
+
+
 def sample_weights(weights: NDArray[np.float32], global_weight: float) -> NDArray[np.float32]:
     """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
     return (weights / np.float32(max(global_weight, 1.0))).astype(np.float32)

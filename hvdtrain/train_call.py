@@ -41,8 +41,7 @@ def train(*, task: str | type[Task] = "digits", **config: Any) -> dict[str, Any]
     """
     begin = time.perf_counter()
     given = task if inspect.isclass(task) else None
-    name = task if isinstance(task, str) else f"{task.__module__}:{task.__qualname__}"
-    parsed = train_config_of(_plain({"task": name, **config}))
+    parsed = train_config_of(_plain({"task": _name_of(task), **config}))
     topology = detect_topology(os.environ)
     _require_alone(topology)
     folder: Path | None = None
@@ -63,6 +62,18 @@ def train(*, task: str | type[Task] = "digits", **config: Any) -> dict[str, Any]
     if folder is None:
         return {"status": "checked"}
     return {**json.loads((folder / "result.json").read_text()), "run_folder": str(folder)}
+
+
+def _name_of(task: str | type[Task]) -> str:
+    if isinstance(task, str):
+        return task
+    if not inspect.isclass(task):
+        raise UsageError(
+            f"hvdtrain.train() was given task={task!r}.",
+            "A task is a name or a class.",
+            "give the name of a built-in task, 'module:Class', or a class derived from hvdtrain.Task.",
+        )
+    return f"{task.__module__}:{task.__qualname__}"
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def run(argv: Sequence[str]) -> int:
         _write(json.dumps(asdict(topology)) if options.json else _one_line(topology))
     elif topology.is_root:
         _report(topology, evidence, options)
+    elif not options.json:  # of many ranks one table is enough, but nobody is to see nothing at all
+        _write(f"{_one_line(topology)}; rank 0 prints the tables")
     return 0
 
 

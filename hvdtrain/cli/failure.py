@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 _GENERATED = ("<frozen", "__autograph_generated_file")  # the interpreter's own; TensorFlow's copies of the user's code
 _TOLD_BY_TENSORFLOW = "in user code:"  # how it begins the text of an exception in a graph; the user's frames follow
 _SHORT_CHARACTERS = 300
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # Keras' messages have them wherever they are printed
+_KERAS_ARGUMENTS = re.compile(r"\n\nArguments received by [^\n]*(?:\n  • [^\n]*)*")  # they push the cause out of sight
 
 
 class Failure:
@@ -29,11 +32,11 @@ class Failure:
     """
 
     def __init__(self, error: BaseException) -> None:
-        self.full = "".join(TracebackException.from_exception(error).format())
+        self.full = _COLOURS.sub("", "".join(TracebackException.from_exception(error).format()))
         """The whole traceback."""
         self._told = TracebackException.from_exception(error)
         self._own = [frame for part in _chain(self._told) for frame in part.stack if _is_own(frame)]
-        self._text = "".join(self._told.format_exception_only()).split("\n")
+        self._text = _plain("".join(self._told.format_exception_only())).split("\n")
         self._in_text = _TOLD_BY_TENSORFLOW in self._text[0]
 
     def traceback(self, log: str | None) -> str:
@@ -51,7 +54,7 @@ class Failure:
             part.stack = StackSummary.from_list(kept)
         where = f"all are in {log}" if log else "--debug shows them"
         note = f" ({hidden} frames of libraries are not shown; {where})" if hidden else ""
-        return f"{note}:\n{''.join(self._told.format())}"
+        return f"{note}:\n{_plain(''.join(self._told.format()))}"
 
     def line(self) -> str:
         """The exception and the user's last frame."""
@@ -66,6 +69,10 @@ def log_file() -> str | None:
     files = (h.baseFilename for h in logging.getLogger("hvdtrain").handlers if isinstance(h, logging.FileHandler))
     path = next(files, None)
     return path and min(path, os.path.relpath(path), key=len)
+
+
+def _plain(text: str) -> str:
+    return _KERAS_ARGUMENTS.sub("", _COLOURS.sub("", text))
 
 
 def _chain(told: TracebackException) -> Iterator[TracebackException]:

@@ -6,6 +6,8 @@ import importlib
 import io
 import logging
 import os
+import select
+import signal
 import socket
 import sys
 import time
@@ -55,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(arguments)
     except KeyboardInterrupt:
         return _leave(130, "interrupted")
+    except BrokenPipeError as error:
+        if _is_output_closed():  # as in `hvdtrain env | head -3`
+            return 128 + signal.SIGPIPE
+        return _fail(error, arguments)
     except PeerError as error:
         return _leave(error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
     except HvdtrainError as error:
@@ -63,6 +69,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _is_about_data(error):
             return _refuse(error, 1, arguments)
         return _fail(error, arguments)
+
+
+def _is_output_closed() -> bool:
+    """Whether nobody reads what this process prints, and it is alone: in a job that is a failure like any other."""
+    topology = _own_topology()
+    if topology is not None and topology.is_distributed:
+        return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in output.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tells of it as it exits
+    return True
 
 
 def _refuse(error: Exception, code: int, arguments: Sequence[str]) -> int:

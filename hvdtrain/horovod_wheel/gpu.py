@@ -91,14 +91,14 @@ def _find_nccl() -> tuple[str, str] | None:
 
 
 def cuda_home() -> dict[str, str]:
-    """HOROVOD_CUDA_HOME, the toolkit of the `nvcc` on the path, as it says itself; {} where it does not say.
+    """The toolkit of the `nvcc` on the path, as it says itself, for Horovod and for PyTorch; {} where it does not say.
 
-    The `nvcc` on the path may be a script that calls another one, and CMake looks for the toolkit around that script.
+    The `nvcc` on the path may be a script that calls another one, and both look for the toolkit around that script.
     """
     command = ["nvcc", "--dryrun", "none.cu"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     top = re.search(r"^#\$ TOP=(.+)$", said.stderr + said.stdout, flags=re.MULTILINE)
-    return {"HOROVOD_CUDA_HOME": os.path.realpath(top[1])} if top else {}
+    return dict.fromkeys(("HOROVOD_CUDA_HOME", "CUDA_HOME"), os.path.realpath(top[1])) if top else {}
 
 
 def linkable_nccl(folder: Path, into: Path) -> Path:

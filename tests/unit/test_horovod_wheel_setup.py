@@ -219,7 +219,7 @@ def test_the_cuda_toolkit_is_where_nvcc_says_not_where_a_script_of_that_name_lie
     (home / "bin").mkdir(parents=True)
     (home / "lib").mkdir()
     (home / "lib" / "libcudart.so").touch()  # where neither PyTorch nor CMake looks
-    assert cuda_home() == {"HOROVOD_CUDA_HOME": str(home)}
+    assert cuda_home() == {"HOROVOD_CUDA_HOME": str(home), "CUDA_HOME": str(home)}
     assert lacking_toolkit() == f"the CUDA toolkit {home} has no lib64/libcudart.so"
     (home / "lib64").symlink_to("lib")
     assert lacking_toolkit() == ""

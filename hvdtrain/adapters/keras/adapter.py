@@ -31,7 +31,7 @@ from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.knobs import Knobs
 from hvdtrain.micro_batches import micro_batches
 from hvdtrain.optimizers.averaging import NoAverage
-from hvdtrain.task import Task, check_measures, sample_weights
+from hvdtrain.task import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
@@ -109,7 +109,9 @@ class KerasAdapter:
             if self.model.losses:
                 loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
             loss *= scale
-        return tape.gradient(loss, [v.value for v in self.model.trainable_variables]), measures
+        gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
+        require_trainable(any(gradient is not None for gradient in gradients))
+        return gradients, measures
 
     def _collect_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any) -> None:
         """A micro batch that others follow."""

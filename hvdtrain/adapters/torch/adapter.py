@@ -30,7 +30,7 @@ from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.knobs import Knobs
 from hvdtrain.micro_batches import micro_batches
 from hvdtrain.optimizers.averaging import NoAverage
-from hvdtrain.task import Task, check_measures, sample_weights
+from hvdtrain.task import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
@@ -93,6 +93,7 @@ class TorchAdapter:
         with peer_failures():  # forward too: SyncBatchNorm's statistics travel there
             measures, totals = self._measure(part)
             loss = (measures["loss"].float() * shares).sum() * (self._exchange.share_factor * self._update.scale)
+            require_trainable(loss.requires_grad)
             loss.backward()  # type: ignore[no-untyped-call]
         return totals
 

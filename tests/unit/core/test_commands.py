@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,12 @@ def test_a_defect_shows_the_task_s_own_frames_last_and_the_others_with_debug(tmp
     assert done.stderr.startswith("hvdtrain failed:\nTraceback")
     assert "importlib" in done.stderr
     assert "broken.py" in done.stderr
+
+
+def test_an_output_that_nobody_reads_to_its_end_is_no_failure() -> None:
+    command = [sys.executable, "-m", "hvdtrain", "shard", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == ("", 141)

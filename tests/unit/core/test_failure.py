@@ -50,6 +50,21 @@ def test_causes_are_told_too_and_one_line_stays_one() -> None:
     assert "RuntimeError: the labels" in failure.line()
 
 
+def bad_layer() -> None:
+    raise ValueError(
+        "Exception encountered when calling Sequential.call().\n\n\x1b[1mInvalid input shape (2, 65)\x1b[0m\n\n"
+        "Arguments received by Sequential.call():\n  • inputs=tf.Tensor(shape=(2, 65))\n  • training=False"
+    )
+
+
+def test_what_keras_says_ends_with_the_cause_and_has_no_colours() -> None:
+    failure = failure_of(bad_layer)
+    assert failure.traceback(None).endswith("Sequential.call().\n\nInvalid input shape (2, 65)\n")
+    assert "call(). Invalid input shape (2, 65) (" in failure.line()
+    assert "\x1b" not in failure.full
+    assert "training=False" in failure.full
+
+
 def test_a_defect_of_ours_shows_everything() -> None:
     try:
         json.loads("{")

@@ -24,10 +24,12 @@ def test_a_script_trains_its_own_class_several_times(framework: str, tmp_path: P
     assert first != second
     assert resumed == whole
     assert told["named"] == {"status": "checked"}
-    unknown, wrong, infinite = told["refused"]
+    unknown, wrong, infinite, no_task, untied = told["refused"]
     assert unknown == "UsageError: There is no key 'learning_rate' in a config, but the call has it."
     assert wrong == "UsageError: --lr is given as 'x'."
     assert infinite.startswith("HvdtrainError: The training loss is nan")
+    assert no_task == "UsageError: hvdtrain.train() was given task=3."
+    assert untied == "UsageError: The 'loss' of the task's measure() depends on no weight that is trained."
     logs = [(tmp_path / name / "logs" / "rank_0.log").read_text() for name in ("lr_0.001", "after")]
     assert [log.count("RunStarted") for log in logs] == [1, 1]  # each run writes to its own log
 

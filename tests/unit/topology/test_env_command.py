@@ -69,13 +69,14 @@ def test_explain_names_what_decided_and_what_was_ignored_and_no_secret() -> None
     assert "hidden" not in done.stdout
 
 
-def test_other_ranks_are_silent_unless_asked() -> None:
+def test_other_ranks_say_a_line_and_json_is_of_rank_0() -> None:
     other = MPIRUN | {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_RANK": "3"}
-    for flags in ((), ("--explain",), ("--json",)):
+    line = "rank 3 of 4, local rank 1 of 2, node 1 of 2, by mpirun"
+    said = {(): f"{line}; rank 0 prints the tables\n", ("--json",): "", ("--all-ranks",): f"{line}\n"}
+    said[("--explain",)] = said[()]
+    for flags, shown in said.items():
         done = run_env(*flags, **other)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    line = "rank 3 of 4, local rank 1 of 2, node 1 of 2, by mpirun\n"
-    assert run_env("--all-ranks", **other).stdout == line
+        assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
     assert json.loads(run_env("--all_ranks", "--json", **other).stdout)["rank"] == 3
 
 

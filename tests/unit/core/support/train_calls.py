@@ -22,6 +22,8 @@ if sys.argv[1] == "torch":
         layers = torch.nn
         return layers.Sequential(layers.Flatten(), layers.Linear(64, 10))
 
+    untied: Any = torch.Tensor.detach
+
 else:
     import keras
 
@@ -29,6 +31,8 @@ else:
 
     def net() -> Any:  # its layer is named by Keras, which counts on
         return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+
+    untied = keras.ops.stop_gradient
 
 
 class Mine(Digits):
@@ -39,6 +43,11 @@ class Mine(Digits):
 class Infinite(Mine):
     def measure(self, model: Any, batch: Any) -> dict[str, Any]:
         return {"loss": super().measure(model, batch)["loss"] * float("nan")}
+
+
+class Untied(Mine):
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        return {"loss": untied(super().measure(model, batch)["loss"])}
 
 
 def call(task: type[hvdtrain.Task] = Mine, **config: Any) -> dict[str, Any]:
@@ -61,6 +70,7 @@ if __name__ == "__main__":
     runs.append(call(lr=0.01, max_steps=5, output_dir="whole"))
     named = hvdtrain.train(task="__main__:Mine", dry_run=True)
     refused = [refusal(learning_rate=1), refusal(lr="x"), refusal(task=Infinite, output_dir="bad")]
+    refused += [refusal(task=3), refusal(task=Untied, dry_run=True)]
     runs.append(call(max_steps=1, output_dir="after"))
     keys = ("status", "steps", "run_folder", "weights")
     print(
