@@ -200,10 +200,10 @@ def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
         flag, equals, value = token.partition("=")
         if flag == "--config" and (equals or following):
             path = Path(value if equals else following)
-            _check_keys(_read_yaml(path), _keys(parser), path)
+            _check_keys(read_yaml(path), _keys(parser), path)
 
 
-def _read_yaml(path: Path) -> Mapping[str, Any]:
+def read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:

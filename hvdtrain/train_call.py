@@ -12,7 +12,7 @@ from typing import Any
 
 from hvdtrain.cli.job import load_kind, run_job
 from hvdtrain.comm import Communicator
-from hvdtrain.config_parser import train_config_of
+from hvdtrain.config_parser import read_yaml, train_config_of
 from hvdtrain.errors import UsageError
 from hvdtrain.preparation import Prepared
 from hvdtrain.run_folder import close_logs
@@ -23,14 +23,16 @@ from hvdtrain.training import dry_run
 from hvdtrain.training import train as train_prepared
 
 
-def train(*, task: str | type[Task] = "digits", **config: Any) -> dict[str, Any]:
+def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> dict[str, Any]:
     """Train in this process, as `hvdtrain train` does; returns what result.json holds, and "run_folder".
 
     An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
 
     Args:
-        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined.
-        config: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
+        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined. Default: what
+            `config` says, otherwise digits.
+        config: a YAML file; `keys` override it.
+        keys: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
 
     Returns:
         result.json's content; {"status": "checked"} with dry_run=True.
@@ -41,7 +43,8 @@ def train(*, task: str | type[Task] = "digits", **config: Any) -> dict[str, Any]
     """
     begin = time.perf_counter()
     given = task if inspect.isclass(task) else None
-    parsed = train_config_of(_plain({"task": _name_of(task), **config}))
+    named = {} if task is None else {"task": _name_of(task)}
+    parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
     topology = detect_topology(os.environ)
     _require_alone(topology)
     folder: Path | None = None
@@ -62,6 +65,12 @@ def train(*, task: str | type[Task] = "digits", **config: Any) -> dict[str, Any]
     if folder is None:
         return {"status": "checked"}
     return {**json.loads((folder / "result.json").read_text()), "run_folder": str(folder)}
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above`, and of `below` what it does not name, at any depth."""
+    both = {key for key in below.keys() & above.keys() if isinstance(below[key], dict) and isinstance(above[key], dict)}
+    return {**below, **above, **{key: _over(below[key], above[key]) for key in both}}
 
 
 def _name_of(task: str | type[Task]) -> str:

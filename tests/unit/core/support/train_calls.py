@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import hvdtrain
@@ -68,7 +69,8 @@ if __name__ == "__main__":
     runs = [call(lr=lr, max_steps=3, output_dir=f"lr_{lr}") for lr in (0.001, 0.01)]
     runs.append(call(lr=0.01, max_steps=5, output_dir="lr_0.01"))  # goes on in the same process
     runs.append(call(lr=0.01, max_steps=5, output_dir="whole"))
-    named = hvdtrain.train(task="__main__:Mine", dry_run=True)
+    Path("own.yaml").write_text("task: __main__:Mine\nlr: x\nglobal_batch_size: 32\n")
+    named = hvdtrain.train(config="own.yaml", lr=0.01, dry_run=True)
     refused = [refusal(learning_rate=1), refusal(lr="x"), refusal(task=Infinite, output_dir="bad")]
     refused += [refusal(task=3), refusal(task=Untied, dry_run=True)]
     runs.append(call(max_steps=1, output_dir="after"))
