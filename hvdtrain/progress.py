@@ -67,7 +67,8 @@ class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself doe
     def __init__(self, columns: Callable[[], int], total: int, step: int, stream: TextIO | _ReturnLast) -> None:
         self.words = dict.fromkeys(("head", "speed", "validation", "best"), "")
         self._columns = columns
-        super().__init__(total=total, initial=step, file=stream, mininterval=_REDRAWN_SECONDS, miniters=1)
+        # Without `nrows`, tqdm asks the terminal, and draws nothing where that has no size (docker exec, expect).
+        super().__init__(total=total, initial=step, file=stream, mininterval=_REDRAWN_SECONDS, miniters=1, nrows=20)
 
     @property
     def format_dict(self) -> dict[str, Any]:  # what tqdm draws from, and lets users extend
@@ -120,7 +121,7 @@ class Lines:
         self._epochs = self._total = 0
         self._begun: tuple[int, float] | None = None  # the first step that this process has logged, and when
         self._next_at = 0.0
-        self._step = ""
+        self._logged, self._step = 0, ("", "")
         self._train = ""
         self._validation = ""
 
@@ -133,7 +134,7 @@ class Lines:
                 if self._begun is not None and self._clock() >= self._next_at:
                     self._print_step(epoch, step, *self._begun)
             case events.Logged(epoch=epoch, step=step, values=values, samples_per_second=speed):
-                self._step = f"loss {values['loss']:.4f}  {speed:,.0f} samples/s"
+                self._logged, self._step = step, (f"loss {values['loss']:.4f}", f"  {speed:,.0f} samples/s")
                 self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
                 if self._begun is None:
                     self._begun = step, self._clock()
@@ -154,7 +155,9 @@ class Lines:
         if step > first:
             seconds = (self._clock() - begin) / (step - first) * (self._total - step)
             left = f"  {tqdm.format_interval(seconds)} left"
-        self._print(f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}  {self._step}{left}")
+        loss, speed = self._step
+        of_step = f" (step {self._logged})" if self._logged != step else ""  # it is not asked for at each step
+        self._print(f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}  {loss}{of_step}{speed}{left}")
 
     def _print(self, line: str) -> None:
         self._stream.write(line + "\n")

@@ -47,11 +47,11 @@ def _own_start(prepared: Prepared, adapter: Adapter, checkpoint: Checkpoint | No
         return None
     if checkpoint is not None:
         if path is not None:
-            print(f"hvdtrain: --init-weights {path} is not read: training goes on from a checkpoint", flush=True)
+            print(f"hvdtrain: --init-weights {path} is not read: training continues from a checkpoint", flush=True)
         return checkpoint.state
     if path is None:
         return adapter.state()
     state = initial_state(adapter.state(), Path(path), prepared.task, prepared.config.init_weights_exclude)
     exclude = prepared.config.init_weights_exclude
-    print(f"hvdtrain: the first weights are those in {path}{f', but for {exclude}' if exclude else ''}", flush=True)
+    print(f"hvdtrain: the first weights are those in {path}{f', except for {exclude}' if exclude else ''}", flush=True)
     return state

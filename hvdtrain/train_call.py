@@ -29,8 +29,8 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
     An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
 
     Args:
-        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined. Default: what
-            `config` says, otherwise digits.
+        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined (default:
+            what `config` says, otherwise digits).
         config: a YAML file; `keys` override it.
         keys: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
 

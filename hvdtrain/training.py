@@ -163,7 +163,7 @@ def dry_run(prepared: Prepared, comm: Communicator) -> None:
         require_measured(adapter, comm, prepared.validation, prepared.config.best_metric)
     for line in try_batches(prepared, adapter, comm):
         say(f"dry run: {line}")
-    say("dry run: nothing was written, and the weights of this trial are thrown away")
+    say("dry run: nothing was written, and the weights are discarded")
 
 
 def describe(prepared: Prepared, comm: Communicator) -> str:

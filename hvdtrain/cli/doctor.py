@@ -2,7 +2,7 @@
 
     hvdtrain doctor [-np N] [-H a:4,b:4] [--framework torch] [--data PATH] [--output-dir DIR] [--json]
 
-Exit codes: 0 nothing failed (there may be warnings); 1 something did; 2 called wrongly.
+Exit codes: 0 no check failed (there may be warnings); 1 a check failed; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -71,22 +71,26 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "hvdtrain doctor",
         "Nothing was examined.",
         description="Find what would go wrong before a job starts: on this machine, or on all hosts and between them.",
-        epilog="Exit codes: 0 nothing failed; 1 something did; 2 called wrongly.",
+        epilog="Exit codes: 0 no check failed; 1 a check failed; 2 wrong usage.",
     )
     add = parser.add_argument
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("-H", "--hosts", metavar="A:4,B:4", help="hosts and slots; default: what Slurm or others say")
-    where.add_argument("--hostfile", type=Path, metavar="FILE", help="hosts, one a line: `a slots=4` or `a:4`")
-    add("-np", "--np", type=int, metavar="N", help="workers in all; default: all slots, or 2 on this machine")
-    add("--framework", choices=("torch", "tensorflow"), help="that must work; default: what is installed")
+    where.add_argument(
+        "-H", "--hosts", metavar="A:4,B:4", help="hosts and slots (default: those of Slurm or other environments)"
+    )
+    where.add_argument(
+        "--hostfile", type=Path, metavar="FILE", help="file with one host per line: `a slots=4` or `a:4`"
+    )
+    add("-np", "--np", type=int, metavar="N", help="total number of workers (default: all slots, or 2 on this machine)")
+    add("--framework", choices=("torch", "tensorflow"), help="framework to check (default: what is installed)")
     add("--nic", default="", metavar="NAME[,NAME]", help="network interfaces that the job will use")
-    add("--data", action="append", default=[], metavar="PATH", help="that all hosts should see; may be repeated")
-    add("--output-dir", metavar="DIR", help="where runs will be written")
-    add("--python", metavar="PATH", help="interpreter on the hosts; default: the path of this one")
+    add("--data", action="append", default=[], metavar="PATH", help="data that all hosts should see; may be repeated")
+    add("--output-dir", metavar="DIR", help="folder to which runs will be written")
+    add("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)")
     add("--ssh-port", type=int, metavar="PORT")
-    add("--no-measure", action="store_true", help="leave the allreduce out")
-    add("--seconds", type=positive_seconds, default=3.0, help="for measuring the allreduce (3)")
-    add("--sizes", type=size_list, metavar="4B,64KiB,...", help="of the allreduce; default: 4 B to 64 MiB")
+    add("--no-measure", action="store_true", help="skip the allreduce")
+    add("--seconds", type=positive_seconds, default=3.0, help="time to measure the allreduce (default: 3)")
+    add("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes of the allreduce (default: 4 B to 64 MiB)")
     add("--json", action="store_true", help="print JSON, with all facts")
     return parser.parse(argv)
 

@@ -55,10 +55,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="a run or checkpoint folder, or a file of weights")
-    parser.add_argument("--format", choices=list(FORMATS), default="safetensors", metavar="FORMAT", help="see above")
-    parser.add_argument("--output", type=Path, help="the file; default: RUN/exports/step_NNNNNNNN.…")
-    parser.add_argument("--prefix", default="", help="before each name of a state-dict, e.g. module.")
-    parser.add_argument("--ema", action="store_true", help="the averaged weights of a run with --ema-decay")
-    parser.add_argument("--data-dir", help="the run's data, if a task needs them to build its model, and they moved")
+    parser.add_argument(
+        "--format",
+        choices=list(FORMATS),
+        default="safetensors",
+        metavar="FORMAT",
+        help="the format of the file (see above)",
+    )
+    parser.add_argument("--output", type=Path, help="file to write (default: RUN/exports/step_NNNNNNNN.…)")
+    parser.add_argument("--prefix", default="", help="prefix of each name in a state-dict, e.g. module.")
+    parser.add_argument("--ema", action="store_true", help="write the averaged weights of a run with --ema-decay")
+    parser.add_argument(
+        "--data-dir", help="folder of the run's data, if the task needs them to build its model and they moved"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
     return parser.parse(argv)

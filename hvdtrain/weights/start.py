@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.adapters.interface import State
+from hvdtrain.errors import UsageError
 from hvdtrain.task import Task
 from hvdtrain.weights.exclusion import Exclusion
 from hvdtrain.weights.files import kind_of, read_weights
@@ -26,6 +27,12 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
     """
     wanted = {name.removeprefix(_MODEL): array for name, array in state.items() if name.startswith(_MODEL)}
     exclusion = Exclusion(exclude)
+    if all(name in exclusion for name in wanted):
+        raise UsageError(
+            f"--init-weights-exclude {exclude} excludes every weight of the model.",
+            f"Nothing would be taken from {path}.",
+            "exclude fewer weights, or leave --init-weights out.",
+        )
     weights = fitted(_read(path, task, list(wanted), exclusion), wanted, task.framework, exclusion)
     replaced = {_MODEL + name: array for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}

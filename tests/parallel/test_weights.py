@@ -64,7 +64,7 @@ def test_weights_go_through_both_frameworks_unchanged(
 
     first[first.index("--max-steps") + 1] = "2"  # goes on from its own checkpoint
     again = run(run_command([sys.executable, *first[:-1], str(tmp_path / "gone.pt")], 120, cwd=tmp_path))
-    assert "is not read: training goes on from a checkpoint" in again.stdout, again.tail()
+    assert "is not read: training continues from a checkpoint" in again.stdout, again.tail()
 
 
 def test_weights_that_do_not_fit_are_refused_by_all(

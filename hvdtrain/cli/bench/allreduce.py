@@ -85,9 +85,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "Nothing was measured.",
         description="Time allreduces of growing sizes, and compare with the ring model. Start it with a launcher.",
     )
-    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="(torch)")
-    parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="default: 4 B to 64 MiB")
-    parser.add_argument("--seconds", type=positive_seconds, default=5.0, help="about how long it may take (5)")
+    parser.add_argument(
+        "--framework",
+        choices=("torch", "tensorflow"),
+        default="torch",
+        help="framework to measure with (default: torch)",
+    )
+    parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes (default: 4 B to 64 MiB)")
+    parser.add_argument("--seconds", type=positive_seconds, default=5.0, help="approximate duration (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     return parser.parse(argv)
 

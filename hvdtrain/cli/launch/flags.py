@@ -17,8 +17,8 @@ _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as s
 def add_job_flags(parser: CommandParser) -> None:
     """How many workers, and where they start."""
     add = parser.add_argument
-    add("-np", "--np", type=int, metavar="N", help="workers in all; default: all slots of the hosts")
-    add("--working-dir", metavar="DIR", help="where workers start")
+    add("-np", "--np", type=int, metavar="N", help="total number of workers (default: all slots of the hosts)")
+    add("--working-dir", metavar="DIR", help="working directory of the workers")
     add_dry_run(parser)
 
 
@@ -30,35 +30,48 @@ def add_dry_run(parser: CommandParser) -> None:
 def add_cluster_flags(parser: CommandParser) -> None:
     """What workers on other machines need to be told."""
     add = parser.add_argument
-    add("--name", default="hvdtrain", help="of the job and its files (default: hvdtrain)")
-    add("--python", metavar="PATH", help="interpreter on the hosts; default: the path of this one")
-    add("--pass-env", action="append", default=[], metavar="NAME", help="a variable that workers get, by its name")
+    add("--name", default="hvdtrain", help="name of the job and its files (default: hvdtrain)")
+    add("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)")
+    add("--pass-env", action="append", default=[], metavar="NAME", help="environment variable to pass to the workers")
     add("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use")
     add("--gpus-per-host", type=int, default=0, metavar="N")
-    add("--cores-per-host", type=int, metavar="N", help="physical cores: sets threads, and binds workers to cores")
+    add(
+        "--cores-per-host",
+        type=int,
+        metavar="N",
+        help="physical cores per host: sets the number of threads and binds workers to cores",
+    )
 
 
 def add_host_flags(parser: CommandParser) -> None:
     """Which hosts."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("-H", "--hosts", metavar="A:4,B:4", help="hosts and slots")
-    where.add_argument("--hostfile", type=Path, metavar="FILE", help="hosts, one a line: `a slots=4` or `a:4`")
-    where.add_argument("--rank-table", type=Path, metavar="FILE", help="JSON: servers, devices, rank ids")
+    where.add_argument(
+        "--hostfile", type=Path, metavar="FILE", help="file with one host per line: `a slots=4` or `a:4`"
+    )
+    where.add_argument("--rank-table", type=Path, metavar="FILE", help="JSON file with servers, devices and rank ids")
     parser.add_argument("--ssh-port", type=int, metavar="PORT")
 
 
 def add_machine_flags(parser: CommandParser) -> None:
     """For launchers that find machines themselves."""
     add = parser.add_argument
-    add("--slots-per-host", type=int, metavar="N", help="workers of each; default: its GPUs, or all on one host")
+    add("--slots-per-host", type=int, metavar="N", help="workers per host (default: one per GPU, or all on one host)")
     add("--overwrite", action="store_true", help="replace the file of an earlier launch")
 
 
 def add_restart_flags(parser: CommandParser) -> None:
     """What happens after a failure or a signal."""
     add = parser.add_argument
-    add("--max-restarts", type=int, default=0, metavar="N", help="after a failure, from the last checkpoint")
-    add("--grace", type=float, default=30.0, metavar="S", help="seconds to save in before the end (30)")
+    add("--max-restarts", type=int, default=0, metavar="N", help="restarts after a failure, from the last checkpoint")
+    add(
+        "--grace",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds that workers have to save a checkpoint (default: 30)",
+    )
 
 
 def add_refused_restarts(parser: CommandParser) -> None:
@@ -68,7 +81,9 @@ def add_refused_restarts(parser: CommandParser) -> None:
 
 def add_backoff(parser: CommandParser) -> None:
     """--backoff."""
-    parser.add_argument("--backoff", type=float, default=1.0, metavar="S", help="seconds before the first restart (1)")
+    parser.add_argument(
+        "--backoff", type=float, default=1.0, metavar="S", help="seconds before the first restart (default: 1)"
+    )
 
 
 def add_start_timeout(parser: CommandParser, seconds: float = 60.0) -> None:
@@ -90,7 +105,7 @@ def add_time_limit(parser: CommandParser) -> None:
 def add_mpi(parser: CommandParser) -> None:
     """Whose mpirun."""
     parser.add_argument(
-        "--mpi", choices=list(FLAVORS), help="whose mpirun it is; default: what `mpirun --version` says"
+        "--mpi", choices=list(FLAVORS), help="the MPI that mpirun belongs to (default: what `mpirun --version` says)"
     )
 
 
@@ -102,7 +117,7 @@ def add_allow_root(parser: CommandParser) -> None:
 def add_binding(parser: CommandParser) -> None:
     """--binding."""
     parser.add_argument(
-        "--binding", choices=BINDINGS, default="auto", help="of workers to cores; auto: with --cores-per-host"
+        "--binding", choices=BINDINGS, default="auto", help="bind workers to cores; auto: if --cores-per-host is given"
     )
 
 

@@ -22,8 +22,8 @@ def add_flags(parser: CommandParser) -> None:
     add = parser.add_argument
     add("--image", help="container image with hvdtrain and mpirun")
     add("--namespace")
-    add("--memory", metavar="16Gi", help="of each worker pod")
-    add("--shm-size", default="8Gi", metavar="8Gi", help="of /dev/shm")
+    add("--memory", metavar="16Gi", help="memory of each worker pod")
+    add("--shm-size", default="8Gi", metavar="8Gi", help="size of /dev/shm")
     add("--claim", metavar="NAME", help="PersistentVolumeClaim to mount at /data")
     add("--run-as-user", type=int, default=1000, metavar="UID")
 

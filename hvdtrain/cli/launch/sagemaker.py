@@ -46,42 +46,45 @@ def add_flags(parser: CommandParser) -> None:
 
 def _add_machine_flags(parser: CommandParser) -> None:
     add = parser.add_argument
-    add("--instance-type", required=True, metavar="TYPE", help="ml.p4d.24xlarge, …; local: this machine")
-    add("--instance-count", type=int, default=1, metavar="N", help="machines (1)")
-    add("--processes-per-host", type=int, default=1, metavar="K", help="workers of each machine, one a GPU (1)")
-    add("--volume-size-gb", type=int, default=30, metavar="GB", help="disk of each machine (30)")
-    add("--role", metavar="ARN", help="that SageMaker takes on")
+    add(
+        "--instance-type",
+        required=True,
+        metavar="TYPE",
+        help="instance type, e.g. ml.p4d.24xlarge; local: this machine",
+    )
+    add("--instance-count", type=int, default=1, metavar="N", help="number of machines (default: 1)")
+    add("--processes-per-host", type=int, default=1, metavar="K", help="workers per machine, one per GPU (default: 1)")
+    add("--volume-size-gb", type=int, default=30, metavar="GB", help="disk size of each machine in GB (default: 30)")
+    add("--role", metavar="ARN", help="role that SageMaker uses")
     add("--image", metavar="URI", help="container image in ECR")
-    add("--region", help="default: the image's, or AWS_REGION")
-    add("--profile", help="of the AWS configuration")
-    add("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="of a VPC; may be repeated")
+    add("--region", help="AWS region (default: the image's, or AWS_REGION)")
+    add("--profile", help="profile of the AWS configuration")
+    add("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated")
     add("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID")
-    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface; default: SageMaker's")
+    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)")
     add("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun")
 
 
 def _add_data_flags(parser: CommandParser) -> None:
     add = parser.add_argument
-    add("--input-mode", choices=INPUT_MODES, default="File", help="how channels come (File)")
-    add("--channel", action="append", default=[], metavar="NAME=URI", help="where data are; may be repeated")
-    add("--pipe-plan", metavar="DIR", help="training data, as `hvdtrain shard pipe-plan --out DIR` dealt them")
+    add("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)")
+    add("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated")
+    add("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`")
     add("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch")
     add("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)")
-    add("--checkpoint-s3-uri", metavar="s3://…", help="where checkpoints are kept, to go on from")
+    add("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues")
 
 
 def _add_job_flags(parser: CommandParser) -> None:
     add = parser.add_argument
     add("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training")
-    add(
-        "--source-dir", metavar="DIR", help="folder that comes along: your task's module, config files, the entry point"
-    )
-    add("--name", dest="base_job_name", default="hvdtrain", help="what the job's name begins with (hvdtrain)")
-    add("--job-name", metavar="NAME", help="the whole name; default: --name and the time")
+    add("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point")
+    add("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)")
+    add("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)")
     add("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)")
     add("--use-spot", action="store_true", help="spot instances; needs --max-wait-s")
     add("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together")
-    add("--max-retry-attempts", type=int, metavar="N", help="new starts after a fault of SageMaker's own")
+    add("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker")
     add("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job")
     add(
         "--env",
@@ -89,10 +92,17 @@ def _add_job_flags(parser: CommandParser) -> None:
         default=[],
         dest="environment",
         metavar="NAME=VALUE",
-        help="no secrets: all can see it",
+        help="environment variable; no secrets: everybody who sees the job sees it",
     )
     add("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE")
-    add("--metric", action="append", default=[], dest="metric_definitions", metavar="NAME=REGEX", help="from the log")
+    add(
+        "--metric",
+        action="append",
+        default=[],
+        dest="metric_definitions",
+        metavar="NAME=REGEX",
+        help="metric that SageMaker reads from the log",
+    )
     add("--no-wait", action="store_true", help="return when SageMaker has the job")
     add("--no-logs", action="store_true", help="do not print the workers' logs")
 

@@ -25,10 +25,21 @@ def add_flags(parser: CommandParser) -> None:
     flags.add_backoff(parser)
     flags.add_start_timeout(parser, 300.0)
     add = parser.add_argument
-    add("--min-workers", type=int, metavar="N", help="go on with so few after the loss of a host (--np)")
-    add("--max-workers", type=int, metavar="N", help="use up to so many slots of the hosts at a restart (--np)")
-    add("--link-timeout", type=float, default=15.0, metavar="S", help="silence after which a host is lost (15)")
-    add("--no-host-key-check", action="store_true", help="believe whoever answers to be the host; unsafe")
+    add(
+        "--min-workers",
+        type=int,
+        metavar="N",
+        help="smallest number of workers to continue with after the loss of a host (default: --np)",
+    )
+    add("--max-workers", type=int, metavar="N", help="largest number of workers at a restart (default: --np)")
+    add(
+        "--link-timeout",
+        type=float,
+        default=15.0,
+        metavar="S",
+        help="seconds without an answer after which a host counts as lost (default: 15)",
+    )
+    add("--no-host-key-check", action="store_true", help="don't check host keys; unsafe")
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:

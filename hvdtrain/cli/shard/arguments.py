@@ -28,15 +28,19 @@ class Parser(CommandParser):
 def add_data_arguments(parser: Parser) -> None:
     """SRC..., --format, --option, --on-corrupt."""
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
-    parser.add_argument("--format", choices=FORMAT_NAMES, help="how records are kept; default: what the names suggest")
+    parser.add_argument("--format", choices=FORMAT_NAMES, help="record format (default: what the names suggest)")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="of the format, e.g. multipart=sagemaker"
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of the format, e.g. multipart=sagemaker",
     )
     parser.add_argument(
         "--on-corrupt",
         choices=("raise", "mask"),
         default="raise",
-        help="stop at a damaged file, or go on with the records that can be framed",
+        help="stop at a damaged file, or continue with the records that can be found",
     )
 
 

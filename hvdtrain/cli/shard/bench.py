@@ -38,9 +38,9 @@ def run(argv: Sequence[str]) -> int:
     """Measure as `argv` says; returns 0."""
     parser = Parser("bench", _DESCRIPTION)
     add_data_arguments(parser)
-    parser.add_argument("--batch-size", type=int, default=256, help="records a batch (256)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each line of the table (2)")
-    parser.add_argument("--threads", type=int, default=1, help="background threads (1)")
+    parser.add_argument("--batch-size", type=int, default=256, help="records per batch (default: 256)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each line of the table (default: 2)")
+    parser.add_argument("--threads", type=int, default=1, help="number of background threads (default: 1)")
     options = parser.parse(argv)
     at_least("--batch-size", options.batch_size, 1)
     at_least("--threads", options.threads, 1)

@@ -67,16 +67,16 @@ def _convert(options: argparse.Namespace, progress: _Progress) -> Converted:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("convert", _DESCRIPTION)
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs; gzip is expanded")
-    parser.add_argument("dst", metavar="DST", help="folder that the new files go to")
+    parser.add_argument("dst", metavar="DST", help="folder for the new files")
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="number of files (1)")
     parser.add_argument("--to", choices=tuple(SUFFIXES), default="tfrecord", help="new format (tfrecord)")
     parser.add_argument(
-        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format; default: what the names suggest"
+        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format (default: what the names suggest)"
     )
     pair: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
-    parser.add_argument("--option", help="of the old format, e.g. multipart=sagemaker", **pair)
-    parser.add_argument("--to-option", help="of the new format", **pair)
-    parser.add_argument("--name", help="of the new files; default: the folder's")
+    parser.add_argument("--option", help="option of the old format, e.g. multipart=sagemaker", **pair)
+    parser.add_argument("--to-option", help="option of the new format", **pair)
+    parser.add_argument("--name", help="name of the new files (default: that of the folder)")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the records in a random order")
     parser.add_argument(
         "--payloads",

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_sharding import Catalog
 from data_sharding.atomic import final_path
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, in_bytes, open_catalog
+from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
@@ -20,7 +20,7 @@ Find all records of a data set, and say what they are.
 
   hvdtrain shard index 'data/train-*.tfrecord'
   hvdtrain shard index photos/ --format image_folder --out photos.npz
-  hvdtrain shard index data/ --check-data --on-corrupt mask       name every damaged record
+  hvdtrain shard index data/ --check-data --on-corrupt mask       name damaged records
 """
 
 
@@ -29,8 +29,10 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("index", _DESCRIPTION)
     add_data_arguments(parser)
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="name at most N damaged places (20)")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
     options = parser.parse(argv)
+    at_least("--limit", options.limit, 1)
     if options.out is not None:
         with _writing(options.out):
             final_path(options.out)
@@ -38,8 +40,10 @@ def run(argv: Sequence[str]) -> int:
     catalog = open_catalog(options, options.check_data)
     seconds = time.perf_counter() - begin
     print_table("", ["", "value"], _facts(catalog, seconds))
-    for damage in catalog.damage:
+    for damage in catalog.damage[: options.limit]:
         print(f"DAMAGED: {damage.reason}")
+    if len(catalog.damage) > options.limit:
+        print(f"DAMAGED: {len(catalog.damage) - options.limit:,} more; --limit {len(catalog.damage)} names all")
     if options.out is not None:
         _save(catalog, options.out)
         print(f"catalog saved to {options.out}")

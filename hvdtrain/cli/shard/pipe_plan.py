@@ -16,7 +16,7 @@ from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
-Deal files over the pipes of a job, one a worker, largest first.
+Distribute files over a job's pipes, one pipe per worker, largest files first.
 
   hvdtrain shard pipe-plan 'data/train-*.tfrecord' --workers-per-host 4 --prefix s3://bucket/data/ --out pipes
 
@@ -84,10 +84,19 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--distribution",
         choices=get_args(Distribution),
         default="divided",
-        help="a channel for each worker of the job, or for each of a host, whose files the service divides over hosts",
+        help="one channel per worker of the job, or per worker of a host, if the service distributes files over hosts",
     )
-    add("--prefix", metavar="URL", help="where the files will be, e.g. s3://bucket/data/; default: where they are")
-    add("--framing", choices=get_args(Framing), default="tfrecord", help="how records stand in the files (tfrecord)")
+    add(
+        "--prefix",
+        metavar="URL",
+        help="place where the files will be, e.g. s3://bucket/data/ (default: where they are now)",
+    )
+    add(
+        "--framing",
+        choices=get_args(Framing),
+        default="tfrecord",
+        help="record format of the files (default: tfrecord)",
+    )
     add("--channel", default="train", metavar="NAME", help="channels are named NAME-0, NAME-1, … (train)")
     add("--no-count", action="store_true", help="do not count records; training will then need --data.pipe-steps")
     return parser.parse(argv)

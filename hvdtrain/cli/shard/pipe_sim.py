@@ -133,6 +133,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--channel", action="append", default=[], metavar="NAME=GLOB", help="feed these files as this channel")
     add("--epochs", type=int, default=1, metavar="E", help="FIFOs of each channel, one after the other (1)")
     add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
-    add("--late", type=float, default=0.0, metavar="SECONDS", help="make each FIFO so much later (0)")
-    add("--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help="break the channel off there")
+    add("--late", type=float, default=0.0, metavar="SECONDS", help="delay each FIFO by this time (default: 0)")
+    add(
+        "--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help="cut the channel after this many bytes"
+    )
     return parser.parse(argv)

@@ -24,12 +24,29 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("plan", _DESCRIPTION)
     add_data_arguments(parser)
     parser.add_argument("--size", type=int, required=True, help="number of ranks")
-    parser.add_argument("--global-batch-size", type=int, default=256, help="records a step over all ranks (256)")
-    parser.add_argument("--seed", type=int, default=42, help="of the order (42)")
-    parser.add_argument("--epoch", type=int, default=0, help="which epoch (0)")
-    parser.add_argument("--shuffle", choices=("global", "block", "none"), default="global", help="(global)")
-    parser.add_argument("--tail", choices=("mask", "drop"), default="mask", help="the incomplete last step (mask)")
-    parser.add_argument("--balance", choices=("records", "bytes"), default="records", help="over ranks (records)")
+    parser.add_argument(
+        "--global-batch-size", type=int, default=256, help="records per step, over all ranks (default: 256)"
+    )
+    parser.add_argument("--seed", type=int, default=42, help="seed of the order (default: 42)")
+    parser.add_argument("--epoch", type=int, default=0, help="epoch to plan (default: 0)")
+    parser.add_argument(
+        "--shuffle",
+        choices=("global", "block", "none"),
+        default="global",
+        help="order of the records (default: global)",
+    )
+    parser.add_argument(
+        "--tail",
+        choices=("mask", "drop"),
+        default="mask",
+        help="what to do with an incomplete last step (default: mask)",
+    )
+    parser.add_argument(
+        "--balance",
+        choices=("records", "bytes"),
+        default="records",
+        help="distribute records evenly over ranks, or also bytes (default: records)",
+    )
     options = parser.parse(argv)
     at_least("--size", options.size, 1)
     catalog = open_catalog(options)

@@ -23,7 +23,9 @@ def run(argv: Sequence[str]) -> int:
     """Verify the run that `argv` names; returns 0 if its coverage is exact, else 1."""
     parser = Parser("verify", _DESCRIPTION)
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="a run folder")
-    parser.add_argument("--limit", type=int, default=20, help="records listed of each kind and epoch (20)")
+    parser.add_argument(
+        "--limit", type=int, default=20, help="list at most this many records of each kind and epoch (default: 20)"
+    )
     options = parser.parse(argv)
     at_least("--limit", options.limit, 1)
     report = read_coverage(options.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import re
 import termios
 
@@ -93,7 +94,16 @@ def test_lines_of_a_long_epoch_come_at_once_then_rarer_and_say_how_long_it_takes
     assert seconds[:4] == [1.0, 3.0, 5.0, 7.0]
     assert waits == sorted(waits)
     assert max(waits) == 30.0
-    assert "epoch 1/1 step 3/36000  loss 0.0512  12,345 samples/s  9:59:57 left\n" in stream.getvalue()
+    assert "epoch 1/1 step 3/36000  loss 0.0512 (step 1)  12,345 samples/s  9:59:57 left\n" in stream.getvalue()
+
+
+def test_a_terminal_without_a_size_gets_a_bar() -> None:
+    ours, theirs = pty.openpty()  # 0 rows and columns, as `docker exec -t` and expect leave it
+    with open(theirs, "w") as stream, open(ours, "rb", buffering=0) as shown:
+        bar = Bar(stream, Terminal(stream, "single"))
+        for event in (events.RunStarted(75, STEPS, 30, 12), logged(75), events.RunEnded(75, 100, False)):
+            bar(event)
+        assert b"loss 0.0512" in shown.read(4096)
 
 
 def test_an_own_pipe_is_no_terminal() -> None:

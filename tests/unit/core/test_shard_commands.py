@@ -103,6 +103,10 @@ def test_index_names_all_damage(records: Path, capsys: pytest.CaptureFixture[str
     assert all(
         f"DAMAGED: {what}" in out for what in (f"{first} ends inside", f"Record 0 of {second}", f"{third} is empty")
     )
+    assert shard(["index", str(records), "--on-corrupt", "mask", "--limit", "1"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("DAMAGED: ") == 2
+    assert "DAMAGED: 2 more; --limit 3 names all" in out
 
 
 def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,7 +148,7 @@ def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Pa
     assert flag in refused.stderr
     (ended,) = hvdtrain([*argv, *shlex.split(flag)])
     assert ended.code == 0, ended
-    assert ", but for logits.weight,logits.bias" in ended.stdout
+    assert ", except for logits.weight,logits.bias" in ended.stdout
     old, new = (load_file(run / "checkpoints/step_00000002/model.safetensors") for run in (finished, tmp_path / "five"))
     assert new["model/logits.weight"].shape == (5, 128)
     for name, array in old.items():

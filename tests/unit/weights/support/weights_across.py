@@ -223,6 +223,8 @@ def test_a_new_head_stays_fresh_and_all_else_comes_from_a_run_or_file_of_either_
                     np.testing.assert_array_equal(first[name], expected)
             with pytest.raises(UsageError, match=r"--init-weights-exclude names fc\.\*"):
                 initial_state(fresh, source, task, f"{told},fc.*")
+            with pytest.raises(UsageError, match="excludes every weight of the model"):
+                initial_state(fresh, source, task, "*")
 
 
 def test_averages_start_from_given_weights_too(tmp_path: Path) -> None:
