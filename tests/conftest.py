@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 
+import pytest
 from hypothesis import settings
 
 # Machines that run tests are loaded in bursts: a slow example is not a failure.
@@ -15,3 +17,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def both_frameworks() -> list[str]:
+    """Words for a pytest that loads both frameworks: triton, of CUDA builds of torch, crashes after TensorFlow."""
+    return ["-p", "triton"] if importlib.util.find_spec("triton") else []

@@ -11,7 +11,7 @@ SUPPORT = Path(__file__).parent / "support"
 ROOT = Path(__file__).parents[3]
 
 
-def test_keras_trains_as_torch_does() -> None:
+def test_keras_trains_as_torch_does(both_frameworks: list[str]) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)]),
@@ -21,7 +21,11 @@ def test_keras_trains_as_torch_does() -> None:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5"]
     done = subprocess.run(
-        [*command, str(SUPPORT / "keras_and_torch.py")], env=environment, capture_output=True, text=True, timeout=280
+        [*command, *both_frameworks, str(SUPPORT / "keras_and_torch.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

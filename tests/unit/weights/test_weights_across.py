@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.timeout(600)
-def test_weights_across_frameworks_and_runtimes() -> None:
+def test_weights_across_frameworks_and_runtimes(both_frameworks: list[str]) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)]),
@@ -24,7 +24,11 @@ def test_weights_across_frameworks_and_runtimes() -> None:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5"]
     done = subprocess.run(
-        [*command, str(SUPPORT / "weights_across.py")], env=environment, capture_output=True, text=True, timeout=580
+        [*command, *both_frameworks, str(SUPPORT / "weights_across.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
