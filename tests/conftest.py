@@ -21,5 +21,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def both_frameworks() -> list[str]:
-    """Words for a pytest that loads both frameworks: triton, of CUDA builds of torch, crashes after TensorFlow."""
-    return ["-p", "triton"] if importlib.util.find_spec("triton") else []
+    """Words for a pytest that loads both frameworks, where torch is built for CUDA.
+
+    Its triton crashes if it is loaded after TensorFlow; and it warns where TensorFlow has asked for CUDA before.
+    """
+    has_triton = importlib.util.find_spec("triton") is not None
+    return ["-p", "triton", "-W", "ignore:CUDA initialization:UserWarning"] if has_triton else []
