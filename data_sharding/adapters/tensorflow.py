@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -74,45 +75,46 @@ def as_tf_dataset(
         ShardingError: the step that is read to see the features could not be; and whatever `decode` raises.
     """
 
-    def loader(plan: ShardPlan, first: int, processes: int = processes) -> ShardLoader:
-        return ShardLoader(
-            plan,
-            reader,
-            decode,
-            rank=rank,
-            size=size,
-            augment=augment,
-            start_step=first,
-            prefetch=prefetch,
-            threads=threads,
-            processes=processes,
-            timeout_s=timeout_s,
-        )
-
-    loader(plan, start_step).close()  # refuses bad arguments here, and not in the middle of TensorFlow's pipeline
+    loader = functools.partial(
+        ShardLoader,
+        reader=reader,
+        decode=decode,
+        rank=rank,
+        size=size,
+        augment=augment,
+        prefetch=prefetch,
+        threads=threads,
+        processes=processes,
+        timeout_s=timeout_s,
+    )
+    loader(plan, start_step=start_step).close()  # refuses bad arguments before TensorFlow's pipeline would
     if feature_signature is None:
-        with loader(plan, min(start_step, plan.steps - 1), processes=0) as first_batches:
+        with loader(plan, start_step=min(start_step, plan.steps - 1), processes=0) as first_batches:
             feature_signature = {name: _spec(array) for name, array in next(first_batches).features.items()}
     rows = len(plan.shard(rank, size, 0).ids)
     passes = _Passes(plan, start_step, loader)
     dataset = tf.data.Dataset.from_generator(passes, output_signature=_signature(rows, feature_signature))
     if start_step == 0:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps))
+    return dataset.prefetch(1).with_options(_options())
+
+
+def _options() -> Any:
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.prefetch(1).with_options(options)
+    return options
 
 
 class _Passes:
     """Called for each pass over the data set."""
 
-    def __init__(self, plan: ShardPlan, start_step: int, make: Callable[[ShardPlan, int], ShardLoader]) -> None:
+    def __init__(self, plan: ShardPlan, start_step: int, make: Callable[..., ShardLoader]) -> None:
         self._plan, self._start_step, self._make = plan, start_step, make
 
     def __call__(self) -> Iterator[TensorFlowBatch]:
         plan, first = self._plan, self._start_step
-        with self._make(plan, first) as loader:
+        with self._make(plan, start_step=first) as loader:
             if first == plan.steps:
                 self._end(plan)
             for batch in loader:
