@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # the job that many tests share counts for the first of them
 ROOT = Path(__file__).parents[2]
 WORKERS = Path(__file__).parent / "workers"
 ENVIRONMENT = {
@@ -53,7 +54,7 @@ def read_run(folder: Path, size: int) -> Run:
     return Run(results, [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)])
 
 
-def run_alone(script: str, *arguments: str, deadline_s: float = 120, **env: str) -> str:
+def run_alone(script: str, *arguments: str, deadline_s: float = 300, **env: str) -> str:
     finished = subprocess.run(
         [sys.executable, str(WORKERS / script), *arguments],
         env={**os.environ, **ENVIRONMENT, **env},
@@ -80,7 +81,7 @@ def ranks(
     launcher, size = request.param
     folder = tmp_path_factory.mktemp(launcher)
     command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder)]
-    finished = run_ranks(command, size, launcher, deadline_s=240, env=ENVIRONMENT)
+    finished = run_ranks(command, size, launcher, deadline_s=600, env=ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     return read_run(folder, size)
 
@@ -248,7 +249,7 @@ def test_start(case: str, env: dict[str, str], expected: str) -> None:
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_a_rank_that_dies_ends_the_job(run_ranks: Callable[..., Any], launcher: str) -> None:
-    finished = run_ranks(["python", str(WORKERS / "keras_fit_death.py")], 2, launcher, deadline_s=90, env=ENVIRONMENT)
+    finished = run_ranks(["python", str(WORKERS / "keras_fit_death.py")], 2, launcher, deadline_s=250, env=ENVIRONMENT)
     assert finished.returncode != 0
     assert "rank 1 gives up" in finished.stdout + finished.stderr
     assert "TRAINED TO THE END" not in finished.stdout
@@ -256,7 +257,7 @@ def test_a_rank_that_dies_ends_the_job(run_ranks: Callable[..., Any], launcher: 
 
 @pytest.mark.parametrize(("launcher", "size"), [("mpirun", 2), ("horovodrun-gloo", 3)])
 def test_the_example_reaches_its_accuracy(run_ranks: Callable[..., Any], launcher: str, size: int) -> None:
-    finished = run_ranks(["python", str(ROOT / "examples/keras_fit.py")], size, launcher, 120, env=ENVIRONMENT)
+    finished = run_ranks(["python", str(ROOT / "examples/keras_fit.py")], size, launcher, 250, env=ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     line = next(line for line in finished.stdout.splitlines() if "test accuracy" in line)
     assert f"{size} worker(s)" in line
