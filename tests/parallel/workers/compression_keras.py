@@ -42,7 +42,7 @@ class Exchanging:
         optimizer.build(self._variables)
         update = ScaledUpdate(optimizer, None)
         reduced = [tf.constant(gradient) for gradient in self.update([gradients])]
-        changed = update.apply(reduced, self._variables, tf.constant(update.scale))
+        changed, _ = update.apply(reduced, self._variables, tf.constant(update.scale))
         return [np.array(changed), *(np.array(variable.value) for variable in self._variables)]
 
 
