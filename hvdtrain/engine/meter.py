@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -14,36 +13,11 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.engine.events import Seconds
+from hvdtrain.engine.events import ReducedMetrics, Seconds
 from hvdtrain.errors import DivergenceError
 
 _OWN: Final = 7  # columns of a rank's row before its sums
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ReducedMetrics:
-    """Equal on all ranks.
-
-    Attributes:
-        values: mean of each measure over all samples of all ranks since the last reading.
-        samples: how many those are.
-        masked: records that the plan has and that were left out because they are damaged.
-        samples_per_second: over all ranks, by the slowest rank's clock.
-        rank_seconds: the split of time of each rank.
-        not_finite: ranks whose own sum of losses is NaN or infinite.
-        skipped: updates left out because gradients overflowed.
-        grad_norm: mean norm of the gradients before clipping, over updates and ranks; None where it is not known.
-    """
-
-    values: dict[str, float]
-    samples: int
-    masked: int
-    samples_per_second: float
-    rank_seconds: tuple[Seconds, ...]
-    not_finite: tuple[int, ...] = ()
-    skipped: int = 0
-    grad_norm: float | None = None
 
 
 class Meter:
@@ -118,14 +92,14 @@ class Meter:
         totals = rows[:, _OWN:].sum(axis=0)
         slowest = float(rows[:, 2].max())
         return ReducedMetrics(
-            {name: float(total) / max(counted, 1.0) for name, total in zip(names, totals, strict=True)},
-            int(counted),
-            int(masked),
-            counted / slowest if slowest > 0 else 0.0,
-            tuple(_split(r) for r in rows),
-            _ranks_not_finite(rows, names),
-            sums.skipped,
-            None if sums.grad_norm is None else float(rows[:, 6].mean()),
+            values={name: float(total) / max(counted, 1.0) for name, total in zip(names, totals, strict=True)},
+            samples=int(counted),
+            masked=int(masked),
+            samples_per_second=counted / slowest if slowest > 0 else 0.0,
+            rank_seconds=tuple(_split(r) for r in rows),
+            not_finite=_ranks_not_finite(rows, names),
+            skipped=sums.skipped,
+            grad_norm=None if sums.grad_norm is None else float(rows[:, 6].mean()),
         )
 
 

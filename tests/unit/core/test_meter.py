@@ -15,7 +15,8 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine.meter import Meter, ReducedMetrics
+from hvdtrain.engine.events import ReducedMetrics
+from hvdtrain.engine.meter import Meter
 from hvdtrain.errors import DivergenceError
 from hvdtrain.topology import Topology
 

@@ -21,7 +21,15 @@ STEPS = 360
 
 
 def logged(step: int) -> events.Logged:
-    return events.Logged(2, step, 0.1, 10, 12345.0, {"loss": 0.0512, "accuracy": 0.98}, (Seconds(),))
+    return events.Logged(
+        epoch=2,
+        step=step,
+        lr=0.1,
+        samples=10,
+        samples_per_second=12345.0,
+        values={"loss": 0.0512, "accuracy": 0.98},
+        rank_seconds=(Seconds(),),
+    )
 
 
 def last_drawn(columns: int, monkeypatch: pytest.MonkeyPatch, launcher: str = "single") -> str:
