@@ -176,8 +176,10 @@ class Engine:
         position = start
         self._masked = 0
         self._meter.start()
-        with self._meter.opened(lambda: self.train.loader(epoch, start.step % self._steps_per_epoch)) as loader:
-            for batch in islice(self._meter.timed(loader), end - start.step):
+        with self._meter.watch.span("data"):  # a pipe is waited for here
+            opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
+        with opened as loader:
+            for batch in islice(self._meter.watch.waits("data", loader), end - start.step):
                 self.adapter.train_step(batch, position.step, self.schedule.lr(position.step))
                 self._meter.count(batch)
                 self._guard.add(batch)
@@ -235,13 +237,13 @@ class Engine:
     def _save(self, position: Position, weights_are_saved: bool = False) -> None:
         self._emit(events.CheckpointStarted(position.step))
         begin = time.perf_counter()
-        self.ledger.commit(position.step)
-        if weights_are_saved:
-            path = self.checkpoints.move_to(position, self._best)
-        else:
-            path = self.checkpoints.save(self.adapter.state, position, self._best)
+        with self._meter.watch.span("checkpoint"):
+            self.ledger.commit(position.step)
+            if weights_are_saved:
+                path = self.checkpoints.move_to(position, self._best)
+            else:
+                path = self.checkpoints.save(self.adapter.state, position, self._best)
         seconds = time.perf_counter() - begin
-        self._meter.exclude_checkpoint(seconds)
         self._emit(events.CheckpointDurable(position.step, path, seconds))
 
     def _emit(self, event: events.Event) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,56 +14,33 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
 from hvdtrain.errors import DivergenceError
+from hvdtrain.stopwatch import Stopwatch
 
-_OWN: Final = 7  # columns of a rank's row before its sums
-T = TypeVar("T")
+_OWN: Final = 8  # columns of a rank's row before its sums
 
 
 class Meter:
     """Counts between readings. Means are sums over counts in float64, never means of means."""
 
     def __init__(self, adapter: Adapter, comm: Communicator) -> None:
-        self._adapter = adapter
-        self._comm = comm
-        self._checkpoint = 0.0
+        self._adapter, self._comm = adapter, comm
+        self.watch = Stopwatch()
+        """For spans "data" (waiting for the loader) and "checkpoint" (saving; not a part of the interval)."""
+        self._saved = 0.0
         self.start()
 
     def start(self) -> None:
         """Begin an interval now."""
         self._begin = time.perf_counter()
-        self._data = 0.0
-        self._expected = 0.0
-        self._own = 0.0
-        self._masked = 0.0
-
-    def opened(self, open_loader: Callable[[], T]) -> T:
-        """What `open_loader` returns; its time counts as data time, for a pipe is waited for there."""
-        begin = time.perf_counter()
-        loader = open_loader()
-        self._data += time.perf_counter() - begin
-        return loader
-
-    def timed(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
-        """The same batches; the time spent waiting for them counts as data time."""
-        iterator = iter(batches)
-        while True:
-            begin = time.perf_counter()
-            batch = next(iterator, None)
-            self._data += time.perf_counter() - begin
-            if batch is None:
-                return
-            yield batch
+        self._expected = self._own = self._masked = 0.0
+        self.watch.take("data")
+        self._saved += self.watch.take("checkpoint")  # before the interval; the next reading tells it
 
     def count(self, batch: LoadedBatch) -> None:
         """Add a batch that the adapter has measured."""
         self._own += float(batch.weights.sum())
         self._masked += len(batch.damaged)
         self._expected += batch.global_weight
-
-    def exclude_checkpoint(self, seconds: float) -> None:
-        """Take a save that has just ended out of the interval; it is told apart in the next reading."""
-        self._begin += seconds
-        self._checkpoint += seconds
 
     def reduce(self, what: str) -> ReducedMetrics:
         """Reduce and reset. Collective; `what` is part of the operation's name.
@@ -73,14 +49,22 @@ class Meter:
             DivergenceError: the ranks together measured more or fewer samples than the plan says.
         """
         sums = self._adapter.read_sums()
-        elapsed = time.perf_counter() - self._begin
+        saved = self.watch.take("checkpoint")
+        elapsed = time.perf_counter() - self._begin - saved
         names = sorted(sums.values)
-        norm = math.nan if sums.grad_norm is None else sums.grad_norm
-        own = [self._own, self._masked, elapsed, self._data, sums.allreduce_seconds, self._checkpoint, norm]
+        norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
+        own = [
+            self._own,
+            self._masked,
+            elapsed,
+            self.watch.take("data"),
+            sums.allreduce_seconds,
+            self._saved + saved,
+            *norms,
+        ]
         row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
-        expected = self._expected
-        self._checkpoint = 0.0
+        expected, self._saved = self._expected, 0.0
         self.start()
         counted, masked = float(rows[:, 0].sum()), float(rows[:, 1].sum())
         if counted + masked != expected:
@@ -100,6 +84,7 @@ class Meter:
             not_finite=_ranks_not_finite(rows, names),
             skipped=sums.skipped,
             grad_norm=None if sums.grad_norm is None else float(rows[:, 6].mean()),
+            grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, 7].max()),
         )
 
 
