@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.cloud_checks import require_s3_place
+from hvdtrain.launch.sagemaker.cloud_checks import require_s3_uri
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
             f"{spec.instance_type} machines read from S3.",
             "give an s3:// URI, or instance_type='local'.",
         )
-    require_s3_place(f"Channel {channel.name}", place)
+    require_s3_uri(f"Channel {channel.name}", place)
 
 
 def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001

@@ -18,7 +18,6 @@ from hvdtrain.launch.sagemaker.preview import secret_names
 from hvdtrain.launch.sagemaker.readiness import (
     FlagCheck,
     ask_hvdtrain,
-    require_job_name,
     require_ready,
     require_writable,
 )
@@ -26,6 +25,7 @@ from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, 
 from hvdtrain.launch.sagemaker.request_shape import require_valid_request
 from hvdtrain.launch.sagemaker.source_archive import write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.spec_checks import require_job_name
 from hvdtrain.launch.sagemaker.submit import Service
 from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
 

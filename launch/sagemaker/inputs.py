@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 
-from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES, require_choice
 
 DEFAULT_CHANNEL = "train"
 """The channel of data that were given without a name."""
@@ -59,12 +59,8 @@ class TrainingInput:
         self._require_types()
         for name, valid in _CHOICES.items():
             value = getattr(self, name)
-            if value is not None and value not in valid:
-                raise UsageError(
-                    f"The {name} of {self.s3_data[:200]} is {value!r}.",
-                    "There is none of that name.",
-                    did_you_mean(str(value), valid),
-                )
+            if value is not None:
+                require_choice(f"The {name} of {self.s3_data[:200]}", value, valid)
         if self.shuffle_seed is not None and not 0 <= self.shuffle_seed <= _MAX_SEED:
             raise UsageError(f"The shuffle seed is {self.shuffle_seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
 
