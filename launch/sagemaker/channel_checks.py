@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel
 from hvdtrain.launch.sagemaker.cloud_checks import require_s3_uri
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
-
-if TYPE_CHECKING:
-    from hvdtrain.launch.sagemaker.channels import Channel
 
 MAX_CHANNELS = 20
 """API_CreateTrainingJob, InputDataConfig."""
 
-_NUMBERED = re.compile(r"(.+)-(\d+)")
 _PLAN_FLAGS = ("data.pipe-plan", "data.pipe_plan")
 _CHANNEL_FOLDERS = "/opt/ml/input/data"
 
@@ -91,7 +87,7 @@ def _require_names(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     for channel in channels:
         mode = channel.source.input_mode
         beside_pipes = spec.input_mode == "Pipe" or spec.is_local
-        if beside_pipes and mode != "Pipe" and _NUMBERED.fullmatch(channel.name):
+        if beside_pipes and mode != "Pipe" and NUMBERED_NAME.fullmatch(channel.name):
             raise UsageError(
                 f"Channel {channel.name} is in mode {mode}.",
                 "In jobs of mode Pipe and jobs on this machine, names that end in a number belong to Pipe channels.",
@@ -103,7 +99,7 @@ def _require_readers(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     """Pipe channels must be one for each local rank, or, where a plan says so, one for each worker of the job."""
     groups: dict[str, set[int]] = {}
     for channel in channels:
-        match = _NUMBERED.fullmatch(channel.name)
+        match = NUMBERED_NAME.fullmatch(channel.name)
         if match is not None and channel.source.input_mode == "Pipe":
             groups.setdefault(match[1], set()).add(int(match[2]))
     has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
@@ -132,7 +128,7 @@ def _require_plan(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
 
 
 def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
-    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
+    place = channel.data_location
     if not place.startswith("s3://"):
         raise UsageError(
             f"Channel {channel.name} is {place[:200]!r}.",
@@ -143,11 +139,9 @@ def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
 
 
 def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
-    from hvdtrain.launch.sagemaker.channels import local_path
-
-    if channel.upload is not None and channel.deal is None:
+    if channel.upload is not None and channel.pending_plan is None:
         return
-    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
+    place = channel.data_location
     if "://" in place and not place.startswith("file://"):
         raise UsageError(
             f"Channel {channel.name} is {place[:200]!r}.",
@@ -160,3 +154,8 @@ def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
             "There is no such file or folder, or you may not look at it.",
             "check the path.",
         )
+
+
+def local_path(place: str) -> Path:
+    """The path of a file:// URI, or of what is a path already; absolute."""
+    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place).expanduser().absolute()

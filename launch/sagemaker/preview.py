@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from hvdtrain.launch.sagemaker.channels import Channel
+from hvdtrain.launch.sagemaker.channel import Channel
 from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
@@ -59,8 +59,8 @@ def _channel_note(spec: TrainingSpec, channel: Channel) -> Note:
         "FastFile": "a folder, whose files are fetched while they are read",
     }.get(source.input_mode or "", "a folder")
     text = f"{mode}; {_distribution(spec, source.distribution)}"
-    if channel.deal is not None and channel.upload is not None:
-        text += f"; {channel.upload.name} will be made from the files at {channel.deal.place}"
+    if channel.pending_plan is not None and channel.upload is not None:
+        text += f"; {channel.upload.name} will be made from the files at {channel.pending_plan.location}"
     elif channel.upload is not None:
         text += f"; {channel.upload.name} will be uploaded"
     return f"channel {channel.name}", text

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channels import Channel
+from hvdtrain.launch.sagemaker.channel import Channel
 from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variables, reserved
 from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 

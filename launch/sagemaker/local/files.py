@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channels import local_path
+from hvdtrain.launch.sagemaker.channel_checks import local_path
 from hvdtrain.launch.sagemaker.container.contract import Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.local.channels import LocalChannel
