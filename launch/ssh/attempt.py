@@ -6,11 +6,11 @@ import os
 import secrets
 from typing import Any, final
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host, total_slots
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.launch.ssh.address import address_for_hosts
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.host_agents import HostAgents

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.hosts.rank_assignment import assign_ranks
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.container.environment import script_variables, without_launcher
