@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, marked
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.container.environment import without_launcher
 from hvdtrain.launch.sagemaker.local.channels import LocalChannel, find_channels
@@ -46,7 +46,7 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
     output_dir = output_dir.expanduser().absolute()
     bases = [Folders(output_dir / host) for host in hosts]
     job = f"{spec.base_job_name}-{secrets.token_hex(4)}"
-    mark = secrets.token_hex(16)
+    token = secrets.token_hex(16)
     source = Path(spec.source_dir).expanduser().absolute() if spec.source_dir is not None else _beside(spec)
     uri = spec.checkpoint_s3_uri
     checkpoints = None if uri is None else checkpoint_folder(uri, output_dir.parent)
@@ -54,8 +54,8 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
         make_folders(folders, checkpoints, source)
     with ExitStack() as stack:
         inbox = stack.enter_context(SignalInbox()) if _is_main_thread() else None
-        stack.enter_context(Guard(mark))
-        environment = _environment(spec, job, mark)
+        stack.enter_context(OrphanReaper(token))
+        environment = _environment(spec, job, token)
         feeders = []
         for number, (folders, host) in enumerate(zip(bases, hosts, strict=True)):
             write_config(folders, spec, found, hosts, host, job)
@@ -70,10 +70,10 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _environment(spec: TrainingSpec, job: str, mark: str) -> dict[str, str]:
+def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
     """What all containers have in common. Several of them meet on loopback, where their names mean nothing."""
     meeting = {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)} if spec.instance_count > 1 else {}
-    own = {JOB_VARIABLE: job, MARK_VARIABLE: marked(os.environ, mark)}
+    own = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
     return {**without_launcher(os.environ), **spec.environment, **meeting, **own}
 
 

@@ -13,8 +13,8 @@ from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE
 from hvdtrain.launch.sagemaker.failure import FILE
 from hvdtrain.launch.sagemaker.local.container import END_SECONDS, LocalContainer
 from hvdtrain.launch.sagemaker.local.pipes import PipeFeeder
+from hvdtrain.launch.supervisor.diagnosis import RESUMABLE
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.verdict import RESUMABLE
 
 _OTHERS_SECONDS = 8.0  # that containers may still run after one has failed: SageMaker ends them, too
 _LOOK_SECONDS = 1.0  # between two looks at the simulators
