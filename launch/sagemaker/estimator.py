@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
+from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs
 from hvdtrain.launch.sagemaker.channel_checks import local_path
 from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
@@ -27,7 +28,6 @@ from hvdtrain.launch.sagemaker.request_shape import require_valid_request
 from hvdtrain.launch.sagemaker.source_archive import write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import require_job_name
-from hvdtrain.launch.sagemaker.submit import Service
 from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
 
 ALIASES = {

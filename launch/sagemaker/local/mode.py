@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.environment import without_launcher
+from hvdtrain.launch.sagemaker.container.variables import without_launcher
 from hvdtrain.launch.sagemaker.local.channels import LocalChannel, find_channels
 from hvdtrain.launch.sagemaker.local.container import LocalContainer
 from hvdtrain.launch.sagemaker.local.files import checkpoint_folder, make_folders, write_config

@@ -6,10 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
-from hvdtrain.launch.sagemaker.container.places import Place
 from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, cause_of
@@ -54,7 +54,7 @@ def ending(outcome: JobOutcome, run_folder: Path | None, hosts: int = 1, said: b
     member.end = WorkerExit(code)
     member.tail.add(ERR, said)
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [member], [Place(0, hosts, 0, 1, 0, hosts)], heard(said), command)
+    return _ending(outcome, [member], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(said), command)
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
