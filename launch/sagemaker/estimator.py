@@ -16,15 +16,22 @@ from hvdtrain.launch.sagemaker.channel import Channel, Inputs
 from hvdtrain.launch.sagemaker.channel_checks import local_path
 from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
 from hvdtrain.launch.sagemaker.pipe_plan import make_plan
-from hvdtrain.launch.sagemaker.preview import secret_names
 from hvdtrain.launch.sagemaker.readiness import (
     FlagCheck,
     ask_hvdtrain,
     require_ready,
     require_writable,
 )
-from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
-from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.request import (
+    ARCHIVE,
+    archive_uri,
+    job_folder,
+    new_job_name,
+    region_of,
+    render,
+    secret_names,
+)
+from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.source_archive import write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import require_job_name

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "sagemaker.md").read_text()

@@ -23,7 +23,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.channel_checks import MAX_CHANNELS
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, region_of
-from hvdtrain.launch.sagemaker.request_shape import compiled, problems, require_valid_request
+from hvdtrain.launch.sagemaker.request_checks import compiled, problems, require_valid_request
 
 SOURCE = Path(__file__).parent / "sagemaker_source"
 GOLDEN = Path(__file__).parent / "golden_sagemaker"
