@@ -16,7 +16,7 @@ _READ_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerSpec:
     """What one worker is to run: its number, argv, and all of its variables."""
 
     rank: int
@@ -25,7 +25,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WorkerExit:
     """How a worker ended.
 
     Attributes:
@@ -58,7 +58,7 @@ class Worker:
         UsageError: the program cannot be started.
     """
 
-    def __init__(self, order: Order, folder: str | None = None) -> None:
+    def __init__(self, order: WorkerSpec, folder: str | None = None) -> None:
         self.rank = order.rank
         self._ended = False
         self._killed = False
@@ -105,12 +105,12 @@ class Worker:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def reap(self, out_of_memory: bool = False) -> End:
+    def reap(self, out_of_memory: bool = False) -> WorkerExit:
         """Collect the process, which has ended."""
         code = self.process.wait()
         self._ended = True
         os.close(self.pidfd)
-        return End(code, self._killed and code == -signal.SIGKILL, out_of_memory)
+        return WorkerExit(code, self._killed and code == -signal.SIGKILL, out_of_memory)
 
     def close(self) -> None:
         """Close the pipes: a process that still holds the other end writes to nobody."""

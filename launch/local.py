@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.local.environment import worker_environment
-from hvdtrain.launch.local.restart import command_for_restart, trains, with_run_folder
-from hvdtrain.launch.processes.crew import LocalCrew
-from hvdtrain.launch.processes.guard import Guard
-from hvdtrain.launch.processes.place import deal_out
-from hvdtrain.launch.processes.worker import Order
+from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
+from hvdtrain.launch.processes.worker import WorkerSpec
+from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
+from hvdtrain.launch.supervisor.resume_command import command_for_restart, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
-from hvdtrain.launch.supervisor.verdict import Outcome
+from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.worker_environment import worker_environment
 
 if TYPE_CHECKING:
     from hvdtrain.launch.job import JobSpec
@@ -104,41 +104,43 @@ def run_local(job: LocalJob) -> int:
     """
     if job.max_restarts:
         job = replace(job, command=with_run_folder(job.command, job.max_restarts))
-    mark = secrets.token_hex(16)
-    with SignalInbox() as inbox, Guard(mark, adopts=True) as guard:
+    token = secrets.token_hex(16)
+    with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper:
         console = Console(inbox)
         policy = RestartPolicy(job.max_restarts, job.backoff)
-        attempt = partial(_run_once, job, mark, guard, console, inbox)
+        attempt = partial(_run_once, job, token, reaper, console, inbox)
         return run_with_restarts(attempt, policy, console, inbox)
 
 
-def _run_once(job: LocalJob, mark: str, guard: Guard, console: Console, inbox: SignalInbox, restarts: int) -> Outcome:
+def _run_once(
+    job: LocalJob, token: str, reaper: OrphanReaper, console: Console, inbox: SignalInbox, restarts: int
+) -> JobOutcome:
     console.holding = True
     with ExitStack() as stack:
-        stack.callback(_require_none_left, guard)
+        stack.callback(_require_none_left, reaper)
         server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
-        crew = LocalCrew(_orders(job, server.environment, mark, restarts), job.working_dir)
-        stack.callback(crew.close)
-        members = [Member(rank) for rank in range(job.np)]
-        limits = Limits(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
+        group = LocalWorkerGroup(_orders(job, server.environment, token, restarts), job.working_dir)
+        stack.callback(group.close)
+        workers = [WorkerState(rank) for rank in range(job.np)]
+        timeouts = JobTimeouts(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
         return Supervisor(
-            [crew], members, console, inbox, limits, lambda: server.connected, lambda: server.arrived
+            [group], workers, console, inbox, timeouts, lambda: server.connected, lambda: server.arrived
         ).run()
 
 
-def _orders(job: LocalJob, rendezvous: Mapping[str, str], mark: str, restarts: int) -> Iterator[Order]:
+def _orders(job: LocalJob, rendezvous: Mapping[str, str], token: str, restarts: int) -> Iterator[WorkerSpec]:
     command = job.command
     if restarts:
         command = command_for_restart(command, lambda path: (Path(job.working_dir or ".") / path).exists())
     own_name = socket.gethostname()
-    for place in deal_out([Host("localhost", job.np)], job.np):
+    for place in assign_ranks([Host("localhost", job.np)], job.np):
         named = replace(place, host=own_name)
-        environment = worker_environment(job.environment, named, rendezvous, "lo", mark, restarts)
-        yield Order(place.rank, command, environment)
+        environment = worker_environment(job.environment, named, rendezvous, "lo", token, restarts)
+        yield WorkerSpec(place.rank, command, environment)
 
 
-def _require_none_left(guard: Guard) -> None:
-    left = guard.sweep()
+def _require_none_left(reaper: OrphanReaper) -> None:
+    left = reaper.sweep()
     if left:
         raise HvdtrainError(
             f"Processes {', '.join(map(str, left))} of the job cannot be killed.",

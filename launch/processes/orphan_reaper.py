@@ -1,16 +1,16 @@
-"""Find and kill every process of a job, and a guard that does so when the launcher itself has been killed.
+"""Find and kill every process of a job, and a reaper that does so when the launcher itself has been killed.
 
-A process of the job is one whose environment carries the job's mark: children and grandchildren inherit it, into
+A process of the job is one whose environment carries the job's token: children and grandchildren inherit it, into
 sessions and process groups of their own too. Children of such a process, and members of a session that it leads, belong
 to the job even if they have cleared their environment. Orphans of workers come back to the launcher, which is their
 "child subreaper" (prctl(2)), so that they are found too.
 
-Run as a program, this file is the guard; it imports nothing of ours, so that it starts fast and from any folder:
+Run as a program, this file is the reaper; it imports nothing of ours, so that it starts fast and from any folder:
 
-    python -I -S guard.py [LAUNCHER [PROCESS ...]]
+    python -I -S orphan_reaper.py [LAUNCHER [PROCESS ...]]
 
-It reads a mark, and kills that job's processes when its standard input ends. Of the process LAUNCHER it also kills what
-it saw descend from it, other than through PROCESS, at its last look: orphans lose their trace when the launcher dies.
+It reads a token, and kills that job's processes when its standard input ends. Of the process LAUNCHER it also kills
+the descendants that it saw at its last look, except those through PROCESS: orphans lose their trace when it dies.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-MARK_VARIABLE = "HVDTRAIN_JOB"
+JOB_TOKEN_VARIABLE = "HVDTRAIN_JOB"
 """Marks of the jobs that a process belongs to, separated by commas: a job may start another one."""
 
 SWEEP_SECONDS = 8.0
 """After this time, what is left (waiting in the kernel for a dead disk, say) is given up."""
 
 LOOK_SECONDS = 2.0
-"""Between two looks of the guard at the launcher's descendants."""
+"""Between two looks of the reaper at the launcher's descendants."""
 
 _PAUSE_SECONDS = 0.02  # between two looks at processes that were killed and have not gone yet
 
 
-def marked(environ: Mapping[str, str], mark: str) -> str:
-    """The variable's value for a process of the job `mark` started from `environ`."""
-    outer = environ.get(MARK_VARIABLE)
-    return f"{outer},{mark}" if outer else mark
+def with_job_token(environ: Mapping[str, str], token: str) -> str:
+    """The variable's value for a process of the job `token` started from `environ`."""
+    outer = environ.get(JOB_TOKEN_VARIABLE)
+    return f"{outer},{token}" if outer else token
 
 
-def processes_of(mark: str) -> Iterator[int]:
-    """Process ids that carry `mark`, without this process."""
-    prefix = f"{MARK_VARIABLE}=".encode()
+def processes_of(token: str) -> Iterator[int]:
+    """Process ids that carry `token`, without this process."""
+    prefix = f"{JOB_TOKEN_VARIABLE}=".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -54,8 +54,8 @@ def processes_of(mark: str) -> Iterator[int]:
                 variables = file.read().split(b"\0")
         except OSError:
             continue  # ended meanwhile, or another user's
-        marks = next((v[len(prefix) :] for v in variables if v.startswith(prefix)), b"")
-        if mark.encode() in marks.split(b","):
+        tokens = next((v[len(prefix) :] for v in variables if v.startswith(prefix)), b"")
+        if token.encode() in tokens.split(b","):
             yield int(name)
 
 
@@ -96,18 +96,18 @@ def descendants(ancestor: int, without: Collection[int], table: Mapping[int, See
     return relatives((p for p, seen in table.items() if seen.parent == ancestor and p not in without), table)
 
 
-def kill_all(mark: str, further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set()) -> list[int]:
+def kill_job(token: str, further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set()) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
 
     Args:
-        mark: of the job.
-        further: finds processes of the job that show neither by the mark nor by relatives with it.
+        token: of the job.
+        further: finds processes of the job that show neither by the token nor by relatives with it.
     """
     deadline = time.monotonic() + SWEEP_SECONDS
     while True:
-        marks = list(processes_of(mark))
+        tokens = list(processes_of(token))
         table = process_table()
-        left = (relatives(marks, table) | further(table)) - {os.getpid()}
+        left = (relatives(tokens, table) | further(table)) - {os.getpid()}
         for process in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
@@ -116,21 +116,21 @@ def kill_all(mark: str, further: Callable[[Mapping[int, Seen]], set[int]] = lamb
         time.sleep(_PAUSE_SECONDS)
 
 
-class Guard:
-    """A process that kills the job `mark` as soon as this one ends, however it ends. Entered before workers start.
+class OrphanReaper:
+    """A process that kills the job `token` as soon as this one ends, however it ends. Entered before workers start.
 
     Args:
-        mark: of the job.
+        token: of the job.
         adopts: whether all that this process starts from now on, and orphans of it, belong to the job too.
     """
 
-    def __init__(self, mark: str, adopts: bool = False) -> None:
-        self._mark = mark
+    def __init__(self, token: str, adopts: bool = False) -> None:
+        self._token = token
         self._adopts = adopts
         self._spared: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> OrphanReaper:
         arguments: list[int] = []
         if self._adopts:
             _adopt_orphans(True)
@@ -147,14 +147,14 @@ class Guard:
         )
         self._spared.append(self._process.pid)
         if self._process.stdin is not None:
-            self._process.stdin.write(self._mark.encode())  # it has no reader but the guard, unlike a command line
+            self._process.stdin.write(self._token.encode())  # it has no reader but the reaper, unlike a command line
         return self
 
     def sweep(self) -> list[int]:
-        """`kill_all` of this job's processes, orphans too; returns those that stay."""
+        """`kill_job` of this job's processes, orphans too; returns those that stay."""
         if not self._adopts:
-            return kill_all(self._mark)
-        left = kill_all(self._mark, lambda table: descendants(os.getpid(), self._spared, table))
+            return kill_job(self._token)
+        left = kill_job(self._token, lambda table: descendants(os.getpid(), self._spared, table))
         self._bury()
         return left
 
@@ -186,8 +186,8 @@ def _parent_of_zombie(name: str) -> bytes:
 
 
 def _adopt_orphans(adopts: bool) -> None:
-    """prctl(2), PR_SET_CHILD_SUBREAPER. Where it cannot be had, orphans are found by their mark and session only."""
-    import ctypes  # the guard itself, which starts with every job, does without
+    """prctl(2), PR_SET_CHILD_SUBREAPER. Where it cannot be had, orphans are found by their token and session only."""
+    import ctypes  # the reaper itself, which starts with every job, does without
 
     ctypes.CDLL(None).prctl(36, ctypes.c_ulong(adopts), *[ctypes.c_ulong(0)] * 3)
 
@@ -207,22 +207,22 @@ def _look(launcher: int, without: Collection[int], remembered: Mapping[int, int]
 
 
 def main() -> None:
-    """The guard's work."""
+    """The reaper's work."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the launcher, and after it
     launcher, *without = map(int, sys.argv[1:]) if len(sys.argv) > 1 else [0]
     remembered: Mapping[int, int] = {}
-    mark = b""
+    token = b""
     while True:
         ready, _, _ = select.select([0], [], [], LOOK_SECONDS if launcher else None)
         data = os.read(0, 4096) if ready else b""
         if ready and not data:
             break
-        mark += data
+        token += data
         if launcher:
             remembered = _look(launcher, without, remembered)
-    if mark:
-        kill_all(mark.decode(), lambda table: relatives(_still(remembered, table), table))
+    if token:
+        kill_job(token.decode(), lambda table: relatives(_still(remembered, table), table))
 
 
 if __name__ == "__main__":

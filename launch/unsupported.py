@@ -10,7 +10,7 @@ from hvdtrain.launch.job import JobSpec
 _OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers")
 
 
-def refuse_wishes(job: JobSpec, launcher: str, wishes: Iterable[str]) -> None:
+def reject_unsupported(job: JobSpec, launcher: str, wishes: Iterable[str]) -> None:
     """Raise UsageError if the job has one of `wishes`.
 
     Args:

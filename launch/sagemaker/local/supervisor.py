@@ -1,8 +1,8 @@
-"""Watch over the containers of a job on this machine until all have ended, and tell how the job ended."""
+"""Watch over the containers of a job on this machine until all have ended, and report how the job ended."""
 
 from __future__ import annotations
 
-import selectors
+import select
 import signal
 import time
 from collections.abc import Sequence
@@ -11,32 +11,23 @@ from typing import final
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE
 from hvdtrain.launch.sagemaker.failure import FILE
-from hvdtrain.launch.sagemaker.local.container import END_SECONDS, LocalContainer
-from hvdtrain.launch.sagemaker.local.pipes import PipeFeeder
+from hvdtrain.launch.sagemaker.local.container import END_SECONDS, LocalContainer, PipeFeeder
+from hvdtrain.launch.supervisor.diagnosis import RESUMABLE
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.verdict import RESUMABLE
 
 _OTHERS_SECONDS = 8.0  # that containers may still run after one has failed: SageMaker ends them, too
 _LOOK_SECONDS = 1.0  # between two looks at the simulators
 
 
-class JobStoppedError(HvdtrainError):
-    """The job was ended by a signal: exit code 75 if it can go on later, else 128 and the signal."""
-
-    def __init__(self, fact: str, conflict: str, hint: str, exit_code: int) -> None:
-        super().__init__(fact, conflict, hint)
-        self.exit_code = exit_code
-
-
 @final
-class Watch:
+class ContainerSupervisor:
     """One job.
 
     Args:
         containers: all of it, running.
         feeders: of their pipes.
         max_run_s: seconds until they are asked to end.
-        inbox: signals to this process, which are passed on; None: somebody else sees to them.
+        inbox: signals to this process, which are passed on; None: somebody else handles them.
     """
 
     def __init__(
@@ -58,42 +49,39 @@ class Watch:
         """Return when all have ended well.
 
         Raises:
-            UsageError: what the job was told is wrong, its containers say.
-            HvdtrainError: a container failed, the job took too long, or a signal stopped it.
+            UsageError: a container reports that what the job was told is wrong.
+            HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it
+                can go on later, else 128 and the signal.
         """
-        with selectors.DefaultSelector() as selector:
-            for container in self._containers:
-                selector.register(container.pidfd, selectors.EVENT_READ, container)
-            if self._inbox is not None:
-                selector.register(self._inbox, selectors.EVENT_READ)
-            while self._running:
-                for key, _ in selector.select(self._until_next_look()):
-                    if isinstance(key.data, LocalContainer):
-                        selector.unregister(key.fileobj)
-                        self._ended(key.data)
-                self._pass_on_signals()
-                self._act_on_deadlines()
-                for feeder in self._feeders if self._running and self._kill_at is None else ():
-                    feeder.require_running()
-        self._judge()
+        while self._running:
+            self._wait_for_an_event()
+            for container in [each for each in self._running if each.process.poll() is not None]:
+                self._on_end(container)
+            for number in self._inbox.take() if self._inbox is not None else ():
+                self._stopped_by = self._stopped_by or number
+                self._stop(number)
+            self._act_on_deadlines()
+            for feeder in self._feeders if self._running and self._kill_at is None else ():
+                feeder.require_running()
+        self._raise_failure()
 
-    def _until_next_look(self) -> float:
+    def _wait_for_an_event(self) -> None:
+        poll = select.poll()
+        for container in self._running:
+            poll.register(container.pidfd, select.POLLIN)
+        if self._inbox is not None:
+            poll.register(self._inbox, select.POLLIN)
         deadline = self._stop_at if self._kill_at is None else self._kill_at
-        return min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS)
+        poll.poll(1000 * min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
 
-    def _ended(self, container: LocalContainer) -> None:
+    def _on_end(self, container: LocalContainer) -> None:
         self._running.remove(container)
-        if container.process.wait() and self._kill_at is None:
+        if container.process.returncode and self._kill_at is None:
             if not self._failed:
                 self._stop_at = min(self._stop_at, time.monotonic() + _OTHERS_SECONDS)
             self._failed.append(container)
 
-    def _pass_on_signals(self) -> None:
-        for number in self._inbox.take() if self._inbox is not None else ():
-            self._stopped_by = self._stopped_by or number
-            self._ask(number)
-
-    def _ask(self, number: signal.Signals) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + END_SECONDS
         for container in self._running:
@@ -103,15 +91,15 @@ class Watch:
         now = time.monotonic()
         if self._running and self._kill_at is None and now >= self._stop_at:
             self._is_late = not self._failed
-            self._ask(signal.SIGTERM)
+            self._stop(signal.SIGTERM)
         elif self._kill_at is not None and now >= self._kill_at:
             for container in self._running:
                 container.process.kill()
 
-    def _judge(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failed:
-            own = [container for container in self._failed if not container.account[0].startswith(ELSEWHERE)]
-            raise _failure((own or self._failed)[0])
+            causes = [container for container in self._failed if not container.failure[0].startswith(ELSEWHERE)]
+            raise _failure((causes or self._failed)[0])
         codes = {container.process.returncode for container in self._containers}
         if self._stopped_by is not None and codes != {0}:
             raise _stopped(self._stopped_by, self._containers[0], codes <= {0, RESUMABLE})
@@ -123,18 +111,19 @@ class Watch:
             )
 
 
-def _stopped(number: signal.Signals, first: LocalContainer, is_resumable: bool) -> JobStoppedError:
-    text, hint = first.account
-    return JobStoppedError(
+def _stopped(number: signal.Signals, first: LocalContainer, is_resumable: bool) -> HvdtrainError:
+    text, hint = first.failure
+    error = HvdtrainError(
         f"The training job was stopped by {number.name}.",
         text.partition("\n")[0] if is_resumable and text else "Not all of its workers left by themselves.",
         (is_resumable and hint) or f"{first.folders.output / FILE} has the whole account.",
-        RESUMABLE if is_resumable else 128 + number,
     )
+    error.exit_code = RESUMABLE if is_resumable else 128 + number
+    return error
 
 
 def _failure(container: LocalContainer) -> HvdtrainError:
-    code, (text, hint) = container.process.returncode, container.account
+    code, (text, hint) = container.process.returncode, container.failure
     kind = UsageError if code == UsageError.exit_code else HvdtrainError
     return kind(
         f"The training job failed on {container.folders.base.name} with exit code {code}.",

@@ -9,7 +9,7 @@ from hvdtrain.launch.hosts import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankAssignment:
     """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place:
         return {**named, "HOROVOD_HOSTNAME": self.host}
 
 
-def deal_out(hosts: Sequence[Host], np: int) -> list[Place]:
+def assign_ranks(hosts: Sequence[Host], np: int) -> list[RankAssignment]:
     """The places of `np` workers, in the order of their ranks; `hosts` have at least as many slots."""
     used: list[tuple[str, int]] = []
     left = np
@@ -43,9 +43,9 @@ def deal_out(hosts: Sequence[Host], np: int) -> list[Place]:
         if left > 0:
             used.append((host.name, min(host.slots, left)))
             left -= used[-1][1]
-    places: list[Place] = []
+    places: list[RankAssignment] = []
     for number, (name, workers) in enumerate(used):
         for local_rank in range(workers):
             alike = [i for i, (_, others) in enumerate(used) if others > local_rank]
-            places.append(Place(len(places), np, local_rank, workers, alike.index(number), len(alike), name))
+            places.append(RankAssignment(len(places), np, local_rank, workers, alike.index(number), len(alike), name))
     return places

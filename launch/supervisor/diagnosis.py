@@ -7,7 +7,7 @@ import signal
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 USAGE, RESUMABLE = 2, 75
 
@@ -25,61 +25,61 @@ _VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """One start of a job.
 
     Attributes:
         code: exit code, as DESIGN's table has it: 0, 2, 75, 128 + signal, a worker's own, else 1.
-        culprit: the rank whose failure ended the job, where there is one.
+        root_cause_rank: the rank whose failure ended the job, where there is one.
         message: what to say; empty where a worker has said it all.
         may_restart: whether trying again makes sense.
     """
 
     code: int
-    culprit: int | None = None
+    root_cause_rank: int | None = None
     message: str = ""
     may_restart: bool = False
 
 
-def judge(
-    members: Sequence[Member],
+def diagnose(
+    workers: Sequence[WorkerState],
     stopped_by: signal.Signals | None,
     met: bool = False,
     held: Container[int] = (),
-) -> Outcome:
+) -> JobOutcome:
     """The outcome once every worker has ended.
 
     Args:
-        members: all of them.
+        workers: all of them.
         stopped_by: the signal that was forwarded to them, if one was.
         met: whether all ranks were connected once: a wrong call shows before that.
         held: ranks whose lines were not shown yet, and are quoted in full.
     """
     if stopped_by is not None:
-        return _after_signal(members, stopped_by)
-    failed = sorted((m for m in members if m.end and m.end.failed), key=lambda m: m.order)
+        return _after_signal(workers, stopped_by)
+    failed = sorted((m for m in workers if m.end and m.end.failed), key=lambda m: m.order)
     if not failed:
-        return Outcome(0)
-    culprit = next((member for member in failed if not _is_victim(member)), None)
-    if culprit is None:
-        return _without_culprit(members, failed, held)
-    code = culprit.code
+        return JobOutcome(0)
+    root_cause = next((member for member in failed if not _is_victim(member)), None)
+    if root_cause is None:
+        return _without_culprit(workers, failed, held)
+    code = root_cause.code
     if code == USAGE and not met:
-        speaker = next((member for member in failed if member.rank == 0 and member.code == USAGE), culprit)
-        return Outcome(USAGE, speaker.rank)
+        speaker = next((member for member in failed if member.rank == 0 and member.code == USAGE), root_cause)
+        return JobOutcome(USAGE, speaker.rank)
     if code == RESUMABLE:
-        return Outcome(RESUMABLE, culprit.rank)  # no failure, and rank 0 has said where to go on
-    message = _report(culprit, len(members), culprit.rank in held)
+        return JobOutcome(RESUMABLE, root_cause.rank)  # no failure, and rank 0 has said where to go on
+    message = _report(root_cause, len(workers), root_cause.rank in held)
     if code in (USAGE, 130, 143):
-        return Outcome(code, culprit.rank, message)
-    return Outcome(code if code > 0 else 1, culprit.rank, message, may_restart=True)
+        return JobOutcome(code, root_cause.rank, message)
+    return JobOutcome(code if code > 0 else 1, root_cause.rank, message, may_restart=True)
 
 
-def _without_culprit(members: Sequence[Member], failed: Sequence[Member], held: Container[int]) -> Outcome:
+def _without_culprit(workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int]) -> JobOutcome:
     """All that failed say that another rank did: the one they wait for, one that left early, or none that is known."""
-    first, size = failed[0], len(members)
+    first, size = failed[0], len(workers)
     stalled = sorted({rank for member in failed for rank in stalled_ranks(member.tail.text())} - {first.rank})
-    early = [m.rank for m in members if m.end and m.end.code == 0 and m.order < first.order]
+    early = [m.rank for m in workers if m.end and m.end.code == 0 and m.order < first.order]
     blamed = first.rank
     if stalled and stalled[-1] < size:
         blamed = stalled[0]
@@ -92,7 +92,7 @@ def _without_culprit(members: Sequence[Member], failed: Sequence[Member], held: 
     victims = _ranks([member.rank for member in failed])
     text = f"hvdtrain launch: {why}; {victims} stopped only because of that. Of rank {first.rank}: "
     code = first.code if first.code > 0 else 1
-    return Outcome(code, blamed, text + quoted(first, first.rank in held), may_restart=True)
+    return JobOutcome(code, blamed, text + quoted(first, first.rank in held), may_restart=True)
 
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:
@@ -112,26 +112,26 @@ def _them(ranks: Sequence[int]) -> str:
     return "them" if len(ranks) > 1 else "it"
 
 
-def _after_signal(members: Sequence[Member], stopped_by: signal.Signals) -> Outcome:
-    codes = {member.code for member in members}
+def _after_signal(workers: Sequence[WorkerState], stopped_by: signal.Signals) -> JobOutcome:
+    codes = {member.code for member in workers}
     if codes == {0}:
-        return Outcome(0)
+        return JobOutcome(0)
     if RESUMABLE in codes and codes <= {RESUMABLE, 0}:
-        return Outcome(RESUMABLE)
-    killed = [member.rank for member in members if member.end and member.end.by_us]
+        return JobOutcome(RESUMABLE)
+    killed = [member.rank for member in workers if member.end and member.end.by_us]
     late = f"; {_ranks(killed)} did not leave in time and had to be killed" if killed else ""
-    return Outcome(128 + stopped_by, message=f"hvdtrain launch: stopped by {stopped_by.name}{late}.")
+    return JobOutcome(128 + stopped_by, message=f"hvdtrain launch: stopped by {stopped_by.name}{late}.")
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _is_victim(member: Member) -> bool:
+def _is_victim(member: WorkerState) -> bool:
     return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)
 
 
-def _report(member: Member, size: int, in_full: bool) -> str:
+def _report(member: WorkerState, size: int, in_full: bool) -> str:
     how = how_it_ended(member.code)
     if member.end and member.end.lost:
         how = f"was lost: {member.end.lost}"
@@ -140,7 +140,7 @@ def _report(member: Member, size: int, in_full: bool) -> str:
     return f"hvdtrain launch: rank {member.rank} of {size}{member.place} {how}. {quoted(member, in_full)}"
 
 
-def quoted(member: Member, in_full: bool) -> str:
+def quoted(member: WorkerState, in_full: bool) -> str:
     """The worker's last lines, as they end a message; of what was shown before, where it ended."""
     lines = last_words(member.tail.text())
     if not in_full:

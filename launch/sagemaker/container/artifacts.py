@@ -1,15 +1,20 @@
-"""The job's source in the container: where it is, and how it comes there where no toolkit has fetched it."""
+"""What comes into a container and what leaves it: the job's source, where no toolkit has fetched it, and the model."""
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.sagemaker.aws import explained
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
+
+WEIGHTS = "model.safetensors"
+RESULT = "result.json"
 
 _DIRECTORY = "sagemaker_submit_directory"
 _SECONDS = 60  # without a byte from S3
@@ -68,9 +73,34 @@ def _download(place: str, path: str) -> None:
             "pip install 'hvdtrain[sagemaker]' into the image, or put the source into the image and name its folder in "
             f"{_DIRECTORY}.",
         ) from error
-    from hvdtrain.launch.sagemaker.aws_errors import explained
-
     uri = urlsplit(place)
     with explained(f"Fetching {place}"):
         config = Config(retries={"mode": "standard"}, connect_timeout=_SECONDS, read_timeout=_SECONDS)
         boto3.client("s3", config=config).download_file(uri.netloc, uri.path.lstrip("/"), path)
+
+
+def export_model(run_folder: Path, model: Path) -> bool:
+    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz.
+
+    Returns:
+        Whether there was a result: a dry run has none.
+
+    Raises:
+        HvdtrainError: the weights are not there, or the folder cannot be written.
+    """
+    if not (run_folder / RESULT).is_file():
+        return False
+    try:
+        newest = (run_folder / "checkpoints" / "latest").read_text().strip()
+        model.mkdir(parents=True, exist_ok=True)
+        for source in (run_folder / "checkpoints" / newest / WEIGHTS, run_folder / "config.yaml", run_folder / RESULT):
+            temporary = model / f".{source.name}.tmp"  # a job that is stopped meanwhile leaves no half file
+            shutil.copyfile(source, temporary)
+            temporary.replace(model / source.name)
+    except OSError as error:
+        raise HvdtrainError(
+            f"The model cannot be copied from {run_folder} to {model}: {error}.",
+            "SageMaker would keep no model of this job.",
+            "see that the disk has room; the weights are in the run folder's newest checkpoint.",
+        ) from error
+    return True

@@ -8,18 +8,18 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.local.environment import worker_environment
-from hvdtrain.launch.local.launcher import LocalJob
-from hvdtrain.launch.local.restart import command_for_restart, flag, trains, with_run_folder
-from hvdtrain.launch.processes.place import deal_out
+from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.local import LocalJob
+from hvdtrain.launch.supervisor.resume_command import command_for_restart, flag, trains, with_run_folder
+from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.topology import detect_topology
 
 PYTHON = ("python", "-m", "hvdtrain")
 
 
 def environment(rank: int, np: int, inherited: dict[str, str]) -> dict[str, str]:
-    place = deal_out([Host("here", np)], np)[rank]
-    return worker_environment(inherited, place, {"ADDR": "x"}, "lo", "mark", 0)
+    place = assign_ranks([Host("here", np)], np)[rank]
+    return worker_environment(inherited, place, {"ADDR": "x"}, "lo", "token", 0)
 
 
 def test_hvdtrain_and_horovod_read_the_same_place() -> None:
@@ -87,7 +87,7 @@ def test_a_restart_continues_from_its_own_checkpoint(resume: str, checkpoint: bo
 
 def test_ranks_fill_one_host_after_the_other() -> None:
     """As Horovod's own launcher numbers them: horovod/runner/common/util/hosts.py, get_host_assignments."""
-    places = deal_out([Host("a", 2), Host("b", 1), Host("c", 3), Host("d", 9)], 5)
+    places = assign_ranks([Host("a", 2), Host("b", 1), Host("c", 3), Host("d", 9)], 5)
     assert [(p.rank, p.host, p.local_rank, p.local_size, p.cross_rank, p.cross_size) for p in places] == [
         (0, "a", 0, 2, 0, 3),
         (1, "a", 1, 2, 0, 2),

@@ -18,8 +18,8 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.processes.guard import processes_of
-from hvdtrain.launch.processes.place import deal_out
+from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.processes.orphan_reaper import processes_of
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.frames import Frame, FrameReader
 from hvdtrain.launch.ssh.link import HostLink
@@ -28,7 +28,7 @@ DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
 
 
-def order(command: list[str], mark: str) -> dict[str, Any]:
+def order(command: list[str], token: str) -> dict[str, Any]:
     return {
         "launcher": "127.0.0.1",
         "nics": [],
@@ -36,9 +36,9 @@ def order(command: list[str], mark: str) -> dict[str, Any]:
         "command": command,
         "rendezvous": {},
         "restarts": 0,
-        "mark": mark,
+        "token": token,
         "variables": {},
-        "places": [asdict(place) for place in deal_out([Host("here", 1)], 1)],
+        "places": [asdict(place) for place in assign_ranks([Host("here", 1)], 1)],
     }
 
 
@@ -91,12 +91,12 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 
 def test_an_agent_whose_beats_are_not_answered_ends_with_its_workers(peer: Callable[[float], Peer]) -> None:
-    mark = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     agent = peer(2.0)
     agent.until("hello")
-    agent.send("start", **order(SLEEP, mark))
+    agent.send("start", **order(SLEEP, token))
     assert agent.until("started").fields["rank"] == 0
-    assert list(processes_of(mark))
+    assert list(processes_of(token))
     stale = agent.until("beat").fields["sent"]
     end = time.monotonic() + 2.0 + 10
     while agent.process.poll() is None:
@@ -104,14 +104,14 @@ def test_an_agent_whose_beats_are_not_answered_ends_with_its_workers(peer: Calla
         with suppress(BrokenPipeError):
             agent.send("beat", sent=stale)
         os.read(agent._out.fileno(), 65536)
-    assert list(processes_of(mark)) == []
+    assert list(processes_of(token)) == []
 
 
 def test_a_launcher_that_does_not_read_makes_workers_wait(peer: Callable[[float], Peer]) -> None:
-    mark = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     agent = peer(DEADLINE_S)
     agent.until("hello")
-    agent.send("start", **order([sys.executable, "-c", "while True: print('x' * 1000)"], mark))
+    agent.send("start", **order([sys.executable, "-c", "while True: print('x' * 1000)"], token))
     got = 0
     with selectors.DefaultSelector() as selector:
         selector.register(agent._out, selectors.EVENT_READ)

@@ -6,23 +6,23 @@ import selectors
 import signal
 from typing import final
 
-from hvdtrain.launch.processes.crew import ERR, Crew, Events
-from hvdtrain.launch.processes.worker import End
-from hvdtrain.launch.sagemaker.failure import CauseListener
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.processes.worker_group import ERR, WorkerEvents, WorkerGroup
+from hvdtrain.launch.sagemaker.failure import CauseParser
 
 _LINE_BYTES = 4000  # of a line that is looked at
 
 
 @final
-class OverheardCrew:
-    """A crew whose workers' output is listened to.
+class TappedWorkers:
+    """A worker group whose workers' output is listened to.
 
     Args:
-        crew: the workers.
+        group: the workers.
     """
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     def cause(self, rank: int) -> str:
@@ -30,14 +30,14 @@ class OverheardCrew:
         spoken = [self._streams[at] for at in sorted(self._streams, key=lambda at: at[1] != ERR) if at[0] == rank]
         return next(filter(None, (stream.cause for stream in spoken)), "")
 
-    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
-        self._crew.watch(selector, _Listening(events, self._streams))
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
+        self._group.watch(selector, _Listening(events, self._streams))
 
     def send(self, number: signal.Signals) -> None:
-        self._crew.send(number)
+        self._group.send(number)
 
     def kill(self) -> None:
-        self._crew.kill()
+        self._group.kill()
 
 
 @final
@@ -45,13 +45,13 @@ class _Stream:
     """Lines of one stream of one worker, out of the pieces that come."""
 
     def __init__(self) -> None:
-        self._listener = CauseListener()
+        self._listener = CauseParser()
         self._rest = b""
 
     def add(self, data: bytes) -> None:
         *whole, self._rest = (self._rest[-_LINE_BYTES:] + data).split(b"\n")
         for line in whole:
-            self._listener.hear(line.rstrip(b"\r")[:_LINE_BYTES].decode(errors="replace"))
+            self._listener.feed(line.rstrip(b"\r")[:_LINE_BYTES].decode(errors="replace"))
 
     @property
     def cause(self) -> str:
@@ -62,9 +62,9 @@ class _Stream:
 
 @final
 class _Listening:
-    """Events on their way to `events`."""
+    """WorkerEvents on their way to `events`."""
 
-    def __init__(self, events: Events, streams: dict[tuple[int, int], _Stream]) -> None:
+    def __init__(self, events: WorkerEvents, streams: dict[tuple[int, int], _Stream]) -> None:
         self._events, self._streams = events, streams
 
     def started(self, rank: int, process: int) -> None:
@@ -74,5 +74,5 @@ class _Listening:
         self._streams.setdefault((rank, stream), _Stream()).add(data)
         self._events.wrote(rank, stream, data)
 
-    def ended(self, rank: int, end: End) -> None:
+    def ended(self, rank: int, end: WorkerExit) -> None:
         self._events.ended(rank, end)

@@ -1,6 +1,6 @@
 """What `hvdtrain launch ssh` runs, word for word, and for how many workers.
 
-To accept a change of the text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch_local/test_ssh_plan.py
+To accept a change of the text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/test_ssh_plan.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.ssh.address import is_this_machine, meeting_address
+from hvdtrain.launch.ssh.address import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.attempt import workers_on
 from hvdtrain.launch.ssh.command import SshOptions, ssh_argv
 from hvdtrain.launch.ssh.interface import interface_towards
@@ -25,7 +25,7 @@ from hvdtrain.launch.ssh.launcher import require_runnable
 from hvdtrain.launch.ssh.preview import preview
 from hvdtrain.launch.ssh.variables import host_variables
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden_ssh"
 COMMAND = ("train", "--data.dir", "it's a folder; $HOME", "--max-steps", "3")
 HOSTS = (Host("node1", 4), Host("node2", 2))
 PLAIN = JobSpec(command=COMMAND, np=6, hosts=HOSTS, python="/opt/venv/bin/python", max_restarts=2)
@@ -67,8 +67,8 @@ def test_the_command_line_leads_to_that_text(
     more = ["--link-timeout", "30", "--min-workers", "2", "--max-workers", "3", "--dry-run", "--", *COMMAND]
     assert main(["launch", "ssh", *flags, *more]) == 0
     hosts = (Host("localhost", 1), Host("node2", 2))
-    limits = {"min_workers": 2, "max_workers": 3, "max_restarts": 2}
-    job = JobSpec(command=COMMAND, np=3, hosts=hosts, python="/opt/python", ssh_port=2222, **limits)
+    timeouts = {"min_workers": 2, "max_workers": 3, "max_restarts": 2}
+    job = JobSpec(command=COMMAND, np=3, hosts=hosts, python="/opt/python", ssh_port=2222, **timeouts)
     options = SshOptions("/opt/python", 2222, 30.0)
     assert capsys.readouterr().out == preview(job, options, {"localhost"}.__contains__, os.environ, os.getcwd())
 
@@ -139,12 +139,12 @@ def test_workers_get_what_they_need_and_what_was_asked_for() -> None:
 
 
 def test_where_workers_meet() -> None:
-    assert meeting_address({"here": ""}, ()) == "127.0.0.1"
-    assert meeting_address({"here": "", "b": "127.0.0.1"}, ()) == "127.0.0.1"
-    assert meeting_address({"127.0.0.9": "192.0.2.7"}, ("lo",)) == "127.0.0.1"
-    assert meeting_address({"127.0.0.9": "192.0.2.7"}, ()).startswith("127.")  # the route to the host decides
+    assert address_for_hosts({"here": ""}, ()) == "127.0.0.1"
+    assert address_for_hosts({"here": "", "b": "127.0.0.1"}, ()) == "127.0.0.1"
+    assert address_for_hosts({"127.0.0.9": "192.0.2.7"}, ("lo",)) == "127.0.0.1"
+    assert address_for_hosts({"127.0.0.9": "192.0.2.7"}, ()).startswith("127.")  # the route to the host decides
     with pytest.raises(UsageError, match="no-such-host.invalid was called from 192.0.2.7"):
-        meeting_address({"no-such-host.invalid": "192.0.2.7"}, ())
+        address_for_hosts({"no-such-host.invalid": "192.0.2.7"}, ())
     assert interface_towards("127.0.0.1") == "lo"
     assert interface_towards("192.0.2.1", ("none0", "lo")) == "lo"
     with pytest.raises(UsageError, match="None of the network interfaces none0"):

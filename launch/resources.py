@@ -44,7 +44,7 @@ def visible_devices(job: JobSpec) -> str | None:
     return ",".join(str(device) for device in wanted.pop())
 
 
-def share_notes(job: JobSpec) -> tuple[Note, ...]:
+def resource_notes(job: JobSpec) -> tuple[Note, ...]:
     """Notes on workers, threads, binding and GPUs, the same for every launcher."""
     return (("workers", f"{job.np} on {job.describe_hosts()}"), ("threads", _threads(job)), ("GPUs", _gpus(job)))
 

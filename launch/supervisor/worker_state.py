@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import final
 
-from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
 _LINE_BYTES = 4000  # of a line that is kept for the report
@@ -38,7 +38,7 @@ def _seen(line: bytes) -> str:
 
 @final
 @dataclass
-class Member:
+class WorkerState:
     """One worker.
 
     Attributes:
@@ -54,7 +54,7 @@ class Member:
     host: str = ""
     process: int = 0
     tail: Tail = field(default_factory=Tail)
-    end: End | None = None
+    end: WorkerExit | None = None
     order: int = 0
 
     @property

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, marked
-from hvdtrain.launch.processes.place import Place
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 RESTART_VARIABLE = "HVDTRAIN_RESTART"
@@ -23,10 +23,10 @@ _OUTER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_R
 
 def worker_environment(
     inherited: Mapping[str, str],
-    place: Place,
+    place: RankAssignment,
     rendezvous: Mapping[str, str],
     interface: str,
-    mark: str,
+    token: str,
     restarts: int,
 ) -> dict[str, str]:
     """All variables of one worker, made on the host where it will run.
@@ -38,7 +38,7 @@ def worker_environment(
         place: its rank and so on.
         rendezvous: what leads Horovod to the server.
         interface: the network interface on which workers talk to each other.
-        mark: of the job's processes on this host; several are separated by commas.
+        token: of the job's processes on this host; several are separated by commas.
         restarts: how often the job was started again.
     """
     kept = {name: value for name, value in inherited.items() if not _tells_a_place(name)}
@@ -54,7 +54,7 @@ def worker_environment(
         "HOROVOD_GLOO_IFACE": interface,
         **rendezvous,
         LAUNCHER_VARIABLE: LAUNCHER,
-        MARK_VARIABLE: marked(inherited, mark),
+        JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
         RESTART_VARIABLE: str(restarts),
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, final
 
 from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.processes.guard import SWEEP_SECONDS
+from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.frames import Frame
 from hvdtrain.launch.ssh.link import HostLink
@@ -19,7 +19,7 @@ _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
 
 
 @final
-class Fleet:
+class HostAgents:
     """One agent a host.
 
     Args:

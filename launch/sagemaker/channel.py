@@ -1,4 +1,4 @@
-"""What `fit` takes: where the data of each channel are, and how they come."""
+"""Channels: what `fit` takes, where the data of each are and how they come; and what names of channels mean."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 
-from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES, require_choice
 
 DEFAULT_CHANNEL = "train"
 """The channel of data that were given without a name."""
 
-DISTRIBUTIONS = ("FullyReplicated", "ShardedByS3Key")
+CHANNEL_NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
+"""API_Channel, ChannelName."""
+NUMBERED_NAME = re.compile(r"(.+)-(\d+)")
+"""The name of a Pipe channel: what it brings, and the number of the worker that reads it."""
+
 _CHOICES = {
-    "distribution": DISTRIBUTIONS,
+    "distribution": ("FullyReplicated", "ShardedByS3Key"),
     "compression": ("None", "Gzip"),
     "record_wrapping": ("None", "RecordIO"),
     "s3_data_type": ("S3Prefix", "ManifestFile", "AugmentedManifestFile"),
     "input_mode": INPUT_MODES,
 }
-_CHANNEL_NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")  # API_Channel, ChannelName
 _MAX_SEED = 2**63 - 1
 
 
@@ -56,33 +61,19 @@ class TrainingInput:
     shuffle_seed: int | None = None
 
     def __post_init__(self) -> None:
-        self._require_types()
+        seed = self.shuffle_seed
+        if not isinstance(self.s3_data, str) or not self.s3_data:
+            raise _wrong_type("s3_data", self.s3_data)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise _wrong_type("shuffle_seed", seed)
+        if not isinstance(self.attribute_names, tuple | list):
+            raise _wrong_type("attribute_names", self.attribute_names)
         for name, valid in _CHOICES.items():
             value = getattr(self, name)
-            if value is not None and value not in valid:
-                raise UsageError(
-                    f"The {name} of {self.s3_data[:200]} is {value!r}.",
-                    "There is none of that name.",
-                    did_you_mean(str(value), valid),
-                )
-        if self.shuffle_seed is not None and not 0 <= self.shuffle_seed <= _MAX_SEED:
-            raise UsageError(f"The shuffle seed is {self.shuffle_seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
-
-    def _require_types(self) -> None:
-        seed = self.shuffle_seed
-        wrong: dict[str, object] = {}
-        if not isinstance(self.s3_data, str) or not self.s3_data:
-            wrong["s3_data"] = self.s3_data
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            wrong["shuffle_seed"] = seed
-        if not isinstance(self.attribute_names, tuple | list):
-            wrong["attribute_names"] = self.attribute_names
-        for name, value in wrong.items():
-            raise UsageError(
-                f"The {name} of a TrainingInput is {str(value)[:80]!r}, of type {type(value).__name__}.",
-                "SageMaker takes no such value there.",
-                "give a URI as s3_data, a whole number as shuffle_seed, a tuple of names as attribute_names.",
-            )
+            if value is not None:
+                require_choice(f"The {name} of {self.s3_data[:200]}", value, valid)
+        if seed is not None and not 0 <= seed <= _MAX_SEED:
+            raise UsageError(f"The shuffle seed is {seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
 
 
 @dataclass(frozen=True)
@@ -96,6 +87,28 @@ class PipePlanInput:
 
     folder: str
     shuffle_seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One channel of a training job.
+
+    Attributes:
+        name: of the channel.
+        source: where its data are; `input_mode` and `distribution` are set.
+        upload: a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing.
+        pending_plan: how that file is to be made; None: it is there.
+    """
+
+    name: str
+    source: TrainingInput
+    upload: Path | None = None
+    pending_plan: PendingPipePlan | None = None
+
+    @property
+    def data_location(self) -> str:
+        """Where its data are, as the user named it."""
+        return self.source.s3_data if self.pending_plan is None else self.pending_plan.location
 
 
 Input = str | PathLike[str] | TrainingInput | PipePlanInput
@@ -112,7 +125,7 @@ def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
         return {}
     named = dict(inputs) if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}
     for name in named:
-        if not isinstance(name, str) or not _CHANNEL_NAME.fullmatch(name):
+        if not isinstance(name, str) or not CHANNEL_NAME.fullmatch(name):
             raise UsageError(
                 f"A channel is called {str(name)[:80]!r}.",
                 "Its name becomes part of a path, and of the job's description.",
@@ -130,4 +143,12 @@ def _input(name: str, value: object) -> TrainingInput | PipePlanInput:
         f"Channel {name} is {str(value)[:80]!r}, of type {type(value).__name__}.",
         "This is not a data location.",
         "give a URI, a path, a TrainingInput or a PipePlanInput.",
+    )
+
+
+def _wrong_type(name: str, value: object) -> UsageError:
+    return UsageError(
+        f"The {name} of a TrainingInput is {str(value)[:80]!r}, of type {type(value).__name__}.",
+        "SageMaker takes no such value there.",
+        "give a URI as s3_data, a whole number as shuffle_seed, a tuple of names as attribute_names.",
     )

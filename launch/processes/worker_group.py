@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import IO, Protocol, final
 
 from hvdtrain.launch.processes.memory import out_of_memory_kills
-from hvdtrain.launch.processes.worker import End, Order, Worker
+from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
 OUT, ERR = 1, 2
 """The streams of a worker."""
@@ -18,7 +18,7 @@ OUT, ERR = 1, 2
 _LAST_READS = 64  # a pipe holds less, unless a child of the worker goes on writing
 
 
-class Events(Protocol):
+class WorkerEvents(Protocol):
     """Who wants to know what workers do."""
 
     def started(self, rank: int, process: int) -> None:
@@ -27,14 +27,14 @@ class Events(Protocol):
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
         """It wrote `data` to OUT or ERR."""
 
-    def ended(self, rank: int, end: End) -> None:
+    def ended(self, rank: int, end: WorkerExit) -> None:
         """It has ended; nothing comes from it after that."""
 
 
-class Crew(Protocol):
+class WorkerGroup(Protocol):
     """Workers of one host that were ordered to start."""
 
-    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         """Register with the selector functions without arguments, which tell `events` what happens."""
 
     def send(self, number: signal.Signals) -> None:
@@ -45,7 +45,7 @@ class Crew(Protocol):
 
 
 @final
-class LocalCrew:
+class LocalWorkerGroup:
     """Children of this process.
 
     Args:
@@ -53,10 +53,10 @@ class LocalCrew:
         folder: where; None: here.
 
     Raises:
-        UsageError: a program cannot be started; others may run, for the caller to kill by their mark.
+        UsageError: a program cannot be started; others may run, for the caller to kill by their token.
     """
 
-    def __init__(self, orders: Iterable[Order], folder: str | None = None) -> None:
+    def __init__(self, orders: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []
         self._readers: dict[IO[bytes], Callable[[], None]] = {}
         self._selector: selectors.BaseSelector | None = None
@@ -69,7 +69,7 @@ class LocalCrew:
             self.close()
             raise
 
-    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         self._selector = selector
         for worker in self._workers:
             events.started(worker.rank, worker.process.pid)
@@ -106,14 +106,14 @@ class LocalCrew:
             worker.close()
         self._workers.clear()
 
-    def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: Events) -> None:
+    def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: WorkerEvents) -> None:
         data = worker.read(pipe)
         if data:
             events.wrote(worker.rank, stream, data)
         elif data == b"":
             self._forget(pipe)
 
-    def _on_end(self, worker: Worker, events: Events) -> None:
+    def _on_end(self, worker: Worker, events: WorkerEvents) -> None:
         self._unregister(worker.pidfd)
         for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
             for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):

@@ -9,15 +9,15 @@ from dataclasses import asdict
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.processes.crew import Events
-from hvdtrain.launch.processes.place import Place
-from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.processes.worker_group import WorkerEvents
 from hvdtrain.launch.ssh.frames import Frame
 from hvdtrain.launch.ssh.link import HostLink
 
 
 @final
-class RemoteCrew:
+class RemoteWorkerGroup:
     """Workers that an agent starts.
 
     Args:
@@ -26,12 +26,12 @@ class RemoteCrew:
         job: further fields of the order to start; the agent's `_start` reads them.
     """
 
-    def __init__(self, link: HostLink, places: Sequence[Place], job: Mapping[str, Any]) -> None:
+    def __init__(self, link: HostLink, places: Sequence[RankAssignment], job: Mapping[str, Any]) -> None:
         self._link = link
         self._running = {place.rank for place in places}
         link.send("start", **job, places=[asdict(place) for place in places])
 
-    def watch(self, selector: selectors.BaseSelector, events: Events) -> None:
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         selector.register(self._link, selectors.EVENT_READ, lambda: self._hear(events))
         if self._link.lost:  # before this began to listen
             self._lose(events)
@@ -42,11 +42,11 @@ class RemoteCrew:
     def kill(self) -> None:
         self._link.send("kill")
 
-    def _hear(self, events: Events) -> None:
+    def _hear(self, events: WorkerEvents) -> None:
         for frame in self._link.take():
             self._tell(frame, events)
 
-    def _tell(self, frame: Frame, events: Events) -> None:
+    def _tell(self, frame: Frame, events: WorkerEvents) -> None:
         fields = frame.fields
         if frame.kind == "lost":
             self._lose(events)
@@ -61,13 +61,13 @@ class RemoteCrew:
             events.wrote(fields["rank"], int(fields["stream"]), frame.body)
             self._link.send("read", bytes=len(frame.body))
         elif frame.kind == "ended":
-            end = End(int(fields["code"]), bool(fields["by_us"]), bool(fields["out_of_memory"]))
+            end = WorkerExit(int(fields["code"]), bool(fields["by_us"]), bool(fields["out_of_memory"]))
             self._end(fields["rank"], end, events)
 
-    def _lose(self, events: Events) -> None:
+    def _lose(self, events: WorkerEvents) -> None:
         for rank in sorted(self._running):
-            self._end(rank, End(1, lost=self._link.lost), events)
+            self._end(rank, WorkerExit(1, lost=self._link.lost), events)
 
-    def _end(self, rank: int, end: End, events: Events) -> None:
+    def _end(self, rank: int, end: WorkerExit, events: WorkerEvents) -> None:
         self._running.discard(rank)
         events.ended(rank, end)

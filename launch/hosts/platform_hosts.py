@@ -28,7 +28,7 @@ class Found:
     source: str
 
 
-def hosts_around(env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE) -> Found | None:
+def platform_hosts(env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE) -> Found | None:
     """The hosts that were given to this job, or None outside any; the innermost platform decides.
 
     Args:

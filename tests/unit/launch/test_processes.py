@@ -1,4 +1,4 @@
-"""Marks, the guard, and the kernel's counter."""
+"""Marks, the reaper, and the kernel's counter."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.processes.crew import ERR
-from hvdtrain.launch.processes.guard import LOOK_SECONDS, MARK_VARIABLE, kill_all, marked, processes_of
 from hvdtrain.launch.processes.memory import out_of_memory_kills
-from hvdtrain.launch.processes.worker import Order, Worker
-from hvdtrain.launch.supervisor.member import Tail
+from hvdtrain.launch.processes.orphan_reaper import (
+    JOB_TOKEN_VARIABLE,
+    LOOK_SECONDS,
+    kill_job,
+    processes_of,
+    with_job_token,
+)
+from hvdtrain.launch.processes.worker import Worker, WorkerSpec
+from hvdtrain.launch.processes.worker_group import ERR
+from hvdtrain.launch.supervisor.worker_state import Tail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
 GUARDED = """
 import os, subprocess, sys
-from hvdtrain.launch.processes.guard import Guard, marked
-mark, *command = sys.argv[1:]
-with Guard(mark):
-    marks = {**os.environ, "HVDTRAIN_JOB": marked(os.environ, mark)}
-    worker = subprocess.Popen(command, env=marks, start_new_session=True)
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, with_job_token
+token, *command = sys.argv[1:]
+with OrphanReaper(token):
+    tokens = {**os.environ, "HVDTRAIN_JOB": with_job_token(os.environ, token)}
+    worker = subprocess.Popen(command, env=tokens, start_new_session=True)
     worker.wait()
 """
 
 
-def started(mark: str) -> subprocess.Popen[bytes]:
+def started(token: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        SLEEPER, stdout=subprocess.PIPE, env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True
+        SLEEPER, stdout=subprocess.PIPE, env={**os.environ, JOB_TOKEN_VARIABLE: token}, start_new_session=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -50,15 +56,15 @@ def until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
     mine, other = secrets.token_hex(8), secrets.token_hex(8)
-    inner = marked({MARK_VARIABLE: mine}, other)  # a job that a worker of mine started
+    inner = with_job_token({JOB_TOKEN_VARIABLE: mine}, other)  # a job that a worker of mine started
     processes = [started(mine), started(inner), started(other)]
     try:
         assert set(processes_of(mine)) == {processes[0].pid, processes[1].pid}
-        assert kill_all(mine) == []
+        assert kill_job(mine) == []
         assert processes[0].wait(5) == processes[1].wait(5) == -signal.SIGKILL
         assert processes[2].poll() is None
     finally:
-        assert kill_all(other) == []
+        assert kill_job(other) == []
         for process in processes:
             process.wait(5)
             assert process.stdout is not None
@@ -67,10 +73,10 @@ def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
 def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
-    mark = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     root = str(Path(__file__).parents[3])
     launcher = subprocess.Popen(
-        [sys.executable, "-c", GUARDED, mark, *SLEEPER],
+        [sys.executable, "-c", GUARDED, token, *SLEEPER],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": root},
         start_new_session=True,
@@ -80,14 +86,14 @@ def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
         assert launcher.stdout.readline() == b"ready\n"
         os.killpg(launcher.pid, how)  # the whole process group, as a shell or a scheduler would
         launcher.wait(5)
-        until(lambda: not list(processes_of(mark)))
+        until(lambda: not list(processes_of(token)))
         launcher.stdout.close()
     finally:
-        kill_all(mark)
+        kill_job(token)
 
 
 def worker_of(*command: str, folder: str | None = None) -> Worker:
-    return Worker(Order(0, command, dict(os.environ)), folder)
+    return Worker(WorkerSpec(0, command, dict(os.environ)), folder)
 
 
 def test_a_worker_that_cannot_start_is_bad_usage(tmp_path: Path) -> None:
@@ -138,16 +144,16 @@ def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
 
 ORPHANS = """
 import os, subprocess, sys
-from hvdtrain.launch.processes.guard import Guard
-from hvdtrain.launch.processes.worker import Order, Worker
-mark, ending = sys.argv[1:]
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
+from hvdtrain.launch.processes.worker import WorkerSpec, Worker
+token, ending = sys.argv[1:]
 stranger = subprocess.Popen(["sleep", "600.5"])
 lines = f"(env -i setsid sleep 600.1 & env -i sleep 600.2 & exit 0) & env -i setsid sleep 600.3 & {ending}"
-with Guard(mark, adopts=True) as guard:
-    worker = Worker(Order(0, ["sh", "-c", lines], {**os.environ, "HVDTRAIN_JOB": mark}))
+with OrphanReaper(token, adopts=True) as reaper:
+    worker = Worker(WorkerSpec(0, ["sh", "-c", lines], {**os.environ, "HVDTRAIN_JOB": token}))
     print(stranger.pid, flush=True)
     if sys.stdin.readline():
-        print(guard.sweep(), stranger.poll(), flush=True)
+        print(reaper.sweep(), stranger.poll(), flush=True)
 stranger.kill()
 """
 
@@ -182,7 +188,7 @@ def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> No
     mine = {"600.1", "600.2", "600.3"}
     until(lambda: sleepers() >= mine)
     if killed:
-        time.sleep(LOOK_SECONDS + 0.5)  # the guard looks from time to time; what is younger than that may stay
+        time.sleep(LOOK_SECONDS + 0.5)  # the reaper looks from time to time; what is younger than that may stay
         launcher.kill()
         launcher.wait(5)
         until(lambda: not sleepers() & mine)

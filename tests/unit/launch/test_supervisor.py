@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.launch.processes.crew import ERR, OUT
-from hvdtrain.launch.processes.worker import End
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words
 from hvdtrain.launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
-from hvdtrain.launch.supervisor.verdict import judge, last_words
+from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.run import stop_signals
 
 VICTIM = b"rank 0 on a stopped: A collective operation was aborted. Another rank has ended or stalled: x.\n"
@@ -24,19 +24,19 @@ VICTIM = b"rank 0 on a stopped: A collective operation was aborted. Another rank
 
 def workers(
     *codes: int | tuple[int, bytes], order: list[int] | None = None, killed: tuple[int, ...] = ()
-) -> list[Member]:
+) -> list[WorkerState]:
     """Rank N ended with codes[N] (and wrote the bytes beside it), as number order[N]."""
     made = []
     for rank, given in enumerate(codes):
         code, text = given if isinstance(given, tuple) else (given, b"")
         number = (order or list(range(len(codes))))[rank]
-        made.append(Member(rank, end=End(code, by_us=rank in killed), order=number))
+        made.append(WorkerState(rank, end=WorkerExit(code, by_us=rank in killed), order=number))
         made[-1].tail.add(ERR, text)
     return made
 
 
 @pytest.mark.parametrize(
-    ("ended", "code", "culprit", "restart"),
+    ("ended", "code", "root_cause_rank", "restart"),
     [
         (workers(0, 0), 0, None, False),
         (workers(1, 1, order=[1, 0]), 1, 1, True),
@@ -50,9 +50,9 @@ def workers(
         (workers(130, 1), 130, 0, False),
     ],
 )
-def test_who_is_to_blame(ended: list[Member], code: int, culprit: int | None, restart: bool) -> None:
-    outcome = judge(ended, None)
-    assert (outcome.code, outcome.culprit, outcome.may_restart) == (code, culprit, restart)
+def test_who_is_to_blame(ended: list[WorkerState], code: int, root_cause_rank: int | None, restart: bool) -> None:
+    outcome = diagnose(ended, None)
+    assert (outcome.code, outcome.root_cause_rank, outcome.may_restart) == (code, root_cause_rank, restart)
     assert bool(outcome.message) is (code not in (0, 2, 75))
 
 
@@ -69,32 +69,32 @@ def test_who_is_to_blame(ended: list[Member], code: int, culprit: int | None, re
     ],
 )
 def test_after_a_signal(codes: tuple[int, ...], number: signal.Signals, code: int) -> None:
-    outcome = judge(workers(*codes), number)
+    outcome = diagnose(workers(*codes), number)
     assert (outcome.code, outcome.may_restart) == (code, False)
 
 
-def message(end: End) -> str:
-    return judge([Member(0, end=End(0)), Member(1, "b", end=end)], None).message
+def message(end: WorkerExit) -> str:
+    return diagnose([WorkerState(0, end=WorkerExit(0)), WorkerState(1, "b", end=end)], None).message
 
 
 def test_out_of_memory_is_suspected_of_sigkill_only() -> None:
-    assert "was killed by SIGKILL; out of memory?" in message(End(-9, out_of_memory=True))
-    assert "out of memory" not in message(End(-9))
-    assert "out of memory" not in message(End(-11, out_of_memory=True))
-    assert "signal 62" in message(End(-62))
+    assert "was killed by SIGKILL; out of memory?" in message(WorkerExit(-9, out_of_memory=True))
+    assert "out of memory" not in message(WorkerExit(-9))
+    assert "out of memory" not in message(WorkerExit(-11, out_of_memory=True))
+    assert "signal 62" in message(WorkerExit(-62))
 
 
 def test_the_host_is_named_where_there_are_several() -> None:
-    assert message(End(-9)).startswith("hvdtrain launch: rank 1 of 2 on b was killed by SIGKILL. ")
-    assert message(End(1, lost="nothing was heard")).startswith(
+    assert message(WorkerExit(-9)).startswith("hvdtrain launch: rank 1 of 2 on b was killed by SIGKILL. ")
+    assert message(WorkerExit(1, lost="nothing was heard")).startswith(
         "hvdtrain launch: rank 1 of 2 on b was lost: nothing was heard. "
     )
 
 
 def test_a_lost_host_is_to_blame_although_others_fail_first() -> None:
     others = workers((1, VICTIM), (1, VICTIM))
-    outcome = judge([*others, Member(2, "b", end=End(1, lost="gone"), order=2)], None)
-    assert (outcome.code, outcome.culprit, outcome.may_restart) == (1, 2, True)
+    outcome = diagnose([*others, WorkerState(2, "b", end=WorkerExit(1, lost="gone"), order=2)], None)
+    assert (outcome.code, outcome.root_cause_rank, outcome.may_restart) == (1, 2, True)
 
 
 def test_the_last_words_begin_before_the_last_traceback() -> None:
@@ -165,8 +165,8 @@ Missing ranks:
 
 
 def test_who_stalls_is_blamed_by_the_words_of_those_that_waited() -> None:
-    outcome = judge(workers((1, STALL + VICTIM), -9, (1, VICTIM), -9, killed=(1, 3)), None, met=True)
-    assert outcome.culprit == 1
+    outcome = diagnose(workers((1, STALL + VICTIM), -9, (1, VICTIM), -9, killed=(1, 3)), None, met=True)
+    assert outcome.root_cause_rank == 1
     assert "ranks 1, 3 of 4 took no part in a collective operation" in outcome.message
     assert "ranks 0, 2 stopped only because of that" in outcome.message
 
@@ -179,33 +179,33 @@ def test_an_unfinished_line_of_the_other_stream_hides_nothing() -> None:
         ended[0].tail.add(OUT, b"...")
         ended[0].tail.add(ERR, line)
     assert ended[0].tail.text() == [*(STALL + VICTIM).decode().splitlines(), "..." * 4]
-    assert "ranks 1, 3 of 4 took no part" in judge(ended, None, met=True).message
+    assert "ranks 1, 3 of 4 took no part" in diagnose(ended, None, met=True).message
 
 
 def test_who_leaves_early_is_named() -> None:
-    outcome = judge(workers((1, VICTIM), 0, order=[1, 0]), None, met=True)
-    assert outcome.culprit == 1
+    outcome = diagnose(workers((1, VICTIM), 0, order=[1, 0]), None, met=True)
+    assert outcome.root_cause_rank == 1
     assert "rank 1 of 2 left with exit code 0 while others still needed it; rank 0 stopped" in outcome.message
 
 
 def test_victims_are_not_accused() -> None:
-    outcome = judge(workers((1, VICTIM), (1, VICTIM)), None, met=True)
+    outcome = diagnose(workers((1, VICTIM), (1, VICTIM)), None, met=True)
     assert "failed with" not in outcome.message
     assert "ranks 0, 1 stopped only because of that" in outcome.message
 
 
 def test_exit_code_2_is_a_failure_once_all_have_met() -> None:
-    outcome = judge(workers(-9, (2, b"oh no\n"), killed=(0,)), None, met=True)
+    outcome = diagnose(workers(-9, (2, b"oh no\n"), killed=(0,)), None, met=True)
     assert (outcome.code, outcome.may_restart) == (2, False)
     assert outcome.message.endswith("rank 1 of 2 failed with exit code 2. Its last lines:\n  [1] oh no")
 
 
 def test_what_was_shown_is_not_repeated_in_full() -> None:
     text = "".join(f"line {number}\n" for number in range(30)).encode()
-    assert judge(workers(0, (1, text)), None).message.count("line") == 4  # and "Its last lines"
-    assert judge(workers(0, (1, text)), None, held={1}).message.count("  [1] line") == 20
+    assert diagnose(workers(0, (1, text)), None).message.count("line") == 4  # and "Its last lines"
+    assert diagnose(workers(0, (1, text)), None, held={1}).message.count("  [1] line") == 20
     crash = b"a\nFatal Python error: Segmentation fault\n\nThread 1:\n  File x in measure\n  y\nmodules: z\n"
-    assert judge(workers(0, (1, crash)), None).message.endswith("  [1] Thread 1:\n  [1]   File x in measure")
+    assert diagnose(workers(0, (1, crash)), None).message.endswith("  [1] Thread 1:\n  [1]   File x in measure")
 
 
 PASS, NOTHING, END = Meaning.PASS, Meaning.NOTHING, Meaning.END
