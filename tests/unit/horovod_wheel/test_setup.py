@@ -15,17 +15,16 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel import SUPPORTED, require_supported
 from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
-from hvdtrain.horovod_wheel.environment import digest, set_up
-from hvdtrain.horovod_wheel.extras import DEFAULT_EXTRAS, chosen_extras, remember_extras
+from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, chosen_extras, digest, remember_extras, set_up
 from hvdtrain.horovod_wheel.gpu import cuda_home, lacking_toolkit
 from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
-from hvdtrain.horovod_wheel.pins import pins_of
-from hvdtrain.horovod_wheel.python_version import SUPPORTED, require_supported
+from hvdtrain.horovod_wheel.packages import pins_of
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
-from hvdtrain.horovod_wheel.sdist import verify
+from hvdtrain.horovod_wheel.source import verify
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 
 
@@ -114,7 +113,7 @@ def test_an_unsupported_python_is_refused_before_anything_that_it_cannot_import(
     assert run.stderr.startswith("ERROR: This is Python 3.10. ")
     assert "Traceback" not in run.stderr
     files = [Path(line) for line in run.stdout.splitlines()]
-    assert {file.stem for file in files} == {"__init__", "errors", "version", "python_version"}
+    assert {file.stem for file in files} == {"__init__", "errors", "version"}
     for file in files:
         ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
 

@@ -72,17 +72,15 @@ def test_the_installed_frameworks_are_found_with_their_exact_versions() -> None:
     assert found["torch"].library.startswith("sha256=")
 
 
-@pytest.mark.parametrize(
-    ("wheel", "system", "choice"),
-    [
-        (None, None, "install the wheel"),
-        (None, "/usr/bin/mpicxx", "system"),
-        ("5.0.11", None, "wheel"),
-        ("5.0.11", "/usr/bin/mpicxx", "wheel"),
-    ],
-)
-def test_choice_of_mpi(wheel: str | None, system: str | None, choice: str) -> None:
-    assert choose_mpi(wheel, system) == choice
+def test_the_wheel_in_the_environment_goes_before_the_systems_mpi(tmp_path: Path) -> None:
+    program = tmp_path / "mpicxx"
+    program.write_text("#!/bin/sh\necho g++ -lmpi\n")
+    program.chmod(0o755)
+    assert choose_mpi(None, None) is None
+    assert choose_mpi("5.0.11", None) == choose_mpi("5.0.11", str(program)) == Mpi("wheel", "Open MPI 5.0.11", "")
+    system = choose_mpi(None, str(program))
+    assert system is not None
+    assert (system.kind, system.location) == ("system", f"{program} g++ -lmpi")
 
 
 @pytest.mark.parametrize(("headers", "usable"), [(True, True), (False, False)])

@@ -1,10 +1,14 @@
-"""Finds in a build log of thousands of lines the one error that explains the rest, and says what to do about it."""
+"""What the output of a build says: how far it is, and after a failure which one of thousands of lines explains it."""
 
 from __future__ import annotations
 
 import re
+import time
+from typing import TextIO
 
 from hvdtrain.horovod_wheel.compiler import debian_package
+
+_PERCENT = re.compile(r"^\s*\[\s*(\d+)%\]")
 
 # In the order in which they occur in a log, whichever comes first is the cause: a parallel make goes on for a while.
 _ERROR = re.compile(
@@ -54,3 +58,40 @@ def _first(pattern: re.Pattern[str], lines: list[str], start: int, end: int) -> 
 def hint_for(error: str) -> str:
     """What to do about an error that `first_error` found."""
     return next((hint for pattern, hint in _HINTS.items() if re.search(pattern, error)), _OTHER_HINT)
+
+
+def percent_of(line: str) -> int | None:
+    """42 for "[ 42%] Building CXX object …", None for other lines."""
+    match = _PERCENT.match(line)
+    return int(match[1]) if match else None
+
+
+class Progress:
+    """One line that is rewritten on a terminal; elsewhere a new line at every tenth."""
+
+    def __init__(self, out: TextIO, usually: str) -> None:
+        self._out = out
+        self._usually = usually
+        self._terminal = out.isatty()
+        self._start = time.monotonic()
+        self._shown = -1
+
+    def feed(self, line: str) -> None:
+        """Takes one line of the build's output."""
+        percent = percent_of(line)
+        if percent is None:
+            return
+        shown = percent if self._terminal else percent // 10 * 10
+        if shown > self._shown:
+            self._shown = shown
+            self._show(shown)
+
+    def close(self) -> None:
+        """Ends the line on a terminal."""
+        if self._terminal and self._shown >= 0:
+            print(file=self._out, flush=True)
+
+    def _show(self, percent: int) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+        text = f"  compiling Horovod: {percent:3d} %, {minutes}:{seconds:02d} so far, {self._usually}"
+        print(f"\r{text}" if self._terminal else text, end="" if self._terminal else "\n", file=self._out, flush=True)
