@@ -1,4 +1,4 @@
-"""Pictures in Keras 3 on TensorFlow: ResNets as in torchvision, Keras applications, SGD with momentum."""
+"""The built-in tasks in Keras 3 on TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,15 +11,59 @@ import tensorflow as tf
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.models.keras import zoo
-from hvdtrain.tasks.pictures.cifar10 import Cifar10
+from hvdtrain.models.keras.transformer import transformer
+from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
+from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet
-from hvdtrain.tasks.pictures.mnist import Mnist
 from hvdtrain.tasks.pictures.synthetic import Synthetic
 from hvdtrain.tasks.pictures.task import Pictures
+from hvdtrain.tasks.text import NOTHING, SYMBOLS, Text
+
+
+class KerasDigits(Digits):
+    """The digits by a small CNN."""
+
+    framework: ClassVar[str] = "tensorflow"
+
+    def build_model(self) -> keras.Model:
+        return zoo.small_cnn(SIDE, 1, CLASSES, self.width)
+
+    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
+        return build_optimizer(model, lr, TrainingOptions(optimizer="adam"))  # as torch computes it
+
+    def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
+        logits = model(batch["image"])
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["label"], logits=logits)
+        right = tf.equal(tf.argmax(logits, axis=1), batch["label"])
+        return {"loss": loss, "accuracy": tf.cast(right, tf.float32)}
+
+
+class KerasText(Text):
+    """Text by a transformer, trained by AdamW."""
+
+    framework: ClassVar[str] = "tensorflow"
+
+    def build_model(self) -> keras.Model:
+        return transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
+
+    def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
+        return build_optimizer(
+            model, lr, TrainingOptions(optimizer="adamw", beta2=0.95, weight_decay=self.weight_decay)
+        )
+
+    def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""
+        logits, following = model(batch["seen"]), batch["next"]
+        real = tf.cast(following != NOTHING, tf.float32)
+        count = tf.reduce_sum(real, axis=1)
+        labels = tf.maximum(following, 0)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        right = tf.cast(tf.equal(tf.argmax(logits, axis=2), following), tf.float32)
+        return {"loss": tf.reduce_sum(losses * real, axis=1) / count, "accuracy": tf.reduce_sum(right, axis=1) / count}
 
 
 class KerasPictures(Pictures):
-    """The half that needs Keras and TensorFlow."""
+    """Pictures by ResNets as in torchvision or Keras applications, trained by SGD with momentum."""
 
     framework: ClassVar[str] = "tensorflow"
 

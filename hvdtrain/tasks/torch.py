@@ -1,4 +1,4 @@
-"""Pictures in PyTorch: models of torchvision, SGD with momentum."""
+"""The built-in tasks in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,57 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.models.torch import zoo
-from hvdtrain.tasks.pictures.cifar10 import Cifar10
+from hvdtrain.models.torch.transformer import Transformer
+from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
+from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet
-from hvdtrain.tasks.pictures.mnist import Mnist
 from hvdtrain.tasks.pictures.synthetic import Synthetic
 from hvdtrain.tasks.pictures.task import Pictures
+from hvdtrain.tasks.text import NOTHING, SYMBOLS, Text
+
+
+class TorchDigits(Digits):
+    """The digits by a small CNN."""
+
+    framework: ClassVar[str] = "torch"
+
+    def build_model(self) -> nn.Module:
+        return zoo.small_cnn(SIDE, 1, CLASSES, self.width)
+
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), lr=lr)
+
+    def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        logits = model(batch["image"].permute(0, 3, 1, 2))
+        loss = functional.cross_entropy(logits, batch["label"], reduction="none")
+        return {"loss": loss, "accuracy": (logits.argmax(1) == batch["label"]).float()}
+
+
+class TorchText(Text):
+    """Text by a transformer, trained by AdamW."""
+
+    framework: ClassVar[str] = "torch"
+
+    def build_model(self) -> nn.Module:
+        return Transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
+
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        matrices = [p for p in model.parameters() if p.ndim > 1]
+        others = [p for p in model.parameters() if p.ndim == 1]
+        groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8)
+
+    def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""
+        logits, following = model(batch["seen"]), batch["next"]
+        count = (following != NOTHING).sum(1)
+        losses = functional.cross_entropy(logits.transpose(1, 2), following, ignore_index=NOTHING, reduction="none")
+        right = (logits.argmax(2) == following).sum(1)  # never where there is nothing to predict
+        return {"loss": losses.sum(1) / count, "accuracy": right / count}
 
 
 class TorchPictures(Pictures):
-    """The half that needs torch."""
+    """Pictures by models of torchvision, trained by SGD with momentum."""
 
     framework: ClassVar[str] = "torch"
 

@@ -23,10 +23,9 @@ from data_sharding.sample_random import SampleRandom
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.models.torchvision_import import import_torchvision
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.pictures.crops import CropDraws, random_window
 from hvdtrain.tasks.pictures.mixup import Mixup
-from hvdtrain.tasks.pictures.photos import validation_pixels
-from hvdtrain.tasks.pictures.torch import TorchImageNet
+from hvdtrain.tasks.pictures.photos import CropDraws, random_window, validation_pixels
+from hvdtrain.tasks.torch import TorchImageNet
 
 WRITERS = {"folders": write_photo_folders, "tar": write_photo_tars, "tfrecord": write_photo_tfrecords}
 SMALL: dict[str, Any] = {"model": "cnn", "side": 24}
@@ -226,7 +225,7 @@ def test_synthetic_pictures_need_no_data(forker: Forker, tmp_path: Path) -> None
 
 
 def test_synthetic_records_differ(tmp_path: Path) -> None:
-    from hvdtrain.tasks.pictures.torch import TorchSynthetic
+    from hvdtrain.tasks.torch import TorchSynthetic
 
     task = TorchSynthetic(model="cnn", records=30, side=8, classes=7)
     train = task.open_data(DataAccess(None, tmp_path)).train
@@ -238,7 +237,7 @@ def test_synthetic_records_differ(tmp_path: Path) -> None:
 
 def test_synthetic_records_are_written_once_by_workers_that_start_together(tmp_path: Path) -> None:
     """Whoever waited for the lock leaves the file alone: others have opened it, and a new one would not be theirs."""
-    from hvdtrain.tasks.pictures.torch import TorchSynthetic
+    from hvdtrain.tasks.torch import TorchSynthetic
 
     def opened_at_once(_: int) -> int:
         barrier.wait(timeout=30)

@@ -15,9 +15,8 @@ from torch.nn import functional
 from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
 from data_sharding.formats.cifar10 import Cifar10Format
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.pictures.mixup import mix_pictures
-from hvdtrain.tasks.pictures.targets import mix_targets, smoothed_targets
-from hvdtrain.tasks.pictures.torch import TorchCifar10, TorchMnist, TorchPictures
+from hvdtrain.tasks.pictures.mixup import mix_pictures, mix_targets, smoothed_targets
+from hvdtrain.tasks.torch import TorchCifar10, TorchMnist, TorchPictures
 
 Rows = dict[int, dict[str, NDArray[Any]]]
 

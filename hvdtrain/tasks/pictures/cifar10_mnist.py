@@ -1,4 +1,8 @@
-"""MNIST (LeCun et al. 1998): 70,000 handwritten digits, and its look-alikes (Fashion-MNIST), from their own files."""
+"""CIFAR-10 and MNIST, from their own files.
+
+CIFAR-10 (Krizhevsky 2009) is 60,000 pictures of 32×32 pixels in 10 classes. MNIST (LeCun et al. 1998) is 70,000
+handwritten digits; data sets in the same files, such as Fashion-MNIST, can be read too.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,26 @@ from typing import ClassVar
 import numpy as np
 
 from data_sharding import Catalog, RecordBatch
-from data_sharding.augment import random_crop
-from data_sharding.formats import decode_mnist
+from data_sharding.augment import horizontal_flip, random_crop
+from data_sharding.formats import decode_cifar10, decode_mnist
+from data_sharding.formats.cifar10 import Cifar10Format
 from data_sharding.formats.mnist import MnistFormat
 from hvdtrain.errors import UsageError
-from hvdtrain.models.names import SMALL_CNN
+from hvdtrain.models import SMALL_CNN
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
 from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 
-ORIGIN = Origin(
+CIFAR10 = Origin(
+    name="CIFAR-10",
+    folders=("", "cifar-10-batches-py", "cifar-10-batches-bin"),
+    files=("data_batch_1", "data_batch_1.bin"),
+    archives="cifar-10-python.tar.gz or cifar-10-binary.tar.gz",
+    url="https://www.cs.toronto.edu/~kriz/cifar.html",
+    dataset="CIFAR10",
+)
+MNIST = Origin(
     name="MNIST",
     folders=("", "MNIST/raw"),
     files=("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
@@ -27,6 +40,37 @@ ORIGIN = Origin(
 )
 _SIDE = 28
 _FRAME = 2  # of black pixels, on each side: 28 become 32, which every model takes
+
+
+class Cifar10(Pictures):
+    """Random crops of a padding of 4, and flips.
+
+    The usual recipe for a ResNet-18 on CIFAR-10 (github.com/kuangliu/pytorch-cifar: SGD with momentum 0.9, weight decay
+    5e-4, lr 0.1 for batches of 128, cosine, 200 epochs: about 95 %), cut to 30 epochs, with one of warm-up.
+    """
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=30, global_batch_size=128, lr=0.1, warmup_epochs=1.0)
+    needs_data_dir: ClassVar[bool] = True
+    can_download: ClassVar[bool] = True
+    mean = (0.4914, 0.4822, 0.4465)  # of the 50,000 training pictures
+    std = (0.2470, 0.2435, 0.2616)
+
+    def __init__(
+        self, model: str = "resnet18", label_smoothing: float = 0.0, mixup: float = 0.0, weight_decay: float = 5e-4
+    ) -> None:
+        super().__init__(model, 10, 32, label_smoothing, mixup, weight_decay)
+
+    def open_train(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, CIFAR10), format=Cifar10Format(split="train"))
+
+    def open_test(self, data: DataAccess) -> Catalog:
+        return data.catalog(folder_with(data, CIFAR10), format=Cifar10Format(split="test"))
+
+    def read(self, records: RecordBatch) -> Labelled:
+        images = decode_cifar10(records)["image"]
+        if records.random is not None:
+            images = horizontal_flip(random_crop(images, records.random, padding=4), records.random)
+        return Labelled(images, labels_beside(records))
 
 
 class Mnist(Pictures):
@@ -47,10 +91,10 @@ class Mnist(Pictures):
         super().__init__(model, 10, _SIDE + 2 * _FRAME, label_smoothing, mixup, weight_decay)
 
     def open_train(self, data: DataAccess) -> Catalog:
-        return _of_right_size(data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="train")))
+        return _of_right_size(data.catalog(folder_with(data, MNIST), format=MnistFormat(split="train")))
 
     def open_test(self, data: DataAccess) -> Catalog:
-        return _of_right_size(data.catalog(folder_with(data, ORIGIN), format=MnistFormat(split="test")))
+        return _of_right_size(data.catalog(folder_with(data, MNIST), format=MnistFormat(split="test")))
 
     def read(self, records: RecordBatch) -> Labelled:
         grey = decode_mnist(records)["image"][..., None]

@@ -1,4 +1,4 @@
-"""Text as bytes: which records there are, and what is predicted from them."""
+"""Language modelling on any text files, byte by byte: which records there are, and what is predicted from them."""
 
 from __future__ import annotations
 

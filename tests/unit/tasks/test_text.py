@@ -18,8 +18,8 @@ from data_sharding.errors import PlanError
 from data_sharding.formats.text import TextFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.text.data import NOTHING
-from hvdtrain.tasks.text.torch import TorchText
+from hvdtrain.tasks.text import NOTHING
+from hvdtrain.tasks.torch import TorchText
 
 
 def payloads(catalog: Catalog) -> list[bytes]:

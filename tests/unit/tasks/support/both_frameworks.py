@@ -24,13 +24,9 @@ from hvdtrain.models.keras import zoo as keras_zoo
 from hvdtrain.models.keras.resnet import RESNETS
 from hvdtrain.models.torch import zoo as torch_zoo
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.keras import KerasDigits
-from hvdtrain.tasks.digits.torch import TorchDigits
-from hvdtrain.tasks.pictures.keras import KerasImageNet, KerasMnist
-from hvdtrain.tasks.pictures.torch import TorchImageNet, TorchMnist
-from hvdtrain.tasks.text.data import NOTHING
-from hvdtrain.tasks.text.keras import KerasText
-from hvdtrain.tasks.text.torch import TorchText
+from hvdtrain.tasks.keras import KerasDigits, KerasImageNet, KerasMnist, KerasText
+from hvdtrain.tasks.text import NOTHING
+from hvdtrain.tasks.torch import TorchDigits, TorchImageNet, TorchMnist, TorchText
 from hvdtrain.topology import Topology
 
 Arrays = dict[str, NDArray[Any]]

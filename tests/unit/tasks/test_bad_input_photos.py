@@ -14,8 +14,7 @@ from picture_files import photo
 from PIL import Image
 
 from data_sharding.sample_random import SampleRandom
-from hvdtrain.tasks.pictures.crops import CropDraws
-from hvdtrain.tasks.pictures.photos import BadPhotoError, training_pixels, validation_pixels
+from hvdtrain.tasks.pictures.photos import BadPhotoError, CropDraws, training_pixels, validation_pixels
 
 DRAWS = CropDraws.of(SampleRandom(1, 0, np.arange(1)))
 SIDE = 16
