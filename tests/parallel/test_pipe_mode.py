@@ -20,7 +20,7 @@ from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
 from hvdtrain.audit.pipe_note import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 DEADLINE_S = 240
 EPOCHS = 3
