@@ -145,7 +145,7 @@ def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: in
 def _find_images(path: str, data: Any) -> tuple[int, int]:
     """First byte of the pickled array and its number of rows."""
     shape, dtype, order, content = _array_parts(data)
-    if isinstance(content, Call) and content.calls("_codecs encode"):
+    if isinstance(content, Call) and content.function == "_codecs encode":
         raise CorruptRecordError(
             f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
             "Their bytes do not lie in the file as they are, so none can be read by itself.",
@@ -168,22 +168,17 @@ def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
     See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
     from protocol 5 on a view of a buffer.
     """
-    if isinstance(data, Call) and data.calls(*_RECONSTRUCT) and _is_tuple_of(5, data.state):
-        _, shape, dtype, order, content = data.state
-    elif isinstance(data, Call) and data.calls(*_FROM_BUFFER) and _is_tuple_of(4, data.arguments):
-        content, dtype, shape, order = data.arguments
-    else:
-        return None, None, None, None
-    return shape, dtype, order, content
-
-
-def _is_tuple_of(length: int, value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == length
+    match data:
+        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
+            return shape, dtype, order, content
+        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
+            return shape, dtype, order, content
+    return None, None, None, None
 
 
 def _is_uint8(dtype: Any) -> bool:
     """Whether it is the pickled numpy dtype uint8."""
-    return isinstance(dtype, Call) and dtype.calls("numpy dtype") and dtype.arguments in _UINT8_ARGUMENTS
+    return isinstance(dtype, Call) and dtype.function == "numpy dtype" and dtype.arguments in _UINT8_ARGUMENTS
 
 
 def _checked_index(
