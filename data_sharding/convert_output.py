@@ -24,10 +24,8 @@ from data_sharding.convert_content import (
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
-from data_sharding.formats.recordio_writer import RecordIOWriter
 from data_sharding.formats.tar_sample import TarSample, tar_sample
-from data_sharding.formats.tar_writer import TarWriter
-from data_sharding.formats.tfrecord_writer import TFRecordWriter
+from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
 """Formats that can be written, with the extension of their files."""

@@ -8,15 +8,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
-from data_sharding.formats.unchecked import all_intact
-from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex
+from data_sharding.storage import ByteSource, is_remote
 from data_sharding.storage.folder_walk import listing
 from data_sharding.storage.input_files import Paths
 
@@ -29,7 +28,7 @@ _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", 
 
 @final
 @dataclass(frozen=True)
-class ImageFolderFormat:
+class ImageFolderFormat(ByteFormat):
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
 
     Attributes:
@@ -43,12 +42,9 @@ class ImageFolderFormat:
 
     root: str = ""
     classes: tuple[str, ...] = ()
-    name: str = "image_folder"
-    patterns: tuple[str, ...] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
-    recursive: bool = True
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
+    name: ClassVar[str] = "image_folder"
+    patterns: ClassVar[tuple[str, ...]] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
+    recursive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # A saved catalog's options come as JSON, which knows lists only.
@@ -82,12 +78,6 @@ class ImageFolderFormat:
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Nothing of the file is read."""
         return RecordIndex(np.zeros(1, np.int64), np.array([source.size()], np.int64))
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
 
 
 def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:

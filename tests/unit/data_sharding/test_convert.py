@@ -23,9 +23,8 @@ from data_sharding.convert import convert
 from data_sharding.convert_content import SourceRecord, bytes_encoder, sample_encoder
 from data_sharding.formats.image_folder import class_names
 from data_sharding.formats.recordio_framing import MAGIC_BYTES
-from data_sharding.formats.recordio_writer import RecordIOWriter
 from data_sharding.formats.tar_sample import TarSample, tar_sample
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import RecordIOWriter, TarWriter
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
