@@ -39,7 +39,8 @@ from data_sharding.errors import (
 )
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
-from data_sharding.formats.tfrecord import TFRecordWriter, scan, write_shards
+from data_sharding.formats.tfrecord import scan
+from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loader import LoadedBatch, ShardLoader
 from data_sharding.permutation import Permutation
 from data_sharding.plan import ShardPlan, StepBatch

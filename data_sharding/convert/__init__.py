@@ -1,6 +1,6 @@
 """Rewrite a data set in another format or number of files.
 
-What becomes of a record is told in `convert_content`. Records keep their order: file k of S gets the records from
+`convert.content` says what a record becomes. Records keep their order: file k of S gets the records from
 N*k//S up to N*(k+1)//S of N, so that reading the new files one after another gives the old order, or with `shuffle` a
 seeded permutation of it.
 
@@ -25,21 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.convert_content import OPAQUE_FORMATS, Payloads, SourceRecord
-from data_sharding.convert_input import index_source, records_in
-from data_sharding.convert_names import ImageNames
-from data_sharding.convert_output import (
-    SUFFIXES,
-    Write,
-    check_free,
-    check_same,
-    check_written,
-    open_shard,
-    shard_names,
-)
-from data_sharding.errors import ExampleError, PlanError
+from data_sharding.convert.content import OPAQUE_FORMATS, Payloads, digest, encoder
+from data_sharding.convert.shards import SUFFIXES, check_free, open_shard, shard_names
+from data_sharding.convert.sources import ImageNames, index_source, records_in
+from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
+from data_sharding.formats.tar_sample import tar_sample
 from data_sharding.permutation import Permutation
 from data_sharding.reader import RecordReader
 from data_sharding.storage.input_files import Paths
@@ -86,7 +78,7 @@ def convert(
         format: how the sources are kept; default: what their names suggest.
         name: of the new set; default: the folder's own.
         shuffle: seed of a permutation of all records; default: their order is kept.
-        payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert_content`.
+        payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert.content`.
         on_progress: told of every record.
 
     Raises:
@@ -110,7 +102,7 @@ def convert(
     destination.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".convert-", dir=destination) as scratch:
-            job = _Job(target, payloads, shuffle, on_progress or _ignore)
+            job = _Job(target, payloads, shuffle, on_progress or (lambda *_: None))
             paths = [Path(scratch) / file for file in shard_names(name, num_shards, target)]
             written = _write_and_check(index_source(sources, format, Path(scratch)), paths, job)
             check_free(destination, name)
@@ -136,7 +128,6 @@ def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted
         )
     digests = _write(source, paths, job)
     written = Catalog.index(paths, format=job.target)
-    check_written(paths, written, digests)
     _check(written, digests, job.on_progress)
     return Converted(paths, len(written), written.fingerprint)
 
@@ -147,32 +138,43 @@ def _write(source: Catalog, paths: list[Path], job: _Job) -> NDArray[np.uint32]:
     digests = np.empty(total, np.uint32)
     order = None if job.shuffle is None else Permutation(total, job.shuffle, 0)
     names = ImageNames(source) if source.format.name == "image_folder" else None
+    encode = encoder(source.format.name, job.target.name, job.payloads)
     with RecordReader(source) as reader:
         for part, path in enumerate(paths):
             first, last = total * part // len(paths), total * (part + 1) // len(paths)
             ids = np.arange(first, last)
-            with open_shard(path, job.target, source.format.name, job.payloads) as write:
+            with open_shard(path, job.target, encode) as write:
                 for record in records_in(reader, ids if order is None else order(ids), first, names):
-                    digests[record.number] = _write_one(source, record, write)
+                    try:
+                        digests[record.number] = write(record)
+                    except ExampleError as error:
+                        fact = f"The record of {source.describe(record.source_id)} cannot be converted. {error.fact}"
+                        raise ExampleError(fact, error.conflict, error.hint) from error
                     job.on_progress("write", record.number + 1, total)
     return digests
 
 
-def _write_one(source: Catalog, record: SourceRecord, write: Write) -> int:
-    try:
-        return write(record)
-    except ExampleError as error:
-        where = source.describe(record.source_id)
-        raise ExampleError(
-            f"The record of {where} cannot be converted. {error.fact}", error.conflict, error.hint
-        ) from error
-
-
 def _check(written: Catalog, digests: NDArray[np.uint32], on_progress: Progress) -> None:
+    """Read all of it back, and compare with what was written."""
+    if len(written) != len(digests):
+        raise _not_as_written(written, 0, f"{len(written)} records are found where {len(digests)} were written")
     with RecordReader(written) as reader:
         for record in records_in(reader, np.arange(len(written)), 0):
-            check_same(written, record.number, record.payload, digests)
+            found = digest(tar_sample(record.payload) if written.format.name == "tar" else record.payload)
+            if found != digests[record.number]:
+                raise _not_as_written(written, record.number, f"Record {record.number} is not what was written")
             on_progress("check", record.number + 1, len(written))
+
+
+def _not_as_written(written: Catalog, record_id: int, how: str) -> CorruptRecordError:
+    path, offset = written.files[written.file_ids[record_id]].path, written.frame_offset(record_id)
+    return CorruptRecordError(
+        f"{how}, in {path} at byte offset {offset}.",
+        "Reading back what had just been written gave something else.",
+        "check the disk, and convert again.",
+        path=path,
+        offset=offset,
+    )
 
 
 def _publish(paths: Sequence[Path], destination: Path) -> list[Path]:
@@ -217,7 +219,3 @@ def _check_apart(sources: Paths, destination: Path) -> None:
                 "Readers of the folder would get old and new records together.",
                 "choose another folder.",
             )
-
-
-def _ignore(step: Literal["write", "check"], done: int, total: int) -> None:
-    pass

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.convert_content import SourceRecord
-from data_sharding.convert_names import ImageNames
+from data_sharding.class_names import root_of
+from data_sharding.convert.content import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.gzip_files import expand_gzip, is_gzip
 from data_sharding.formats.interface import RecordFormat
@@ -47,7 +48,37 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
     try:
         return Catalog.index(files, check_data=bool(originals), format=chosen)
     except CorruptRecordError as error:
-        raise _of_original(error, originals) from error
+        if (original := originals.get(error.path)) is None:
+            raise
+        fact = error.fact.replace(error.path, f"the content of {original}")
+        raise CorruptRecordError(fact, error.conflict, error.hint, path=original, offset=error.offset) from error
+
+
+@final
+class ImageNames:
+    """Key and extension of each file of a catalog of images: "cat/17" and "jpg" for root/cat/17.JPG.
+
+    The folders stay in the key, so that unpacked shards are the folder of images again. A dot before the extension
+    becomes "_", since a key ends at the first one. No two files have the same key: the second gets its number.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._paths = [file.path for file in catalog.files]
+        self._root = len(root_of(catalog))
+        keys = (os.fsencode(self._split(file)[0]) for file in range(len(self._paths)))
+        digests = np.array([int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) for key in keys], np.uint64)
+        self._is_first = np.zeros(len(digests), np.bool_)
+        self._is_first[np.unique(digests, return_index=True)[1]] = True
+
+    def __call__(self, file_id: int) -> tuple[str, str]:
+        """Key, and extension in lower case without its dot."""
+        key, extension = self._split(file_id)
+        return (key if self._is_first[file_id] else f"{key}-{file_id:08d}"), extension
+
+    def _split(self, file_id: int) -> tuple[str, str]:
+        folder, slash, base = self._paths[file_id][self._root :].rpartition("/")
+        stem, extension = os.path.splitext(base)
+        return folder + slash + stem.replace(".", "_"), extension[1:].lower()
 
 
 def records_in(
@@ -80,25 +111,12 @@ def _format_of(named: Sequence[str]) -> RecordFormat:
 
 
 def _is_compressed(file: str) -> bool:
-    if is_remote(file):
-        if file.lower().endswith((".gz", ".tgz")):
-            raise PlanError(
-                f"{file} is compressed and remote.",
-                "Only local files are expanded.",
-                "copy it to this machine, and convert the copy.",
-            )
-        return False
-    return os.path.isfile(file) and is_gzip(file)
-
-
-def _of_original(error: CorruptRecordError, originals: dict[str, str]) -> CorruptRecordError:
-    original = originals.get(error.path)
-    if original is None:
-        return error
-    return CorruptRecordError(
-        error.fact.replace(error.path, f"the content of {original}"),
-        error.conflict,
-        error.hint,
-        path=original,
-        offset=error.offset,
-    )
+    if not is_remote(file):
+        return os.path.isfile(file) and is_gzip(file)
+    if file.lower().endswith((".gz", ".tgz")):
+        raise PlanError(
+            f"{file} is compressed and remote.",
+            "Only local files are expanded.",
+            "copy it to this machine, and convert the copy.",
+        )
+    return False

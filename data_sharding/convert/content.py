@@ -13,7 +13,7 @@ Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and 
 are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
 single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
 sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
-Images of a folder keep their names (`convert_names`), other samples without a key get their number. If two samples in a
+Images of a folder keep their names (`ImageNames`), other samples without a key get their number. If two samples in a
 row have the same key, the number is added to the second's: readers would take them for one.
 """
 
@@ -59,8 +59,21 @@ class SourceRecord(NamedTuple):
     suffix: str = ""
 
 
-def bytes_encoder(source_format: str) -> Callable[[SourceRecord], bytes]:
-    """How records of a format become payloads of tfrecord and recordio."""
+def encoder(source_format: str, target: str, payloads: Payloads | None) -> Callable[[SourceRecord], bytes | TarSample]:
+    """How records of a format become samples of a tar shard, or payloads of the other targets.
+
+    Args:
+        payloads: what payloads of tfrecord and recordio are on the way to tar; default: tfrecord holds Examples,
+            recordio does not.
+    """
+    if target == "tar":
+        if source_format == "tar":
+            return lambda record: tar_sample(record.payload)
+        if source_format not in OPAQUE_FORMATS:
+            return _sample_of_payload
+        if (payloads or ("example" if source_format == "tfrecord" else "opaque")) == "opaque":
+            return lambda record: TarSample(_numbered(record), {"bin": record.payload})
+        return _sample_of_example
     if source_format in OPAQUE_FORMATS:
         return lambda record: record.payload
     if source_format == "tar":
@@ -69,32 +82,14 @@ def bytes_encoder(source_format: str) -> Callable[[SourceRecord], bytes]:
     return lambda record: example.encode(_labelled(name, record))
 
 
-def sample_encoder(source_format: str, payloads: Payloads | None) -> Callable[[SourceRecord], TarSample]:
-    """How records of a format become samples of a tar shard.
-
-    Args:
-        payloads: for tfrecord and recordio; default: tfrecord holds Examples, recordio does not.
-    """
-    if source_format == "tar":
-        return lambda record: tar_sample(record.payload)
-    if source_format not in OPAQUE_FORMATS:
-        return _sample_of_payload
-    if (payloads or ("example" if source_format == "tfrecord" else "opaque")) == "opaque":
-        return lambda record: TarSample(_numbered(record), {"bin": record.payload})
-    return _sample_of_example
-
-
-def bytes_digest(payload: bytes) -> int:
-    """CRC-32C of a payload."""
-    return int(google_crc32c.value(payload))
-
-
-def sample_digest(sample: TarSample) -> int:
-    """CRC-32C of a sample: its key, names, lengths and bytes."""
-    crc = google_crc32c.value(sample.key.encode("utf-8", "surrogateescape"))
-    for name, content in sample.members.items():
-        head = f"\0{len(content)}\0{name}\0".encode("utf-8", "surrogateescape")
-        crc = google_crc32c.extend(google_crc32c.extend(crc, head), content)
+def digest(content: bytes | TarSample) -> int:
+    """CRC-32C of a payload; of a sample, that of its key, names, lengths and bytes."""
+    if isinstance(content, bytes):
+        return int(google_crc32c.value(content))
+    crc = google_crc32c.value(content.key.encode("utf-8", "surrogateescape"))
+    for name, member in content.members.items():
+        head = f"\0{len(member)}\0{name}\0".encode("utf-8", "surrogateescape")
+        crc = google_crc32c.extend(google_crc32c.extend(crc, head), member)
     return int(crc)
 
 

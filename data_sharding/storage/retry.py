@@ -17,7 +17,7 @@ _JITTER: Final = random.SystemRandom()  # of its own: the program's draws stay w
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Limits for one operation on a remote store, in seconds.
 
     Attributes:
@@ -33,7 +33,7 @@ class Patience:
     pause_s: float = 0.5
     total_s: float = 180.0
 
-    def persist(self, url: str, ask: Callable[[float], T]) -> T:
+    def call(self, url: str, ask: Callable[[float], T]) -> T:
         """Call `ask` with a time limit in seconds until it returns, or fails in a way that asking again won't mend.
 
         Raises:
@@ -55,4 +55,4 @@ class Patience:
         raise ValueError(f"{self.attempts} attempts are too few to ask once")
 
 
-PATIENCE: Final = Patience()
+RETRY: Final = RetryPolicy()
