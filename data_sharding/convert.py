@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
+from data_sharding.checks import whole
 from data_sharding.convert_content import OPAQUE_FORMATS, Payloads, SourceRecord
 from data_sharding.convert_input import index_source, records_in
 from data_sharding.convert_names import ImageNames
@@ -40,11 +41,10 @@ from data_sharding.convert_output import (
 from data_sharding.errors import ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
-from data_sharding.permutation import Permutation
-from data_sharding.reader import RecordReader
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.plan.permutation import Permutation
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted
-from data_sharding.whole_numbers import whole
 
 Progress = Callable[[Literal["write", "check"], int, int], None]
 """Called with the step, records done and records in all."""

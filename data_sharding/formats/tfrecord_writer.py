@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from data_sharding.atomic import atomic_file
+from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
-from data_sharding.whole_numbers import whole
 
 
 class TFRecordWriter:
