@@ -18,7 +18,7 @@ from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.gzip_files import expand_gzip, is_gzip
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named, format_of
-from data_sharding.reader import RecordReader
+from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import is_remote
 from data_sharding.storage.input_files import Paths, find_files
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from data_sharding.pipe.plan import PipeFile, make_plan
-from data_sharding.pipe.plan_file import load_plan, save_plan
+from data_sharding.pipe.pipe_plan import PipeFile, make_plan
+from data_sharding.pipe.pipe_plan_file import load_plan, save_plan
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs
