@@ -18,8 +18,8 @@ from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
     from hvdtrain.errors import HvdtrainError, UsageError
+    from hvdtrain.run.train_call import train
     from hvdtrain.task import Splits, Task, TaskDefaults
-    from hvdtrain.train_call import train
 
 __all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "train"]
 
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
         return vars(errors)[name]
     if name == "train":
-        from hvdtrain.train_call import train
+        from hvdtrain.run.train_call import train
 
         return train
     raise AttributeError(f"module 'hvdtrain' has no attribute {name!r}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from data_sharding.atomic import atomic_file, final_path
+from hvdtrain.errors import UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -36,3 +37,12 @@ def open_lines(path: Path) -> TextIO:
         content = path.read_bytes()
         os.truncate(path, content.rfind(b"\n") + 1)
     return path.open("a", encoding="utf-8")
+
+
+def unwritable(path: Path, error: OSError) -> UsageError:
+    """What to say where something cannot be written to the run folder `path`."""
+    return UsageError(
+        f"The run folder {path} cannot be written: {error.strerror or error}.",
+        "Metrics and checkpoints would be lost.",
+        "choose another --output-dir, on a disk that you may write and that every host sees.",
+    )

@@ -1,3 +1,21 @@
-"""The one place that holds the version."""
+"""The one place that holds the version, and the installed versions of what decides a run's numbers."""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"
+
+PACKAGES = ("horovod", "torch", "tensorflow", "keras", "torchvision", "mpi4py", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Name → version of Python, hvdtrain and those of `PACKAGES` that are installed; nothing of them is imported."""
+    import platform  # Imported here: every command reads the version, few ask for the others.
+    from importlib import metadata
+
+    found = {"python": platform.python_version(), "hvdtrain": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

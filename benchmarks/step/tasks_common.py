@@ -8,8 +8,8 @@ from filelock import FileLock
 import hvdtrain
 from benchmarks.step.workload import LR, RECORDS, inputs, labels
 from data_sharding import RecordBatch
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features
 
 _LOCK_SECONDS = 60.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def device_kind(framework: str) -> str:
-    """ "GPU" or "CPU", after `take_own_share`, of a worker in "torch" or "tensorflow"."""
+    """ "GPU" or "CPU", after `bind_device_and_threads`, of a worker in "torch" or "tensorflow"."""
     if framework == "torch":
         import torch
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from data_sharding import LoadedBatch
-
-State = dict[str, NDArray[Any]]
-"""Named arrays. "model/…" are weights and buffers, "optimizer/…" the optimizer's slots."""
+from hvdtrain.state import State
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,15 @@ class Adapter(Protocol):
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
         ...
 
-    def drifting(self) -> State:
+    def rank_local_state(self) -> State:
         """Float arrays that each rank makes from its own samples, whose mean stands for all: BatchNorm's statistics.
 
         Collective: what is better made equal on the device, weights that ranks update by themselves, is so afterwards.
         """
         ...
 
-    def load_drifting(self, buffers: State) -> None:
-        """Put back what `drifting` returned, changed or not."""
+    def load_rank_local_state(self, buffers: State) -> None:
+        """Put back what `rank_local_state` returned, changed or not."""
         ...
 
     def parameter_count(self) -> int:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from hvdtrain.adapters.interface import State
+from hvdtrain.state import State
 
 
 class Stateless:
-    """The half of a framework's `Wire` that is about state: there is none.
+    """The half of a framework's `CommHook` that is about state: there is none.
 
     Args:
-        share_factor: what gradients come multiplied by, see `Exchange`.
+        loss_multiplier: what gradients come multiplied by, see `GradientSync`.
     """
 
-    share_factor = 1.0
+    loss_multiplier = 1.0
 
-    def __init__(self, share_factor: float = 1.0) -> None:
-        self.share_factor = share_factor
+    def __init__(self, loss_multiplier: float = 1.0) -> None:
+        self.loss_multiplier = loss_multiplier
 
-    def drifting(self) -> State:
+    def rank_local_state(self) -> State:
         return {}
 
-    def load_drifting(self, arrays: State) -> None:
+    def load_rank_local_state(self, arrays: State) -> None:
         pass
 
     def state(self) -> State:
@@ -30,11 +30,11 @@ class Stateless:
         pass
 
 
-class StatelessExchange(Stateless):
-    """That half of a framework's `Exchange`."""
+class StatelessGradientSync(Stateless):
+    """That half of a framework's `GradientSync`."""
 
     def after_update(self, step: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def average_weights(self) -> None:
         pass

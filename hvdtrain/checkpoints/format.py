@@ -22,9 +22,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from data_sharding.atomic import sync_folder
-from hvdtrain.adapters.interface import State
+from hvdtrain.checkpoints.position import Position
 from hvdtrain.files import write_atomically, write_json
-from hvdtrain.position import Position
+from hvdtrain.state import State
 
 FORMAT = 1
 _PARTS = ("model", "optimizer")

@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from hvdtrain.best import Best
+from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
     Checkpoint,
     DamagedCheckpointError,
@@ -16,9 +16,9 @@ from hvdtrain.checkpoints.format import (
     write_checkpoint,
     write_position,
 )
+from hvdtrain.checkpoints.position import Position
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
-from hvdtrain.position import Position
 
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class CheckpointStore:
         self._settle(path, position, best)
         return path
 
-    def take_up(self, position: Position, origin: Path | None = None) -> None:
+    def resume_from(self, position: Position, origin: Path | None = None) -> None:
         """Go on after `position`: `latest` points to its checkpoint, and `best` to its best one.
 
         So a run that was sent back to an older checkpoint, and crashes before its first save, is not taken up from a

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.adapters.interface import State
-from hvdtrain.best import Best
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.checkpoints.finite_weights import weights_not_finite
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError
+from hvdtrain.checkpoints.position import Position
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.comm import Communicator, broadcast_json
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.long_work import SAVE_SECONDS, do_while_others_wait
+from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.finite_weights import weights_not_finite
-from hvdtrain.position import Position
+from hvdtrain.state import State
 
 _NAMED: Final = 5  # arrays of weights in a message
 

@@ -41,11 +41,11 @@ def run(argv: Sequence[str]) -> int:
 
     from hvdtrain.doctor.examination import examine
     from hvdtrain.doctor.findings import worst_status
-    from hvdtrain.doctor.question import Question
+    from hvdtrain.doctor.question import DoctorRequest
     from hvdtrain.doctor.report import as_json, print_report
 
     begin = time.perf_counter()
-    question = Question(
+    question = DoctorRequest(
         hosts=hosts,
         framework=options.framework,
         nics=nics,

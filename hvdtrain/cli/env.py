@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
-from hvdtrain.versions import PACKAGES, versions
+from hvdtrain.version import PACKAGES, versions
 
 FRAMEWORKS = {"torch": "mpi_lib*.so", "tensorflow": "mpi_lib*.so"}
 """Horovod binding → the compiled extension that makes it work."""

@@ -122,7 +122,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments in (["--version"], ["help"], ["--help"], ["-h"]):
         return _print_about(arguments[0])
     if name in (None, "train") and arguments and arguments[-1] in ("--help", "--help-all"):
-        from hvdtrain.flag_help import PAGES
+        from hvdtrain.config.option_help import PAGES
 
         print(PAGES[arguments[-1]](), end="")  # without waiting for the parser
         return 0
@@ -142,7 +142,7 @@ def _print_about(what: str) -> int:
 
         print(f"hvdtrain {__version__}")
     else:
-        from hvdtrain.flag_help import main_page
+        from hvdtrain.config.option_help import main_page
 
         print(main_page({name: line for name, (_, line) in COMMANDS.items()}), end="")
     return 0

@@ -6,15 +6,15 @@ import os
 import time
 from collections.abc import Sequence
 
-from hvdtrain.cli.job import load_kind, run_job
 from hvdtrain.cli.main import who
-from hvdtrain.comm import Communicator
-from hvdtrain.config import TrainConfig
-from hvdtrain.config_parser import parse_train_config
-from hvdtrain.preparation import Prepared
-from hvdtrain.stop_signals import StopSignals
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.job import load_kind, run_job
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.stop_signals import StopSignals
+from hvdtrain.run.training import dry_run, train
 from hvdtrain.topology import detect_topology
-from hvdtrain.training import dry_run, train
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."
 """Below the table of a run that was started without a flag."""
@@ -27,11 +27,11 @@ def run(argv: Sequence[str]) -> int:
     topology = detect_topology(os.environ)
     with StopSignals(who(), answers=topology.is_root) as signals:
 
-        def work(prepared: Prepared, comm: Communicator) -> int:
+        def work(setup: RunSetup, comm: Communicator) -> int:
             if config.dry_run:
-                dry_run(prepared, comm)
+                dry_run(setup, comm)
                 return 0
-            code = train(prepared, comm, begin, signals.asked)[0]
+            code = train(setup, comm, begin, signals.asked)[0]
             if code == 0 and comm.topology.is_root and config == TrainConfig():
                 print(_NEXT, flush=True)
             return code

@@ -3,10 +3,3 @@
 Tensors of a training step do not pass here (the adapters reduce those on their device); this is for
 everything that the loop itself must agree on: metrics, decisions, checkpoint contents, hashes.
 """
-
-from __future__ import annotations
-
-from hvdtrain.comm.interface import Communicator, Reduction
-from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json
-
-__all__ = ["Communicator", "Reduction", "agree", "broadcast_json", "gather_bytes", "gather_json"]

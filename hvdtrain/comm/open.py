@@ -13,8 +13,8 @@ from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.comm.start_deadline import bounded_start
 from hvdtrain.comm.world import bound_stalls, confirmed, starts_processes_only, yield_when_idle
+from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
-from hvdtrain.process_sets import resolve
 from hvdtrain.topology import Topology
 
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
@@ -51,7 +51,7 @@ def open_communicator(
         with bounded_start(topology, os.environ):
             binding.hvd.init()
         return _connected(binding, topology, stall_timeout, process_sets)
-    from hvdtrain.comm.rendezvous import connected_ranks
+    from hvdtrain.comm.rendezvous.connect import connected_ranks
 
     with connected_ranks(topology, os.environ):
         with bounded_start(topology, os.environ):

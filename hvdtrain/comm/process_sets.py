@@ -13,8 +13,8 @@ from typing import Any
 
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
+from hvdtrain.config.process_set_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
-from hvdtrain.process_sets import NODE, resolve
 
 # Which node this is, where the launcher says so: emulated nodes of one machine share its host name. A node's number
 # does not serve: HOROVOD_CROSS_RANK counts only the nodes with as many workers, and Open MPI states none.
@@ -27,7 +27,7 @@ def allow_process_sets(environ: MutableMapping[str, str]) -> None:
 
 
 def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
-    """Form the sets that `text` (see `hvdtrain.process_sets`) means. Collective.
+    """Form the sets that `text` (see `hvdtrain.config.process_set_syntax`) means. Collective.
 
     Args:
         comm: all ranks.

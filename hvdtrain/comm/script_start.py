@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from hvdtrain.comm.rendezvous import connected_ranks
+from hvdtrain.comm.rendezvous.connect import connected_ranks
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import detect_topology
 

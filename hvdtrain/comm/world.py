@@ -12,7 +12,7 @@ _STARTERS = "`hvdtrain launch`, horovodrun, or the mpirun of the MPI that Horovo
 
 
 def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> bool:
-    """Whether the launcher leaves it to the processes to find each other; then `hvdtrain.comm.rendezvous` does it."""
+    """Whether the launcher leaves it to the processes to find each other; then `comm.rendezvous.connect` does it."""
     return topology.launcher in ("torchrun", "slurm") and environ.get("HOROVOD_CONTROLLER", "gloo") == "gloo"
 
 

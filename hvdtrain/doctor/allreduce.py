@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hvdtrain.comm import Communicator, broadcast_json, gather_json
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.doctor.ring_model import algorithm_bandwidth, bus_bandwidth, fit_ring
-from hvdtrain.versions import versions
+from hvdtrain.version import versions
 
 FORMAT = 1
 """Version of the JSON that is printed; see docs/doctor.md."""

@@ -22,7 +22,7 @@ from hvdtrain.doctor.findings import Finding, HostFacts
 from hvdtrain.doctor.links import link_findings, measure_links
 from hvdtrain.doctor.logging_in import log_in
 from hvdtrain.doctor.measured_allreduce import Job, allreduce_findings, run_allreduce
-from hvdtrain.doctor.question import Examined, Question
+from hvdtrain.doctor.question import DoctorRequest, DoctorResult
 
 _PROBE_SECONDS = 60.0
 _FACTS_SECONDS = 90.0
@@ -31,14 +31,14 @@ _SHARED_DISK_SECONDS = 3.0
 _CLOCK_QUESTIONS = 5
 
 
-def examine(question: Question, say: Callable[[str], None]) -> Examined:
+def examine(question: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     """Examine all hosts. What cannot be examined is a finding; nothing is changed but token files that are removed.
 
     Args:
         question: what to examine.
         say: told what is going on, in a few words.
     """
-    examined = Examined()
+    examined = DoctorResult()
     with ExitStack() as stack:
         say("logging in")
         agents = log_in(question, examined, stack)
@@ -56,7 +56,7 @@ def examine(question: Question, say: Callable[[str], None]) -> Examined:
     return examined
 
 
-def _collect(agents: Mapping[str, Agent], question: Question, examined: Examined) -> None:
+def _collect(agents: Mapping[str, Agent], question: DoctorRequest, examined: DoctorResult) -> None:
     request = FactsRequest(
         frameworks=[question.framework] if question.framework else [],
         hosts=[host.name for host in question.hosts] if len(question.hosts) > 1 else [],
@@ -73,7 +73,7 @@ def _collect(agents: Mapping[str, Agent], question: Question, examined: Examined
             examined.facts[host] = answer
 
 
-def _compare(question: Question, examined: Examined) -> None:
+def _compare(question: DoctorRequest, examined: DoctorResult) -> None:
     hosts: HostFacts = examined.facts
     if not hosts:
         return
@@ -94,7 +94,7 @@ def _compare(question: Question, examined: Examined) -> None:
 
 
 def _try_together(
-    agents: Mapping[str, Agent], question: Question, examined: Examined, say: Callable[[str], None]
+    agents: Mapping[str, Agent], question: DoctorRequest, examined: DoctorResult, say: Callable[[str], None]
 ) -> None:
     """What takes all hosts: the folder, the clocks, the network, the allreduce."""
     examined.findings += _try_folder(agents, examined.facts, question)
@@ -115,7 +115,7 @@ def _try_together(
     _try_allreduce(agents, chosen, question, examined, say)
 
 
-def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, question: Question) -> list[Finding]:
+def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, question: DoctorRequest) -> list[Finding]:
     token = secrets.token_hex(8)
     refused: dict[str, str] = {}
     made: dict[str, dict[str, Any]] = {}
@@ -156,8 +156,8 @@ def _clocks(agents: Mapping[str, Agent]) -> dict[str, float]:
 def _try_allreduce(
     agents: Mapping[str, Agent],
     chosen: Choice,
-    question: Question,
-    examined: Examined,
+    question: DoctorRequest,
+    examined: DoctorResult,
     say: Callable[[str], None],
 ) -> None:
     if not question.measure or question.workers < 2:
@@ -178,7 +178,7 @@ def _try_allreduce(
     examined.findings += allreduce_findings(examined.allreduce, slowest)
 
 
-def _not_measured(hosts: HostFacts, question: Question) -> Finding:
+def _not_measured(hosts: HostFacts, question: DoctorRequest) -> Finding:
     """The agents connect workers by Gloo; a Horovod that only knows MPI may be well all the same."""
     if _measurable(hosts, question, "mpi"):
         hint = "measure it under its mpirun: mpirun -np 2 python -m hvdtrain bench allreduce."
@@ -187,7 +187,7 @@ def _not_measured(hosts: HostFacts, question: Question) -> Finding:
     return Finding("allreduce", "fail", "cannot be measured: no Horovod that works on every host", hint)
 
 
-def _measurable(hosts: HostFacts, question: Question, transport: str) -> str | None:
+def _measurable(hosts: HostFacts, question: DoctorRequest, transport: str) -> str | None:
     """The framework to measure with: the one asked for, or the first that has such a Horovod on every host."""
     for name in [question.framework] if question.framework else FRAMEWORKS:
         found = [facts["frameworks"].get(name, {}) for facts in hosts.values()]

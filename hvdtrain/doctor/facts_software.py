@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hvdtrain.launch.programs import find_program
-from hvdtrain.versions import PACKAGES, versions
+from hvdtrain.version import PACKAGES, versions
 
 FRAMEWORKS = ("torch", "tensorflow")
 _VERSION_SECONDS = 10.0

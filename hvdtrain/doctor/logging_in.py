@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from hvdtrain.doctor.agent_client import Agent, AgentError, local_command, ssh_command
 from hvdtrain.doctor.findings import Finding
-from hvdtrain.doctor.question import Examined, Question
+from hvdtrain.doctor.question import DoctorRequest, DoctorResult
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.interface import is_own_address
@@ -17,7 +17,7 @@ from hvdtrain.launch.ssh.interface import is_own_address
 _START_SECONDS = 30.0
 
 
-def log_in(question: Question, examined: Examined, stack: ExitStack) -> dict[str, Agent]:
+def log_in(question: DoctorRequest, examined: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
     """Agents on all hosts that can be used; findings on the others."""
     own = {host.name for host in question.hosts if is_here(host)}
     others = [host.name for host in question.hosts if host.name not in own]
@@ -31,7 +31,7 @@ def log_in(question: Question, examined: Examined, stack: ExitStack) -> dict[str
 
 
 def _start_agents(
-    usable: Sequence[str], own: set[str], question: Question, examined: Examined, stack: ExitStack
+    usable: Sequence[str], own: set[str], question: DoctorRequest, examined: DoctorResult, stack: ExitStack
 ) -> dict[str, Agent]:
     """All are started before the first is waited for."""
     agents: dict[str, Agent] = {}
@@ -76,14 +76,14 @@ def is_here(host: Host) -> bool:
     return all(is_own_address(str(answer[4][0])) for answer in answers)
 
 
-def _command(host: str, here: bool, question: Question) -> list[str]:
+def _command(host: str, here: bool, question: DoctorRequest) -> list[str]:
     if here:
         return local_command(question.python)
     path = os.environ.get("PYTHONPATH")
     return ssh_command(host, question.ssh_port, question.python, os.getcwd(), path)
 
 
-def _not_started(host: str, reason: str, question: Question) -> Finding:
+def _not_started(host: str, reason: str, question: DoctorRequest) -> Finding:
     if "No module named" in reason:
         fact = f"{question.python} has no hvdtrain: {reason}"
         hint = "install hvdtrain into that interpreter on every host, or name another one with --python."

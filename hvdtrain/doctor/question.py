@@ -12,7 +12,7 @@ from hvdtrain.launch.hosts import Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class DoctorRequest:
     """What to examine.
 
     Attributes:
@@ -46,7 +46,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Examined:
+class DoctorResult:
     """What was found; `findings` in the order of the report."""
 
     findings: list[Finding] = field(default_factory=list)

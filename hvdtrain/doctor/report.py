@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
-from hvdtrain.doctor.question import Examined
+from hvdtrain.doctor.question import DoctorResult
 from hvdtrain.version import __version__
 
 FORMAT = 1
@@ -16,7 +16,7 @@ FORMAT = 1
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def as_json(examined: Examined, hosts: Sequence[str], seconds: float) -> dict[str, Any]:
+def as_json(examined: DoctorResult, hosts: Sequence[str], seconds: float) -> dict[str, Any]:
     """The whole report; findings are not merged, each names its host."""
     links = examined.links
     return {
@@ -34,7 +34,7 @@ def as_json(examined: Examined, hosts: Sequence[str], seconds: float) -> dict[st
     }
 
 
-def print_report(examined: Examined, hosts: Sequence[str], seconds: float) -> None:
+def print_report(examined: DoctorResult, hosts: Sequence[str], seconds: float) -> None:
     """Print the table, then a HINT for each line that is not ok, then what it comes to."""
     from rich.console import Console
     from rich.table import Table

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvdtrain.comm import gather_bytes, gather_json
 from hvdtrain.comm.horovod import HorovodCommunicator
+from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.topology import Topology
 

@@ -7,7 +7,7 @@ import os
 import horovod.tensorflow as horovod
 import keras
 
-from hvdtrain.adapters.keras.device import take_own_share
+from hvdtrain.adapters.keras.device import bind_device_and_threads
 from hvdtrain.comm.world import bound_stalls, confirmed, yield_when_idle
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
@@ -32,7 +32,7 @@ def init() -> None:
     yield_when_idle(os.environ)
     horovod.init()
     confirmed(topology, horovod)
-    take_own_share(horovod.local_rank(), horovod.local_size())
+    bind_device_and_threads(horovod.local_rank(), horovod.local_size())
 
 
 def require_init(wanted: str) -> None:

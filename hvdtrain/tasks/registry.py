@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.task import Task
+from hvdtrain.task.interface import Task
 
 FRAMEWORKS = ("torch", "tensorflow")
 

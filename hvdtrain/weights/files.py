@@ -11,8 +11,8 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load
 
+from hvdtrain.checkpoints.resume import followed
 from hvdtrain.errors import UsageError
-from hvdtrain.resume import followed
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
 from hvdtrain.weights.runs import is_in_checkpoint, read_run

@@ -10,10 +10,10 @@ import numpy as np
 
 from data_sharding import RecordReader
 from data_sharding.errors import ShardingError
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
-from hvdtrain.task import Features, Task
-from hvdtrain.task_arguments import build_task
+from hvdtrain.task.arguments import build_task
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Task
 from hvdtrain.tasks import load_task
 from hvdtrain.user_cache import user_cache
 

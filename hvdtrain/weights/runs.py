@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.checkpoints import Checkpoint
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.resume import checkpoint_at
 from hvdtrain.errors import UsageError
-from hvdtrain.resume import checkpoint_at
 from hvdtrain.weights.named_weights import Arrays, NamedWeights
 
 _MANIFEST = "manifest.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.adapters.interface import State
 from hvdtrain.errors import UsageError
-from hvdtrain.task import Task
+from hvdtrain.state import State
+from hvdtrain.task.interface import Task
 from hvdtrain.weights.exclusion import Exclusion
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.fitting import fitted

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.task import Task
+from hvdtrain.task.interface import Task
 from hvdtrain.weights.fitting import fitted
 from hvdtrain.weights.named_weights import NamedWeights
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.local.environment import worker_environment
@@ -22,7 +23,6 @@ from hvdtrain.launch.processes.crew import LocalCrew
 from hvdtrain.launch.processes.guard import Guard
 from hvdtrain.launch.processes.place import deal_out
 from hvdtrain.launch.processes.worker import Order
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.member import Member
 from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts

@@ -6,12 +6,12 @@ import os
 import secrets
 from typing import Any, final
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host, total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.local.restart import command_for_restart, trains, with_run_folder
 from hvdtrain.launch.processes.place import Place, deal_out
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.launch.ssh.address import meeting_address
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.crew import RemoteCrew

@@ -15,10 +15,10 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Stop, stop, save and stop (Slurm's `--signal=USR1`), the terminal is gone."""
 
 FINAL = (signal.SIGINT, signal.SIGTERM)
-"""Of which the second one means: now. As `hvdtrain.stop_signals`, which workers follow, has it."""
+"""Of which the second one means: now. As `hvdtrain.run.stop_signals`, which workers follow, has it."""
 
 ECHO_SECONDS = 1.0
-"""A terminal, a shell and a scheduler may each signal the launcher for one request. As `hvdtrain.stop_signals`."""
+"""A terminal, a shell and a scheduler may each signal the launcher for one request. As `hvdtrain.run.stop_signals`."""
 
 
 @final
@@ -94,7 +94,7 @@ class Meaning(Enum):
 
 @final
 class Requests:
-    """Tells a first request from its echo and from a second one, by the rules of `hvdtrain.stop_signals`."""
+    """Tells a first request from its echo and from a second one, by the rules of `hvdtrain.run.stop_signals`."""
 
     def __init__(self) -> None:
         self._final_since: float | None = None

@@ -19,8 +19,8 @@ import pytest
 from emulated_hosts import EmulatedHosts
 from sagemaker_toolkit import installed, missing, search_path
 
-from hvdtrain.data_access import DataAccess
 from hvdtrain.launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits.data import open_digits
 
 OPT_ML = Path("/opt/ml")

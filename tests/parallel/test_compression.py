@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from hvdtrain import powersgd
+from hvdtrain.algorithms import powersgd
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 400

@@ -73,7 +73,7 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
 ) -> Runs:
     """runs(framework, size) → the folder of all its runs; those called NAME-resumed were interrupted on the way."""
-    base = tmp_path_factory.mktemp("knobs")
+    base = tmp_path_factory.mktemp("options")
 
     @functools.cache
     def start(framework: str, size: int) -> Path:

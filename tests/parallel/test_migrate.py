@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hvdtrain.config_parser import parse_train_config
-from hvdtrain.schedule_flags import schedule_of
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.schedule_options import schedule_of
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 280

@@ -18,8 +18,8 @@ from data_sharding.pipe.plan import PipePlan, make_plan
 from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths, save_plan
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
-from hvdtrain.data_access import DataAccess
-from hvdtrain.pipe_ledger import PIPE_NOTE
+from hvdtrain.audit.pipe_note import PIPE_NOTE
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 240

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from hvdtrain.data_access import DataAccess
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits.data import open_digits
 
 WORKERS = Path(__file__).parent / "workers"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits.data import open_digits
 
 DEADLINE_S = 150

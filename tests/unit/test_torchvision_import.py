@@ -13,7 +13,7 @@ import torch
 
 from data_sharding import write_shards
 from data_sharding.example import encode
-from hvdtrain.adapters.torchvision_import import extension_loads, import_torchvision
+from hvdtrain.models.torchvision_import import extension_loads, import_torchvision
 
 
 def test_resnet18_runs_forward_and_backward() -> None:

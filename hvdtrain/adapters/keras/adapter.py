@@ -11,27 +11,28 @@ import numpy as np
 import tensorflow as tf
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras.accumulation import GradientSum
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.batch_mask import batch_mask
 from hvdtrain.adapters.keras.calling import called_for, own_seed_state
 from hvdtrain.adapters.keras.ema import WeightAverage
-from hvdtrain.adapters.keras.exchange import open_exchange
+from hvdtrain.adapters.keras.gradient_sync import open_gradient_sync
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.settings import apply_settings, built_for
-from hvdtrain.adapters.keras.state import drifting_buffers, load_drifting, load_state, read_state, seed_states
+from hvdtrain.adapters.keras.state import drifting_buffers, load_rank_local_state, load_state, read_state, seed_states
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
-from hvdtrain.adapters.keras.tracing import own_errors
+from hvdtrain.adapters.keras.tracing import task_errors
 from hvdtrain.adapters.keras.update import PlainUpdate, ScaledUpdate
 from hvdtrain.adapters.keras.usable import require_known_knobs, require_usable
 from hvdtrain.adapters.keras.waiting import standing
 from hvdtrain.adapters.seeds import mix
+from hvdtrain.algorithms.ema import NoAverage
+from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.failure import waits_for_peers
-from hvdtrain.knobs import Knobs
-from hvdtrain.micro_batches import micro_batches
-from hvdtrain.optimizers.averaging import NoAverage
-from hvdtrain.task import Task, check_measures, require_trainable, sample_weights
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.state import State
+from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
@@ -43,30 +44,39 @@ class KerasAdapter:
     is there. Horovod's operations cannot be compiled by XLA, so that only the part before them is, if it is asked for.
     """
 
-    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, knobs: Knobs = Knobs()) -> None:  # noqa: B008  frozen
-        require_known_knobs(knobs)
+    def __init__(
+        self,
+        task: Task,
+        topology: Topology,
+        seed: int,
+        lr: float,
+        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
+    ) -> None:
+        require_known_knobs(options)
         keras.utils.set_random_seed(seed)
-        apply_settings(knobs.precision, knobs.deterministic)
-        self._task, self._knobs = task, knobs
+        apply_settings(options.precision, options.deterministic)
+        self._task, self._knobs = task, options
         self._seed, self._rank = seed, topology.rank
-        with built_for(knobs.precision):
+        with built_for(options.precision):
             self.model: keras.Model = task.build_model()
-        if knobs.sync_batch_norm:
+        if options.sync_batch_norm:
             convert_sync_batch_norm(self.model, horovod_sum if topology.is_distributed else None)
-        if knobs.activation_checkpointing:
+        if options.activation_checkpointing:
             checkpoint_activations(self.model)
-        self.optimizer: keras.optimizers.Optimizer = _optimizer(task, self.model, lr, knobs)
+        self.optimizer: keras.optimizers.Optimizer = _optimizer(task, self.model, lr, options)
         require_usable(self.model, self.optimizer)
         self.optimizer.build(self.model.trainable_variables)
         self._seed_states = [*seed_states(self.model), own_seed_state()]
-        self._exchange = open_exchange(self.model, self.optimizer, topology, knobs)
-        self._update = (ScaledUpdate if knobs.precision == "fp16" else PlainUpdate)(self.optimizer, knobs.max_grad_norm)
-        self._gradient_sum = GradientSum(self.model.trainable_variables) if knobs.accumulate_steps > 1 else None
-        self._average = NoAverage() if knobs.ema_decay is None else WeightAverage(self.model, knobs.ema_decay)
+        self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
+        self._update = (ScaledUpdate if options.precision == "fp16" else PlainUpdate)(
+            self.optimizer, options.max_grad_norm
+        )
+        self._gradient_sum = GradientSum(self.model.trainable_variables) if options.accumulate_steps > 1 else None
+        self._average = NoAverage() if options.ema_decay is None else WeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
         self._gradients: Callable[..., Any] = (
-            tf.function(self._gradients_graph, jit_compile=True) if knobs.compile else self._gradients_graph
+            tf.function(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
         )
         self._collect: Callable[..., None] = tf.function(self._collect_graph, jit_compile=False)
         self._train: Callable[..., Any] = tf.function(self._train_graph, jit_compile=False)
@@ -76,13 +86,13 @@ class KerasAdapter:
         self._create_sums(batch)
         *parts, last = micro_batches(batch, self._knobs.accumulate_steps)
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
-        with waits_for_peers(standing), own_errors():
+        with waits_for_peers(standing), task_errors():
             for number, part in enumerate(parts):
                 self._draw_anew(step, number)
                 self._collect(*self._tensors(part), scale)
             self._draw_anew(step, len(parts))
             changed, norm = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
-            self._exchange.after_update(step)
+            self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
     def _draw_anew(self, step: int, number: int) -> None:
@@ -126,7 +136,7 @@ class KerasAdapter:
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
         self._add(measures, real)
-        gradients = _for_all(self._exchange.reduce(gradients, variables), variables)
+        gradients = _for_all(self._gradient_sync.reduce(gradients, variables), variables)
         self.optimizer.learning_rate.assign(lr)
         changed, norm = self._update.apply(gradients, variables, scale)
         self._average.update(step)
@@ -155,19 +165,19 @@ class KerasAdapter:
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any, Any]:
         """Features, weights, and shares in the loss."""
         features = {name: tf.convert_to_tensor(array) for name, array in batch.features.items()}
-        shares = sample_weights(batch.weights, batch.global_weight) * np.float32(self._exchange.share_factor)
+        shares = sample_weights(batch.weights, batch.global_weight) * np.float32(self._gradient_sync.loss_multiplier)
         return features, tf.convert_to_tensor(batch.weights), tf.convert_to_tensor(shares)
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
-        sums = Sums(values, self._exchange.waited(), self._skipped, self._update.norms.read())
+        sums = Sums(values, self._gradient_sync.waited(), self._skipped, self._update.norms.read())
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0
         return sums
 
     def state(self) -> State:
-        carried = self._average.state() | self._update.state() | self._exchange.state()
+        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
         return read_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
@@ -176,17 +186,17 @@ class KerasAdapter:
         )
         self._average.load_state(state)
         self._update.load_state(state)
-        self._exchange.load_state(state)
+        self._gradient_sync.load_state(state)
 
-    def drifting(self) -> State:
+    def rank_local_state(self) -> State:
         with waits_for_peers():
-            self._exchange.settle()
+            self._gradient_sync.average_weights()
         averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
-        return drifting_buffers(self.model) | self._exchange.drifting() | averages
+        return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
 
-    def load_drifting(self, buffers: State) -> None:
-        load_drifting(self.model, buffers)
-        self._exchange.load_drifting(buffers)
+    def load_rank_local_state(self, buffers: State) -> None:
+        load_rank_local_state(self.model, buffers)
+        self._gradient_sync.load_rank_local_state(buffers)
         if self._knobs.sync_every:
             self._average.load_state(buffers)
 
@@ -199,5 +209,5 @@ def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:
     return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 
-def _optimizer(task: Task, model: keras.Model, lr: float, knobs: Knobs) -> Any:
-    return task.build_optimizer(model, lr) if knobs.optimizer is None else build_optimizer(model, lr, knobs)
+def _optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions) -> Any:
+    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)

@@ -17,7 +17,7 @@ from hvdtrain.errors import UsageError
 _THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def take_own_share(local_rank: int, local_size: int) -> None:
+def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Use the GPU of `local_rank` only, and 1/`local_size` of the cores unless the user chose otherwise.
 
     Raises:

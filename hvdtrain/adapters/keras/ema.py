@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvdtrain.optimizers.averaging import PREFIX, kept_share, saved_averages
+from hvdtrain.algorithms.ema import PREFIX, kept_share, saved_averages
 
 
 @final

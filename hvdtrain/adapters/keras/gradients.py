@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from hvdtrain.adapters.keras.buckets import densified, in_buckets
-from hvdtrain.adapters.keras.wires.choice import wire_of
-from hvdtrain.adapters.keras.wires.interface import Wire
+from hvdtrain.adapters.keras.comm_hooks.choice import comm_hook_of
+from hvdtrain.adapters.keras.comm_hooks.interface import CommHook
 from hvdtrain.errors import UsageError
 
 Op = Literal["average", "sum"]
@@ -23,7 +23,7 @@ Compression = Literal["fp16", "bf16"] | None
 
 # AutoGraph cannot read the imports of wires, and there is nothing to convert.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire: Wire) -> list[Any]:
+def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire: CommHook) -> list[Any]:
     """What `wire` makes of every gradient. Collective; call it while tracing or eagerly.
 
     Args:
@@ -64,7 +64,7 @@ def reduce_gradients(
         Keras' `clipnorm` takes the norm of a sparse gradient from its rows as they came, without adding up those of
         one word first.
     """
-    wire = wire_of(op, compression)
+    wire = comm_hook_of(op, compression)
     return _dense(gradients, variables)[0] if wire is None else exchange_gradients(gradients, variables, wire)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.buckets import BUCKET_BYTES
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.stateless import StatelessExchange
+from hvdtrain.adapters.stateless import StatelessGradientSync
 from hvdtrain.comm.process_sets import own_process_set
 
 _LOW = (tf.bfloat16, tf.float16)  # travel as float32: Horovod has no bfloat16, and sums in float16 would round
@@ -25,8 +25,8 @@ def open_local_sgd(model: Any, optimizer: Any, sync_every: int, in_sets: bool) -
 
 
 @final
-class LocalSgd(StatelessExchange):
-    """Implements `Exchange`; as torch's of that name.
+class LocalSgd(StatelessGradientSync):
+    """Implements `GradientSync`; as torch's of that name.
 
     Args:
         model: its trainable variables are averaged.
@@ -38,7 +38,7 @@ class LocalSgd(StatelessExchange):
     def __init__(self, model: Any, optimizer: Any, sync_every: int, process_set: Any) -> None:
         self._sync_every, self._process_set = sync_every, process_set
         self._of_set = 1 if process_set is None else process_set.size()
-        self.share_factor = hvd.size() / self._of_set
+        self.loss_multiplier = hvd.size() / self._of_set
         slots = [v for v in optimizer.variables if v is not optimizer._learning_rate]
         self._averaged = [v for v in (*model.trainable_variables, *slots) if tf.as_dtype(v.dtype).is_floating]
         self._average = tf.function(self._average_graph, jit_compile=False, autograph=False)
@@ -59,9 +59,9 @@ class LocalSgd(StatelessExchange):
     def after_update(self, step: int) -> None:
         self._apart = True
         if (step + 1) % self._sync_every == 0:
-            self.settle()
+            self.average_weights()
 
-    def settle(self) -> None:
+    def average_weights(self) -> None:
         """Average, unless nothing was updated since the last time: the same on all ranks."""
         if self._apart:
             self._average()

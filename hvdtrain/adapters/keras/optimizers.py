@@ -13,10 +13,11 @@ from typing import Any, final
 import keras
 import tensorflow as tf
 
-from hvdtrain.knobs import Knobs
-from hvdtrain.optimizers.exempt import is_exempt
-from hvdtrain.optimizers.rules import Corrections, Operations, corrections, direction, slot_names
-from hvdtrain.optimizers.settings import Settings, settings_of
+from hvdtrain.algorithms.decay_exemption import is_exempt
+from hvdtrain.algorithms.optimizer_settings import Settings
+from hvdtrain.algorithms.update_rules import Corrections, Operations, corrections, direction, slot_names
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 _NORMALIZATIONS = (
     keras.layers.BatchNormalization,
@@ -27,20 +28,20 @@ _NORMALIZATIONS = (
 _OPERATIONS = Operations(sqrt=tf.sqrt, norm=tf.norm, where=tf.where)
 
 
-def build_optimizer(model: keras.Model, lr: float, knobs: Knobs) -> keras.optimizers.Optimizer:
-    """The optimizer that `knobs` choose; `model` says which variables are exempt from decay (normalization, biases).
+def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> keras.optimizers.Optimizer:
+    """The optimizer that `options` choose; `model` says which variables are exempt from decay (normalization, biases).
 
     Args:
         model: built.
         lr: the schedule's peak.
-        knobs: `optimizer` must be chosen.
+        options: `optimizer` must be chosen.
     """
-    return RuleOptimizer(lr, settings_of(knobs), () if knobs.decay_norm_and_bias else _exempt(model))
+    return RuleOptimizer(lr, settings_of(options), () if options.decay_norm_and_bias else _exempt(model))
 
 
 @final
 class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
-    """sgd, adam, adamw, lars or lamb by `hvdtrain.optimizers.rules`. Sparse gradients are made dense.
+    """sgd, adam, adamw, lars or lamb by `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
 
     Args:
         learning_rate: set again before each step.

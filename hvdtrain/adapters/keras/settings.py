@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
+from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Precision
 
 _POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 

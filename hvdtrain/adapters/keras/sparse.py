@@ -7,9 +7,9 @@ from typing import Any, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.summed_gradients import Alone, SummedGradients
+from hvdtrain.adapters.keras.summed_gradients import NoSync, SummedGradients
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.stateless import StatelessExchange
+from hvdtrain.adapters.stateless import StatelessGradientSync
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -21,12 +21,12 @@ def open_sparse_gradients(topology: Topology) -> SparseGradients:
     """The exchange of --sparse-gradients allgather."""
     if topology.is_distributed:
         return SparseGradients(SummedGradients(), _gather)
-    return SparseGradients(Alone(), lambda tensor, _name: tensor)
+    return SparseGradients(NoSync(), lambda tensor, _name: tensor)
 
 
 @final
-class SparseGradients(StatelessExchange):
-    """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
+class SparseGradients(StatelessGradientSync):
+    """Implements `GradientSync`. With one process sparse gradients stay sparse too, so that it trains as many do.
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
     have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
@@ -36,12 +36,12 @@ class SparseGradients(StatelessExchange):
         gather: how rows travel.
     """
 
-    def __init__(self, others: Alone | SummedGradients, gather: Gather) -> None:
+    def __init__(self, others: NoSync | SummedGradients, gather: Gather) -> None:
         self._others, self._gather = others, gather
         self._waiting = Waiting()
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """See `Exchange`.
+        """See `GradientSync`.
 
         Raises:
             UsageError: on all ranks: no gradient is sparse.

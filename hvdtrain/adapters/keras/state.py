@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hvdtrain.adapters.interface import State
 from hvdtrain.errors import UsageError
-from hvdtrain.saved_arrays import require_fit
+from hvdtrain.state import State, require_fit
 
 
 def read_state(model: Any, optimizer: Any) -> State:
@@ -41,7 +40,7 @@ def drifting_buffers(model: Any) -> State:
     }
 
 
-def load_drifting(model: Any, buffers: State) -> None:
+def load_rank_local_state(model: Any, buffers: State) -> None:
     """Put back what `drifting_buffers` returned."""
     for variable in model.non_trainable_variables:
         if f"model/{variable.path}" in buffers:

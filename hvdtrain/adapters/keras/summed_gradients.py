@@ -7,16 +7,16 @@ from typing import Any, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.interface import State
+from hvdtrain.adapters.keras.comm_hooks.choice import open_comm_hook
 from hvdtrain.adapters.keras.gradients import exchange_gradients
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.keras.wires.choice import open_wire
-from hvdtrain.adapters.stateless import StatelessExchange
-from hvdtrain.knobs import Knobs
+from hvdtrain.adapters.stateless import StatelessGradientSync
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.state import State
 
 
 @final
-class Alone(StatelessExchange):
+class NoSync(StatelessGradientSync):
     """One process: nothing to exchange, and dense gradients as with many ranks. It needs no Horovod."""
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:  # noqa: ARG002
@@ -32,18 +32,18 @@ class SummedGradients:
 
     Args:
         variables: all that are trained, in the order in which their gradients will come.
-        knobs: which wire is taken.
+        options: which wire is taken.
         alone: one process, without Horovod, takes the wire too.
     """
 
     def __init__(
         self,
         variables: Sequence[Any] = (),
-        knobs: Knobs = Knobs(),  # noqa: B008  frozen
+        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
         alone: bool = False,
     ) -> None:
-        self._wire = open_wire(variables, knobs, alone)
-        self.share_factor = self._wire.share_factor
+        self._wire = open_comm_hook(variables, options, alone)
+        self.loss_multiplier = self._wire.loss_multiplier
         self._waiting = Waiting()
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -52,17 +52,17 @@ class SummedGradients:
     def after_update(self, step: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def average_weights(self) -> None:
         pass
 
     def waited(self) -> float:
         return self._waiting.read()
 
-    def drifting(self) -> State:
-        return self._wire.drifting()
+    def rank_local_state(self) -> State:
+        return self._wire.rank_local_state()
 
-    def load_drifting(self, arrays: State) -> None:
-        self._wire.load_drifting(arrays)
+    def load_rank_local_state(self, arrays: State) -> None:
+        self._wire.load_rank_local_state(arrays)
 
     def state(self) -> State:
         return self._wire.state()

@@ -9,7 +9,7 @@ from hvdtrain.errors import HvdtrainError
 
 
 @contextmanager
-def own_errors() -> Iterator[None]:
+def task_errors() -> Iterator[None]:
     """Raise them as they were: AutoGraph makes errors of its own of all exceptions that it does not know."""
     try:
         yield

@@ -7,9 +7,9 @@ from typing import Any, Protocol, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.interface import State
-from hvdtrain.loss_scale import NormMean, Scaled, Unscaled
-from hvdtrain.optimizers.clipping import clip_coefficient
+from hvdtrain.algorithms.clipping import clip_coefficient
+from hvdtrain.algorithms.loss_scale import NormMean, Scaled, Unscaled
+from hvdtrain.state import State
 
 
 class Update(Protocol):

@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
 
 
 def require_usable(model: Any, optimizer: Any) -> None:
@@ -40,27 +40,27 @@ def require_usable(model: Any, optimizer: Any) -> None:
         )
 
 
-def require_known_knobs(knobs: Knobs) -> None:
+def require_known_knobs(options: TrainingOptions) -> None:
     """Raise `UsageError` for what only torch has, or what Keras and Horovod cannot do together."""
-    if knobs.data_parallel:
+    if options.data_parallel:
         raise UsageError(
             "--data-parallel is given with TensorFlow.",
             "DataParallel is torch's.",
             "leave it out; horovodrun -np N uses N GPUs.",
         )
-    if knobs.accumulate_steps > 1 and knobs.sparse_gradients == "allgather":
+    if options.accumulate_steps > 1 and options.sparse_gradients == "allgather":
         raise UsageError(
-            f"--accumulate-steps {knobs.accumulate_steps} is given with --sparse-gradients allgather in TensorFlow.",
+            f"--accumulate-steps {options.accumulate_steps} is given with --sparse-gradients allgather in TensorFlow.",
             "Gradients of micro batches are added up in dense variables.",
             "leave one of them out.",
         )
-    if knobs.compile and knobs.activation_checkpointing:
+    if options.compile and options.activation_checkpointing:
         raise UsageError(
             "--compile is given with --activation-checkpointing in TensorFlow.",
             "XLA may find that the repetition is what was computed before, and keep that.",
             "leave one of them out.",
         )
-    if knobs.compile and knobs.sync_batch_norm:
+    if options.compile and options.sync_batch_norm:
         raise UsageError(
             "--compile is given with --sync-batch-norm in TensorFlow.",
             "Statistics travel inside the part that XLA compiles, and Horovod's operations do not run there.",

@@ -9,28 +9,29 @@ from typing import Any, final
 import torch
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import State, Sums
+from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.seeds import mix
 from hvdtrain.adapters.torch.batch_mask import batch_mask
 from hvdtrain.adapters.torch.device import own_device
 from hvdtrain.adapters.torch.ema import WeightAverage
-from hvdtrain.adapters.torch.exchange import open_exchange
+from hvdtrain.adapters.torch.gradient_sync import open_gradient_sync
 from hvdtrain.adapters.torch.model_options import build_model, callable_for
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.settings import apply_settings, low_precision
 from hvdtrain.adapters.torch.state import (
     drifting_buffers,
-    load_drifting,
+    load_rank_local_state,
     load_state,
     read_state,
     require_own_parameters,
 )
 from hvdtrain.adapters.torch.update import PlainUpdate, ScaledUpdate, Update
+from hvdtrain.algorithms.ema import NoAverage
+from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
-from hvdtrain.knobs import Knobs
-from hvdtrain.micro_batches import micro_batches
-from hvdtrain.optimizers.averaging import NoAverage
-from hvdtrain.task import Task, check_measures, require_trainable, sample_weights
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.state import State
+from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
@@ -43,25 +44,32 @@ class TorchAdapter:
         topology: this process among the others.
         seed: of initial weights and of all random numbers in the model (dropout).
         lr: the schedule's peak, which the task's optimizer is built with.
-        knobs: how weights are updated.
+        options: how weights are updated.
     """
 
-    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, knobs: Knobs = Knobs()) -> None:  # noqa: B008  frozen
-        self._task, self._knobs = task, knobs
+    def __init__(
+        self,
+        task: Task,
+        topology: Topology,
+        seed: int,
+        lr: float,
+        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
+    ) -> None:
+        self._task, self._knobs = task, options
         self._device = own_device()
-        apply_settings(knobs.precision, knobs.deterministic, self._device)
+        apply_settings(options.precision, options.deterministic, self._device)
         self._seed, self._rank = seed, topology.rank
         torch.manual_seed(seed)
         self._generators = _generators_of(self._device)
-        self.model = build_model(task, knobs, topology, self._device)
-        self._forward = callable_for(self.model, knobs, topology)
-        self.optimizer: torch.optim.Optimizer = _optimizer(task, self.model, lr, knobs)
+        self.model = build_model(task, options, topology, self._device)
+        self._forward = callable_for(self.model, options, topology)
+        self.optimizer: torch.optim.Optimizer = _optimizer(task, self.model, lr, options)
         require_own_parameters(self.model, self.optimizer)
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
-        self._exchange = open_exchange(self.model, self.optimizer, topology, knobs)
-        self._update = _update(self.model, self.optimizer, knobs)
-        self._average = NoAverage() if knobs.ema_decay is None else WeightAverage(self.model, knobs.ema_decay)
+        self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
+        self._update = _update(self.model, self.optimizer, options)
+        self._average = NoAverage() if options.ema_decay is None else WeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, torch.Tensor] = {}
         self._allreduce_seconds, self._skipped = 0.0, 0
         self._checked = False
@@ -71,14 +79,14 @@ class TorchAdapter:
         parts = micro_batches(batch, self._knobs.accumulate_steps)
         measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
         with waits_for_peers():
-            self._allreduce_seconds += self._exchange.finish()
+            self._allreduce_seconds += self._gradient_sync.finish()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
         with waits_for_peers():
-            self._exchange.after_update(step)
+            self._gradient_sync.after_update(step)
         self._average.update(step)
-        self._exchange.clear()
+        self._gradient_sync.clear()
         self._skipped += not changed
         for totals in measured:
             self._add(totals)
@@ -89,10 +97,12 @@ class TorchAdapter:
         for generator in self._generators:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
         shares = self._place(sample_weights(part.weights, part.global_weight))
-        self._exchange.expect(last)
+        self._gradient_sync.set_grad_sync(last)
         with peer_failures():  # forward too: SyncBatchNorm's statistics travel there
             measures, totals = self._measure(part)
-            loss = (measures["loss"].float() * shares).sum() * (self._exchange.share_factor * self._update.scale)
+            loss = (measures["loss"].float() * shares).sum() * (
+                self._gradient_sync.loss_multiplier * self._update.scale
+            )
             require_trainable(loss.requires_grad)
             loss.backward()  # type: ignore[no-untyped-call]
         return totals
@@ -133,24 +143,24 @@ class TorchAdapter:
         return sums
 
     def state(self) -> State:
-        carried = self._average.state() | self._update.state() | self._exchange.state()
+        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
         return read_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
         load_state(self.model, self.optimizer, state)
         self._average.load_state(state)
         self._update.load_state(state)
-        self._exchange.load_state(state)
+        self._gradient_sync.load_state(state)
 
-    def drifting(self) -> State:
+    def rank_local_state(self) -> State:
         with waits_for_peers():
-            self._exchange.settle()
+            self._gradient_sync.average_weights()
         averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
-        return drifting_buffers(self.model) | self._exchange.drifting() | averages
+        return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
 
-    def load_drifting(self, buffers: State) -> None:
-        load_drifting(self.model, {n: a for n, a in buffers.items() if n.startswith("model/")})
-        self._exchange.load_drifting(buffers)
+    def load_rank_local_state(self, buffers: State) -> None:
+        load_rank_local_state(self.model, {n: a for n, a in buffers.items() if n.startswith("model/")})
+        self._gradient_sync.load_rank_local_state(buffers)
         if self._knobs.sync_every:
             self._average.load_state(buffers)
 
@@ -158,13 +168,13 @@ class TorchAdapter:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
 
-def _optimizer(task: Task, model: torch.nn.Module, lr: float, knobs: Knobs) -> Any:
-    return task.build_optimizer(model, lr) if knobs.optimizer is None else build_optimizer(model, lr, knobs)
+def _optimizer(task: Task, model: torch.nn.Module, lr: float, options: TrainingOptions) -> Any:
+    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
 
 
-def _update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, knobs: Knobs) -> Update:
-    kind = ScaledUpdate if knobs.precision == "fp16" else PlainUpdate
-    max_norm = math.inf if knobs.max_grad_norm is None else knobs.max_grad_norm
+def _update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions) -> Update:
+    kind = ScaledUpdate if options.precision == "fp16" else PlainUpdate
+    max_norm = math.inf if options.max_grad_norm is None else options.max_grad_norm
     return kind(optimizer, [p for p in model.parameters() if p.requires_grad], max_norm)
 
 

@@ -14,7 +14,7 @@ from typing import final
 
 import torch
 
-from hvdtrain.adapters.torch.wires.interface import Handle, Journey, Parcel, Wire
+from hvdtrain.adapters.torch.comm_hooks.interface import CommHook, GradBucket, Handle, PendingReduction
 from hvdtrain.errors import UsageError
 
 BUCKET_BYTES = 25 * 2**20  # PyTorch DDP's default
@@ -22,22 +22,22 @@ BUCKET_BYTES = 25 * 2**20  # PyTorch DDP's default
 
 @dataclass
 class _Bucket:
-    parcel: Parcel
+    bucket: GradBucket
     views: list[tuple[torch.nn.Parameter, torch.Tensor]]
-    begin: Callable[[], Journey]
+    begin: Callable[[], PendingReduction]
     missing: set[torch.nn.Parameter] = field(default_factory=set)
-    journey: Journey | None = None
+    reduction: PendingReduction | None = None
     handle: Handle = None
 
     def start(self) -> None:
-        self.journey = self.begin()
-        self.handle = next(self.journey)
+        self.reduction = self.begin()
+        self.handle = next(self.reduction)
 
     def arrives(self, wait: Callable[[Handle], object]) -> bool:
         """Wait for the message that is under way; returns whether it was the last one."""
-        assert self.journey is not None
+        assert self.reduction is not None
         try:
-            self.handle = self.journey.send(wait(self.handle))
+            self.handle = self.reduction.send(wait(self.handle))
         except StopIteration:
             return True
         return False
@@ -58,7 +58,7 @@ class GradientBuckets:
     def __init__(
         self,
         parameters: Sequence[tuple[str, torch.nn.Parameter]],
-        wire: Wire,
+        wire: CommHook,
         wait: Callable[[Handle], object],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
@@ -87,7 +87,7 @@ class GradientBuckets:
             for parameter, view in bucket.views:
                 if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
                     parameter.grad = view
-            if bucket.journey is None:
+            if bucket.reduction is None:
                 bucket.start()
         under_way = self._buckets
         while under_way:  # the second messages of all buckets set out before one of them is waited for
@@ -97,8 +97,8 @@ class GradientBuckets:
     def clear(self) -> None:
         """Zero all gradients and make ready for the next step."""
         for bucket in self._buckets:
-            bucket.parcel.flat.zero_()
-            bucket.journey = None
+            bucket.bucket.flat.zero_()
+            bucket.reduction = None
             bucket.missing = {parameter for parameter, _ in bucket.views}
             for parameter, view in bucket.views:
                 if parameter.grad is not view:
@@ -106,8 +106,8 @@ class GradientBuckets:
 
     def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
-            if bucket.journey is not None:
-                raise _too_late(bucket.parcel.name)
+            if bucket.reduction is not None:
+                raise _too_late(bucket.bucket.name)
             if parameter.grad is not view and parameter.grad is not None:
                 # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
                 view.copy_(parameter.grad)
@@ -129,7 +129,9 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(parameters: Sequence[tuple[str, torch.nn.Parameter]], wire: Wire, bucket_bytes: int) -> list[_Bucket]:
+def _make_buckets(
+    parameters: Sequence[tuple[str, torch.nn.Parameter]], wire: CommHook, bucket_bytes: int
+) -> list[_Bucket]:
     """Consecutive parameters from the last to the first, one dtype and device a bucket."""
     groups: list[list[tuple[str, torch.nn.Parameter]]] = []
     size = 0
@@ -148,7 +150,7 @@ def _same_kind(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.device == other.device
 
 
-def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: Wire) -> _Bucket:
+def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: CommHook) -> _Bucket:
     first = parameters[0][1]
     flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
     views, named, offset = [], [], 0
@@ -157,8 +159,8 @@ def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: W
         views.append((parameter, view))
         named.append((parameter_name, view))
         offset += parameter.numel()
-    parcel = Parcel(name, flat, named)
-    return _Bucket(parcel, views, wire.open(parcel))
+    bucket = GradBucket(name, flat, named)
+    return _Bucket(bucket, views, wire.open(bucket))
 
 
 def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

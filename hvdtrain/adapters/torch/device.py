@@ -10,7 +10,7 @@ from hvdtrain.adapters.threads import threads_per_worker
 from hvdtrain.errors import UsageError
 
 
-def take_own_share(local_rank: int, local_size: int) -> None:
+def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Compute with 1/`local_size` of the cores unless the user chose otherwise, and on the GPU of `local_rank`.
 
     Raises:
@@ -30,7 +30,7 @@ def take_own_share(local_rank: int, local_size: int) -> None:
 
 
 def own_device() -> torch.device:
-    """Where this worker's model lives, after `take_own_share`."""
+    """Where this worker's model lives, after `bind_device_and_threads`."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())

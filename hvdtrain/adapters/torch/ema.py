@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from numpy.typing import NDArray
 
-from hvdtrain.optimizers.averaging import PREFIX, kept_share, saved_averages
+from hvdtrain.algorithms.ema import PREFIX, kept_share, saved_averages
 
 
 @final

@@ -14,10 +14,10 @@ from typing import Any, Protocol, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.stateless import StatelessExchange
+from hvdtrain.adapters.stateless import StatelessGradientSync
 from hvdtrain.adapters.torch.buckets import BUCKET_BYTES, GradientBuckets
-from hvdtrain.adapters.torch.summed_gradients import Alone
-from hvdtrain.adapters.torch.wires.plain import PlainSum
+from hvdtrain.adapters.torch.comm_hooks.plain import PlainSum
+from hvdtrain.adapters.torch.summed_gradients import NoSync
 from hvdtrain.comm.process_sets import own_process_set
 
 _UNDER_WAY = 8  # buckets at a time: bounds the memory for copies
@@ -30,7 +30,7 @@ def open_local_sgd(model: nn.Module, optimizer: torch.optim.Optimizer, sync_ever
 
 
 class _Gradients(Protocol):
-    def expect(self, last: bool) -> None: ...
+    def set_grad_sync(self, last: bool) -> None: ...
 
     def finish(self) -> float: ...
 
@@ -38,8 +38,8 @@ class _Gradients(Protocol):
 
 
 @final
-class LocalSgd(StatelessExchange):
-    """Implements `Exchange`.
+class LocalSgd(StatelessGradientSync):
+    """Implements `GradientSync`.
 
     Each rank's samples count as if its set were all there is, so that with equal slices its gradient is the mean over
     the set's samples. After an update with SGD, with or without momentum, the mean of all ranks' weights is what
@@ -59,13 +59,13 @@ class LocalSgd(StatelessExchange):
         self._hvd: Any = hvd
         self._model, self._optimizer, self._sync_every = model, optimizer, sync_every
         of_set = 1 if process_set is None else process_set.size()
-        self._gradients: _Gradients = Alone(model) if of_set == 1 else _WithinSet(model, hvd, process_set)
-        self.share_factor = hvd.size() / of_set
+        self._gradients: _Gradients = NoSync(model) if of_set == 1 else _WithinSet(model, hvd, process_set)
+        self.loss_multiplier = hvd.size() / of_set
         self._apart = False
         self._waited = 0.0
 
-    def expect(self, last: bool) -> None:
-        self._gradients.expect(last)
+    def set_grad_sync(self, last: bool) -> None:
+        self._gradients.set_grad_sync(last)
 
     def finish(self) -> float:
         waited, self._waited = self._waited, 0.0
@@ -74,12 +74,12 @@ class LocalSgd(StatelessExchange):
     def after_update(self, step: int) -> None:
         self._apart = True
         if (step + 1) % self._sync_every == 0:
-            self.settle()
+            self.average_weights()
 
     def clear(self) -> None:
         self._gradients.clear()
 
-    def settle(self) -> None:
+    def average_weights(self) -> None:
         """Average, unless nothing was updated since the last time: the same on all ranks."""
         if not self._apart:
             return
@@ -116,7 +116,7 @@ class _WithinSet:
         self._buckets = GradientBuckets(trained, PlainSum(start_sum), hvd.synchronize)
         self.finish, self.clear = self._buckets.finish, self._buckets.clear
 
-    def expect(self, last: bool) -> None:
+    def set_grad_sync(self, last: bool) -> None:
         self._buckets.hold(not last)
 
 

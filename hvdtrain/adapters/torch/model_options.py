@@ -1,4 +1,4 @@
-"""A task's model as the knobs want it: converted, laid out, compiled."""
+"""A task's model as the options want it: converted, laid out, compiled."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
-from hvdtrain.task import Task
+from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
 
-def build_model(task: Task, knobs: Knobs, topology: Topology, device: torch.device) -> nn.Module:
+def build_model(task: Task, options: TrainingOptions, topology: Topology, device: torch.device) -> nn.Module:
     """The task's model on `device`, with the names of its weights unchanged."""
     model: nn.Module = task.build_model()
-    if knobs.sync_batch_norm:  # imported here, since it imports the compiler, which takes a second
+    if options.sync_batch_norm:  # imported here, since it imports the compiler, which takes a second
         from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 
         model = convert_sync_batch_norm(model, horovod_sum if topology.is_distributed else None)
-    if knobs.activation_checkpointing:
-        checkpoint_activations(model, knobs.compile)
+    if options.activation_checkpointing:
+        checkpoint_activations(model, options.compile)
     model.to(device)
-    if knobs.channels_last:
+    if options.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
 
-def callable_for(model: nn.Module, knobs: Knobs, topology: Topology) -> Any:
+def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology) -> Any:
     """What the task's measure() calls: the model itself, compiled, or copies of it on all GPUs.
 
     Raises:
         UsageError: DataParallel in a job of several workers.
     """
-    if knobs.compile:
+    if options.compile:
         model.compile()  # in place: names of weights stay  # type: ignore[no-untyped-call]
-    if not knobs.data_parallel:
+    if not options.data_parallel:
         return model
     if topology.is_distributed:
         raise UsageError(

@@ -12,31 +12,32 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from hvdtrain.adapters.torch.tensor_list import OPERATIONS, TensorList
-from hvdtrain.knobs import Knobs, OptimizerName
-from hvdtrain.optimizers.exempt import is_exempt
-from hvdtrain.optimizers.rules import corrections, direction, slot_names
-from hvdtrain.optimizers.settings import Settings, require_each_once, settings_of
+from hvdtrain.algorithms.decay_exemption import is_exempt
+from hvdtrain.algorithms.optimizer_settings import OptimizerName, Settings, require_each_once
+from hvdtrain.algorithms.update_rules import corrections, direction, slot_names
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]
 
 
-def build_optimizer(model: nn.Module, lr: float, knobs: Knobs) -> torch.optim.Optimizer:
-    """The optimizer that `knobs` choose, for the model's parameters that require gradients.
+def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> torch.optim.Optimizer:
+    """The optimizer that `options` choose, for the model's parameters that require gradients.
 
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
     Args:
         model: on its device.
         lr: the schedule's peak.
-        knobs: `optimizer` must be chosen.
+        options: `optimizer` must be chosen.
     """
-    settings = settings_of(knobs)
-    groups = _groups(model, settings, knobs.decay_norm_and_bias)
+    settings = settings_of(options)
+    groups = _groups(model, settings, options.decay_norm_and_bias)
     if settings.name in _BY_RULE:
         return RuleOptimizer(groups, lr, settings)
     # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, where a rule can.
-    fused = knobs.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
+    fused = options.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
     build = _TORCH_S_OWN[settings.name]
     optimizer = build(groups, settings, {"lr": lr, "fused": True} if fused else {"lr": lr})
     if fused:
@@ -63,7 +64,7 @@ require_each_once(_TORCH_S_OWN, _BY_RULE)
 
 @final
 class RuleOptimizer(torch.optim.Optimizer):
-    """LARS or LAMB (any of the five, in fact) by `hvdtrain.optimizers.rules`, many parameters in one kernel.
+    """LARS or LAMB (any of the five, in fact) by `hvdtrain.algorithms.update_rules`, many parameters in one kernel.
 
     State of a parameter: "step", the updates it has had, and the rule's slots.
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Precision
 
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

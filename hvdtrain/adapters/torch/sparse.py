@@ -11,9 +11,9 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.stateless import StatelessExchange
+from hvdtrain.adapters.stateless import StatelessGradientSync
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
-from hvdtrain.adapters.torch.summed_gradients import Alone, SummedGradients
+from hvdtrain.adapters.torch.summed_gradients import NoSync, SummedGradients
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -43,12 +43,12 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     others = frozenset(sparse.values())
     if topology.is_distributed:
         return SparseGradients(sparse, SummedGradients(model, others), _start_gather())
-    return SparseGradients(sparse, Alone(model, others), _nothing_to_gather)
+    return SparseGradients(sparse, NoSync(model, others), _nothing_to_gather)
 
 
 @final
-class SparseGradients(StatelessExchange):
-    """Implements `Exchange`. With one process sparse gradients stay sparse too, so that it trains as many do.
+class SparseGradients(StatelessGradientSync):
+    """Implements `GradientSync`. With one process sparse gradients stay sparse too, so that it trains as many do.
 
     Args:
         parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
@@ -59,13 +59,13 @@ class SparseGradients(StatelessExchange):
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
-        others: Alone | SummedGradients,
+        others: NoSync | SummedGradients,
         start_gather: StartGather,
     ) -> None:
         self._parameters, self._others, self._start_gather = parameters, others, start_gather
 
-    def expect(self, last: bool) -> None:
-        self._others.expect(last)
+    def set_grad_sync(self, last: bool) -> None:
+        self._others.set_grad_sync(last)
 
     def finish(self) -> float:
         begin = time.perf_counter()

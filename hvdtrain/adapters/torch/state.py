@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hvdtrain.adapters.interface import State
 from hvdtrain.errors import UsageError
+from hvdtrain.state import State
 
 _OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
 _NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it comes back as one
@@ -59,7 +59,7 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 
 
 @torch.no_grad()
-def load_drifting(model: torch.nn.Module, buffers: State) -> None:
+def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned."""
     own = dict(model.named_buffers())
     for name, array in buffers.items():

@@ -7,15 +7,15 @@ from typing import final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.interface import State
-from hvdtrain.adapters.stateless import StatelessExchange
+from hvdtrain.adapters.stateless import StatelessGradientSync
 from hvdtrain.adapters.torch.buckets import GradientBuckets
-from hvdtrain.adapters.torch.wires.choice import open_wire
-from hvdtrain.knobs import Knobs
+from hvdtrain.adapters.torch.comm_hooks.choice import open_comm_hook
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.state import State
 
 
 @final
-class Alone(StatelessExchange):
+class NoSync(StatelessGradientSync):
     """One process: nothing to exchange, and dense gradients for all parameters as with many ranks.
 
     Optimizers skip a parameter without a gradient, and so would not decay its weights; sparse ones have rules of their
@@ -25,7 +25,7 @@ class Alone(StatelessExchange):
     def __init__(self, model: nn.Module, without: frozenset[nn.Parameter] = frozenset()) -> None:
         self._trainable = [p for p in model.parameters() if p.requires_grad and p not in without]
 
-    def expect(self, last: bool) -> None:
+    def set_grad_sync(self, last: bool) -> None:
         pass
 
     def finish(self) -> float:
@@ -48,7 +48,7 @@ class SummedGradients:
     Args:
         model: whose gradients these are.
         without: parameters that are left to others.
-        knobs: which wire is taken.
+        options: which wire is taken.
         alone: one process, without Horovod, takes the wire too.
     """
 
@@ -56,15 +56,15 @@ class SummedGradients:
         self,
         model: nn.Module,
         without: frozenset[nn.Parameter] = frozenset(),
-        knobs: Knobs = Knobs(),  # noqa: B008  frozen
+        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
         alone: bool = False,
     ) -> None:
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad and p not in without]
-        self._wire, wait = open_wire(trainable, knobs, alone)
+        self._wire, wait = open_comm_hook(trainable, options, alone)
         self._buckets = GradientBuckets(trainable, self._wire, wait)
-        self.share_factor = self._wire.share_factor
+        self.loss_multiplier = self._wire.loss_multiplier
 
-    def expect(self, last: bool) -> None:
+    def set_grad_sync(self, last: bool) -> None:
         self._buckets.hold(not last)
 
     def finish(self) -> float:
@@ -73,17 +73,17 @@ class SummedGradients:
     def after_update(self, step: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def average_weights(self) -> None:
         pass
 
     def clear(self) -> None:
         self._buckets.clear()
 
-    def drifting(self) -> State:
-        return self._wire.drifting()
+    def rank_local_state(self) -> State:
+        return self._wire.rank_local_state()
 
-    def load_drifting(self, arrays: State) -> None:
-        self._wire.load_drifting(arrays)
+    def load_rank_local_state(self, arrays: State) -> None:
+        self._wire.load_rank_local_state(arrays)
 
     def state(self) -> State:
         return self._wire.state()

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import torch
 
-from hvdtrain.optimizers.rules import Operations
+from hvdtrain.algorithms.update_rules import Operations
 
 
 @final

@@ -39,13 +39,13 @@ def run(argv: Sequence[str]) -> int:
             "start it with a launcher: horovodrun -np 2 python -m hvdtrain bench allreduce.",
         )
     _require_whole_horovod("horovod")
-    from hvdtrain.adapters.open import take_own_share
+    from hvdtrain.adapters.open import bind_device_and_threads
     from hvdtrain.comm.open import open_communicator, require_horovod
     from hvdtrain.doctor.allreduce import SIZES, measure
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     require_horovod(options.framework)
-    take_own_share(options.framework, topology)
+    bind_device_and_threads(options.framework, topology)
     _require_whole_horovod(f"horovod.{options.framework}")
     comm = open_communicator(options.framework, topology, _STALL_SECONDS)
     report = measure(comm, _operation(options.framework), options.framework, options.sizes or SIZES, options.seconds)

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hvdtrain.bench_step import Protocol, measure
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.job import load_kind, run_job
 from hvdtrain.cli.tables import print_table
-from hvdtrain.comm import Communicator
-from hvdtrain.config import TrainConfig
-from hvdtrain.config_parser import parse_train_config
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.preparation import Prepared
-from hvdtrain.task import TaskDefaults
+from hvdtrain.run.bench_step import Protocol, measure
+from hvdtrain.run.job import load_kind, run_job
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.topology import detect_topology
 
 _WITHOUT_EFFECT = (
@@ -67,9 +67,9 @@ def run(argv: Sequence[str]) -> int:
     topology = detect_topology(os.environ)
     kind = load_kind(config)
 
-    def work(prepared: Prepared, comm: Communicator) -> int:
+    def work(setup: RunSetup, comm: Communicator) -> int:
         silent = options.json or not comm.topology.is_root
-        report = measure(prepared, comm, protocol, _nothing if silent else _say)
+        report = measure(setup, comm, protocol, _nothing if silent else _say)
         if options.json and comm.topology.is_root:
             _say(json.dumps(report))
         elif comm.topology.is_root:

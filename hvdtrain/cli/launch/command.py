@@ -59,7 +59,7 @@ def _require_flags(command: tuple[str, ...]) -> None:
     names = {word.partition("=")[0] for word in command}
     if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
         return
-    from hvdtrain.config_parser import parse_train_config
+    from hvdtrain.config.parser import parse_train_config
 
     parse_train_config(command[1:])
 

@@ -12,7 +12,7 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.rendered import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
-from hvdtrain.config import TrainConfig
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.plan import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput

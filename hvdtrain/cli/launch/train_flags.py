@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from hvdtrain.config import TrainConfig
-from hvdtrain.config_parser import parse_train_config
+from hvdtrain.config.option_help import PAGES
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.flag_help import PAGES
 from hvdtrain.tasks.registry import BUILT_IN
 
 _PRINTERS = (*PAGES, "--print-config")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hvdtrain.audit.report import CoverageReport, EpochCoverage, read_coverage
 from hvdtrain.cli.shard.arguments import Parser, at_least
 from hvdtrain.cli.tables import print_table
-from hvdtrain.coverage_report import CoverageReport, EpochCoverage, read_coverage
 
 _DESCRIPTION = """\
 Prove from a run's audit that each epoch used every record once, through crashes, resumes and changes of world size.

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.torchvision_import import import_torchvision
 from hvdtrain.errors import UsageError
 from hvdtrain.models.names import SMALL_CNN, SMALL_SIDE
 from hvdtrain.models.torch.small_cnn import small_cnn
+from hvdtrain.models.torchvision_import import import_torchvision
 
 _AUXILIARY_HEADS = ("googlenet", "inception_v3")
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.optimizers import build_optimizer
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.models.keras.small_cnn import small_cnn
 from hvdtrain.tasks.digits.data import CLASSES, SIDE, Digits
 
@@ -23,7 +23,7 @@ class KerasDigits(Digits):
         return small_cnn(SIDE, 1, CLASSES, self.width)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
-        return build_optimizer(model, lr, Knobs(optimizer="adam"))  # as torch computes it
+        return build_optimizer(model, lr, TrainingOptions(optimizer="adam"))  # as torch computes it
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         logits = model(batch["image"])

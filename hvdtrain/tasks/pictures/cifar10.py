@@ -8,8 +8,8 @@ from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import horizontal_flip, random_crop
 from data_sharding.formats import decode_cifar10
 from data_sharding.formats.cifar10 import Cifar10Format
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import TaskDefaults
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
 from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.pictures.download import download
 
 

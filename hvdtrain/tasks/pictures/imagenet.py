@@ -14,9 +14,9 @@ from data_sharding.augment import horizontal_flip
 from data_sharding.errors import MissingDataError
 from data_sharding.formats import class_names
 from data_sharding.formats.image_folder import ImageFolderFormat
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.task import TaskDefaults
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.crops import CropDraws
 from hvdtrain.tasks.pictures.encoded import FROM_ONE, Encoded, NotAPictureError, encoded_pictures
 from hvdtrain.tasks.pictures.photos import BadPhotoError, require_pillow, training_pixels, validation_pixels

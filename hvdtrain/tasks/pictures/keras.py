@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.optimizers import build_optimizer
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.models.keras import zoo
 from hvdtrain.tasks.pictures.cifar10 import Cifar10
 from hvdtrain.tasks.pictures.imagenet import ImageNet
@@ -31,8 +31,10 @@ class KerasPictures(Pictures):
         return zoo.build_model(self.model, self.classes, self.side)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
-        knobs = Knobs(optimizer="sgd", momentum=self.momentum, weight_decay=self.weight_decay, decay_norm_and_bias=True)
-        return build_optimizer(model, lr, knobs)
+        options = TrainingOptions(
+            optimizer="sgd", momentum=self.momentum, weight_decay=self.weight_decay, decay_norm_and_bias=True
+        )
+        return build_optimizer(model, lr, options)
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         labels = batch["label"]

@@ -10,10 +10,10 @@ from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import random_crop
 from data_sharding.formats import decode_mnist
 from data_sharding.formats.mnist import MnistFormat
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
 from hvdtrain.models.names import SMALL_CNN
-from hvdtrain.task import TaskDefaults
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.files import Origin, folder_with
 from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 

@@ -11,9 +11,9 @@ from filelock import FileLock
 
 from data_sharding import Catalog, RecordBatch
 from data_sharding.mixing import GOLDEN, mix
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
-from hvdtrain.task import TaskDefaults
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 
 _OFFSETS: Final = 1 << 16  # as many different pictures

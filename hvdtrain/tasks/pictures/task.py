@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.models.names import SMALL_CNN, uses_batch_norm
-from hvdtrain.task import Features, Splits, Task
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits, Task
 from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures
 from hvdtrain.tasks.pictures.targets import mix_targets, smoothed_targets
 

@@ -9,7 +9,7 @@ import socket
 import sys
 from typing import Final
 
-from hvdtrain.adapters.torchvision_import import import_torchvision
+from hvdtrain.models.torchvision_import import import_torchvision
 
 _SILENCE_SECONDS: Final = 20.0  # after which a server that says nothing is given up
 

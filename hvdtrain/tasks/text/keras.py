@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.optimizers import build_optimizer
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.models.keras.transformer import transformer
 from hvdtrain.tasks.text.data import NOTHING, SYMBOLS, Text
 
@@ -23,7 +23,9 @@ class KerasText(Text):
         return transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
-        return build_optimizer(model, lr, Knobs(optimizer="adamw", beta2=0.95, weight_decay=self.weight_decay))
+        return build_optimizer(
+            model, lr, TrainingOptions(optimizer="adamw", beta2=0.95, weight_decay=self.weight_decay)
+        )
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.local.environment import worker_environment
 from hvdtrain.launch.local.launcher import LOOPBACK
@@ -17,7 +18,6 @@ from hvdtrain.launch.processes.crew import LocalCrew
 from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, kill_all, marked
 from hvdtrain.launch.processes.place import deal_out
 from hvdtrain.launch.processes.worker import Order
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.container.environment import script_variables, without_launcher

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.open import take_own_share
-from hvdtrain.comm import Communicator
+from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.config_parser import parse_train_config
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.engine.state_sync import average_rank_local_state, broadcast_state
+from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
-from hvdtrain.preparation import prepare
-from hvdtrain.stop_vote import never_asked
-from hvdtrain.sync import average_drifting, broadcast_state
+from hvdtrain.run.prepare import prepare
+from hvdtrain.run.training import train
 from hvdtrain.tasks import load_task
 from hvdtrain.topology import Topology, detect_topology
-from hvdtrain.training import train
 
 Arrays = list[NDArray[np.float32]]
 
@@ -47,7 +47,7 @@ class Exchanging(Protocol):
         ...
 
 
-Open = Callable[[Topology, Knobs], Exchanging]
+Open = Callable[[Topology, TrainingOptions], Exchanging]
 
 
 class Checks:
@@ -60,12 +60,12 @@ class Checks:
     def keep(self, name: str, arrays: Arrays) -> None:
         self.arrays |= {f"{name}/{place}": array for place, array in enumerate(arrays)}
 
-    def exchanging(self, **knobs: Any) -> Exchanging:
-        return self._open(self._comm.topology, Knobs(**knobs))
+    def exchanging(self, **options: Any) -> Exchanging:
+        return self._open(self._comm.topology, TrainingOptions(**options))
 
-    def once(self, case: str, gradients: Arrays, **knobs: Any) -> None:
+    def once(self, case: str, gradients: Arrays, **options: Any) -> None:
         self.keep(f"{case}/in", gradients)
-        self.keep(f"{case}/out", self.exchanging(**knobs).update([gradients]))
+        self.keep(f"{case}/out", self.exchanging(**options).update([gradients]))
 
     def own(self, seed: int) -> Arrays:
         """Gradients of this rank: its part of a mean over all."""
@@ -108,17 +108,17 @@ class Checks:
             gradient.reshape(-1)[rank % gradient.size] = rank + 1.0
         self.once("adasum-orthogonal", orthogonal, reduce_op="adasum")
 
-    def powersgd(self, case: str, **knobs: Any) -> None:
+    def powersgd(self, case: str, **options: Any) -> None:
         """Some updates, a checkpoint, some more; and these again by others who take up the checkpoint."""
-        exchanging = self.exchanging(compression="powersgd", powersgd_rank=2, **knobs)
+        exchanging = self.exchanging(compression="powersgd", powersgd_rank=2, **options)
         for step in range(STEPS_BEFORE):
             self._step(case, step, exchanging)
-        average_drifting(self._comm, exchanging.exchange)
+        average_rank_local_state(self._comm, exchanging.exchange)
         state = exchanging.exchange.state()
         self.arrays |= {f"{case}/state/{name}": array for name, array in state.items()}
         for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
             self._step(case, step, exchanging)
-        resumed = self.exchanging(compression="powersgd", powersgd_rank=2, **knobs)
+        resumed = self.exchanging(compression="powersgd", powersgd_rank=2, **options)
         resumed.exchange.load_state(broadcast_state(self._comm, state if self._comm.topology.is_root else None))
         for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
             self._step(f"{case}-resumed", step, resumed)
@@ -141,7 +141,7 @@ def run(framework: str, folder: Path, open_: Open, more: Callable[[Checks], None
     """All checks, then the trainings in FOLDER/cases.json: {name: [flag, …]}."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     topology = detect_topology(os.environ)
-    take_own_share(framework, topology)
+    bind_device_and_threads(framework, topology)
     comm = open_communicator(framework, topology)
     checks = Checks(open_, comm)
     refused = ""

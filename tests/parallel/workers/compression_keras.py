@@ -14,24 +14,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.exchange import open_exchange
+from hvdtrain.adapters.keras.gradient_sync import open_gradient_sync
 from hvdtrain.adapters.keras.gradients import reduce_gradients
 from hvdtrain.adapters.keras.update import ScaledUpdate
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
 
 class Exchanging:
     """The step is traced, as the adapter's."""
 
-    def __init__(self, topology: Topology, knobs: Knobs) -> None:
+    def __init__(self, topology: Topology, options: TrainingOptions) -> None:
         self._variables = variables()
         model = SimpleNamespace(trainable_variables=self._variables)
-        self.exchange = open_exchange(model, None, topology, knobs)
+        self.exchange = open_gradient_sync(model, None, topology, options)
         self._reduce = tf.function(lambda *gradients: self.exchange.reduce(gradients, self._variables), autograph=False)
 
     def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
-        factor = np.float32(self.exchange.share_factor)
+        factor = np.float32(self.exchange.loss_multiplier)
         whole = [np.sum(of_parts, axis=0) * factor for of_parts in zip(*parts, strict=True)]
         found = [value.numpy() for value in self._reduce(*map(tf.constant, whole))]
         self.exchange.after_update(0)

@@ -11,25 +11,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from hvdtrain.adapters.torch.exchange import open_exchange
+from hvdtrain.adapters.torch.gradient_sync import open_gradient_sync
 from hvdtrain.adapters.torch.update import ScaledUpdate
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
 
 class Exchanging:
     """The loss is the product of parameters and constants, so that these are its gradients."""
 
-    def __init__(self, topology: Topology, knobs: Knobs) -> None:
+    def __init__(self, topology: Topology, options: TrainingOptions) -> None:
         self._model = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in checks.SHAPES])
         self._optimizer = torch.optim.SGD(self._model.parameters(), 0.1)
-        self.exchange = open_exchange(self._model, self._optimizer, topology, knobs)
+        self.exchange = open_gradient_sync(self._model, self._optimizer, topology, options)
 
     def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
         for number, part in enumerate(parts):
             products = [(p * torch.from_numpy(g)).sum() for p, g in zip(self._model, part, strict=True)]
             self.exchange.expect(number + 1 == len(parts))
-            (torch.stack(products).sum() * self.exchange.share_factor).backward()
+            (torch.stack(products).sum() * self.exchange.loss_multiplier).backward()
         self.exchange.finish()
         found = [p.grad.clone().numpy() for p in self._model]
         self.exchange.after_update(0)

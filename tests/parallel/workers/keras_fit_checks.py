@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import hvdtrain.keras as hvd
 from hvdtrain.adapters.keras import buckets, gradients
-from hvdtrain.adapters.keras.wires.grouped import Grouped
+from hvdtrain.adapters.keras.comm_hooks.grouped import Grouped
 from hvdtrain.errors import DivergenceError, HvdtrainError
 
 

@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from hvdtrain.adapters.open import take_own_share
+from hvdtrain.adapters.open import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.config_parser import parse_train_config
-from hvdtrain.preparation import prepare
-from hvdtrain.stop_vote import never_asked
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.engine.stop_vote import never_asked
+from hvdtrain.run.prepare import prepare
+from hvdtrain.run.training import train
 from hvdtrain.tasks import load_task
 from hvdtrain.topology import detect_topology
-from hvdtrain.training import train
 
 
 def main(folder: Path, cases: dict[str, list[str]]) -> None:
@@ -27,7 +27,7 @@ def main(folder: Path, cases: dict[str, list[str]]) -> None:
     topology = detect_topology(os.environ)
     config = parse_train_config(next(iter(cases.values())))
     kind = load_task(config.task, config.framework)
-    take_own_share(kind.framework, topology)
+    bind_device_and_threads(kind.framework, topology)
     comm = open_communicator(kind.framework, topology)
     for name, flags in cases.items():
         begin = time.perf_counter()

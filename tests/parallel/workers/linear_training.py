@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch, RecordBatch
 from hvdtrain.adapters.interface import Adapter
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features, Splits, Task
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits, Task
 
 WIDTH = 5
 LR = 0.05

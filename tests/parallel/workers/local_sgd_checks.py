@@ -14,15 +14,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.comm import Communicator, gather_json
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.knobs import Knobs
-from hvdtrain.process_sets import resolve
-from hvdtrain.sync import assert_equal_weights, average_drifting
-from hvdtrain.task import Task
+from hvdtrain.config.process_set_syntax import resolve
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.task.interface import Task
 from hvdtrain.topology import detect_topology
 
-SGD = Knobs(optimizer="sgd", momentum=0.9)
+SGD = TrainingOptions(optimizer="sgd", momentum=0.9)
 STEPS = 8
 
 
@@ -37,15 +38,15 @@ class Ranks:
         self.sets = resolve(sets, [0] * self.size)
         self.alone = tuple((rank,) for rank in range(self.size))
 
-    def open(self, knobs: Knobs) -> Adapter:
-        return open_adapter(self.task, self.comm.topology, 1, LR, knobs)
+    def open(self, options: TrainingOptions) -> Adapter:
+        return open_adapter(self.task, self.comm.topology, 1, LR, options)
 
     def train(self, adapter: Adapter, begin: int, end: int) -> None:
         for step in range(begin, end):
             adapter.train_step(batch_of(self.size, step, [self.rank]), step, LR)
 
-    def settle(self, adapter: Adapter) -> None:
-        average_drifting(self.comm, adapter)
+    def average_weights(self, adapter: Adapter) -> None:
+        average_rank_local_state(self.comm, adapter)
         assert_equal_weights(self.comm, adapter.state(), "After an average")
 
     def differ(self, array: Any) -> bool:
@@ -58,8 +59,8 @@ def check_all(task: Task, *more: Callable[[Ranks], None]) -> None:
     sets = sys.argv[1]
     ranks = Ranks(task, sets)
     local, in_sets = replace(SGD, sync_every=3), replace(SGD, sync_every=3, process_sets=sets)
-    for knobs, of_whom in ((local, ranks.alone), (in_sets, ranks.sets), (replace(in_sets, sync_every=1), ranks.sets)):
-        check_numbers(ranks, knobs, of_whom)
+    for options, of_whom in ((local, ranks.alone), (in_sets, ranks.sets), (replace(in_sets, sync_every=1), ranks.sets)):
+        check_numbers(ranks, options, of_whom)
     check_every_update_is_synchronous(ranks, replace(in_sets, sync_every=1, ema_decay=0.9))
     check_when_ranks_are_equal(ranks, replace(local, ema_decay=0.9))
     check_resume(ranks, in_sets)
@@ -69,36 +70,36 @@ def check_all(task: Task, *more: Callable[[Ranks], None]) -> None:
     done(ranks.rank)
 
 
-def check_numbers(ranks: Ranks, knobs: Knobs, sets: tuple[tuple[int, ...], ...]) -> None:
+def check_numbers(ranks: Ranks, options: TrainingOptions, sets: tuple[tuple[int, ...], ...]) -> None:
     """Weights and momentum are those that numpy comes to."""
-    adapter = ranks.open(knobs)
+    adapter = ranks.open(options)
     start = weights_of(adapter)
     ranks.train(adapter, 0, STEPS)
-    ranks.settle(adapter)
-    assert knobs.sync_every is not None
-    weights, momentum = simulate(start, sets, ranks.size, knobs.sync_every, STEPS)
+    ranks.average_weights(adapter)
+    assert options.sync_every is not None
+    weights, momentum = simulate(start, sets, ranks.size, options.sync_every, STEPS)
     assert_allclose(weights_of(adapter), weights, rtol=1e-4, atol=1e-5)
     assert_allclose(vector(adapter, "optimizer/"), momentum, rtol=1e-4, atol=1e-4)
 
 
-def check_every_update_is_synchronous(ranks: Ranks, knobs: Knobs) -> None:
+def check_every_update_is_synchronous(ranks: Ranks, options: TrainingOptions) -> None:
     """With sync_every 1 weights, momentum and their moving average are those of synchronous training."""
-    local, synchronous = ranks.open(knobs), ranks.open(replace(knobs, sync_every=None, process_sets=None))
+    local, synchronous = ranks.open(options), ranks.open(replace(options, sync_every=None, process_sets=None))
     for adapter in (local, synchronous):
         ranks.train(adapter, 0, STEPS)
-        ranks.settle(adapter)
+        ranks.average_weights(adapter)
     for prefix in ("model/", "optimizer/", "ema/"):
         assert_allclose(vector(local, prefix), vector(synchronous, prefix), rtol=1e-4, atol=1e-5)
 
 
-def check_when_ranks_are_equal(ranks: Ranks, knobs: Knobs) -> None:
+def check_when_ranks_are_equal(ranks: Ranks, options: TrainingOptions) -> None:
     """They differ between two averages, and are equal after one, whether it was due or asked for."""
-    adapter = ranks.open(knobs)
+    adapter = ranks.open(options)
     ranks.train(adapter, 0, 2)
     assert ranks.differ(weights_of(adapter))
-    ranks.settle(adapter)
+    ranks.average_weights(adapter)
     settled = weights_of(adapter)
-    ranks.settle(adapter)
+    ranks.average_weights(adapter)
     assert_array_equal(weights_of(adapter), settled)  # nothing is averaged twice
     assert not ranks.differ(vector(adapter, "ema/"))
     ranks.train(adapter, 2, 3)
@@ -108,15 +109,15 @@ def check_when_ranks_are_equal(ranks: Ranks, knobs: Knobs) -> None:
     assert sums.allreduce_seconds > 0
 
 
-def check_resume(ranks: Ranks, knobs: Knobs) -> None:
+def check_resume(ranks: Ranks, options: TrainingOptions) -> None:
     """A run that goes on from a checkpoint between two averages is the run that saved it there, bit by bit."""
-    whole, resumed = ranks.open(knobs), ranks.open(knobs)
+    whole, resumed = ranks.open(options), ranks.open(options)
     ranks.train(whole, 0, 4)
-    ranks.settle(whole)
+    ranks.average_weights(whole)
     resumed.load_state({name: np.array(array) for name, array in whole.state().items()})
     for adapter in (whole, resumed):
         ranks.train(adapter, 4, STEPS)
-        ranks.settle(adapter)
+        ranks.average_weights(adapter)
     expected, got = whole.state(), resumed.state()
     assert expected.keys() == got.keys()
     for name, array in expected.items():

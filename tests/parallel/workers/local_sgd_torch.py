@@ -10,7 +10,7 @@ from linear_training import LR, WIDTH, NoData
 from local_sgd_checks import Ranks, check_all
 from torch import nn
 
-from hvdtrain.knobs import Knobs
+from hvdtrain.config.training_options import TrainingOptions
 
 
 class Linear(NoData):
@@ -52,11 +52,11 @@ class WithUnused(Ranks):
 def check_parameter_without_gradient(ranks: Ranks) -> None:
     """Ranks have the same slots even so, and average those of Adam."""
     ranks = WithUnused(ranks)
-    adapter = ranks.open(Knobs(sync_every=2))
+    adapter = ranks.open(TrainingOptions(sync_every=2))
     before = adapter.state()["model/second.weight"].copy()
     for end in (1, 2, 3):
         ranks.train(adapter, end - 1, end)
-        ranks.settle(adapter)
+        ranks.average_weights(adapter)
         state = adapter.state()
         for name in ("model/second.weight", "optimizer/second.weight/exp_avg_sq", "optimizer/second.weight/step"):
             assert not ranks.differ(state[name]), name

@@ -13,20 +13,22 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter, State
+from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.comm import Communicator, gather_json
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.knobs import Knobs
-from hvdtrain.sync import assert_equal_weights
-from hvdtrain.task import Task
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.engine.state_sync import assert_equal_weights
+from hvdtrain.state import State
+from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology, detect_topology
 
 WORDS = 12
 LENGTH = 3
 LR = 0.1
 STEPS = 5
-SPARSE = Knobs(sparse_gradients="allgather")
+SPARSE = TrainingOptions(sparse_gradients="allgather")
 
 
 class Ranks:
@@ -37,30 +39,30 @@ class Ranks:
         self.comm: Communicator = open_communicator(framework, topology, 60)
         self.rank, self.size = topology.rank, topology.size
 
-    def train(self, task: Task, knobs: Knobs) -> Adapter:
-        adapter = open_adapter(task, self.comm.topology, 1, LR, knobs)
+    def train(self, task: Task, options: TrainingOptions) -> Adapter:
+        adapter = open_adapter(task, self.comm.topology, 1, LR, options)
         for step in range(STEPS):
             adapter.train_step(batch_of(self.size, step, [self.rank]), step, LR)
         assert_equal_weights(self.comm, adapter.state(), "After training")
         assert adapter.read_sums().allreduce_seconds > 0
         return adapter
 
-    def train_alone(self, task: Task, knobs: Knobs) -> Adapter:
-        adapter = open_adapter(task, Topology.single(), 1, LR, knobs)
+    def train_alone(self, task: Task, options: TrainingOptions) -> Adapter:
+        adapter = open_adapter(task, Topology.single(), 1, LR, options)
         for step in range(STEPS):
             adapter.train_step(batch_of(self.size, step, range(self.size)), step, LR)
         return adapter
 
-    def check_as_alone(self, task: Task, knobs: Knobs = SPARSE) -> State:
+    def check_as_alone(self, task: Task, options: TrainingOptions = SPARSE) -> State:
         """Many ranks train as one process; returns the state that they come to."""
-        many, one = self.train(task, knobs).state(), self.train_alone(task, knobs).state()
+        many, one = self.train(task, options).state(), self.train_alone(task, options).state()
         require_close(many, one)
         return many
 
-    def check_as_dense(self, task: Task, knobs: Knobs = SPARSE) -> None:
+    def check_as_dense(self, task: Task, options: TrainingOptions = SPARSE) -> None:
         """Sparse or dense is a question of speed, for optimizers to which it is."""
-        dense = self.train(task, replace(knobs, sparse_gradients="dense")).state()
-        require_close(self.check_as_alone(task, knobs), dense)
+        dense = self.train(task, replace(options, sparse_gradients="dense")).state()
+        require_close(self.check_as_alone(task, options), dense)
 
     def require_refused_everywhere(self, work: Callable[[], object], *words: str) -> None:
         """`work` raises the same UsageError on all ranks."""

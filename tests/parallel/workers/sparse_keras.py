@@ -63,7 +63,7 @@ def check_scaled(ranks: Ranks) -> None:
     """Not as alone: one process overflows in other steps, because its batches are larger."""
     scaled = replace(SPARSE, precision="fp16")
     dense = replace(scaled, sparse_gradients="dense")
-    require_close(*(ranks.train(Predict(sgd), knobs).state() for knobs in (scaled, dense)), rtol=1e-2)
+    require_close(*(ranks.train(Predict(sgd), options).state() for options in (scaled, dense)), rtol=1e-2)
 
 
 def check_others(ranks: Ranks) -> None:

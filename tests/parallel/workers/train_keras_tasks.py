@@ -9,8 +9,8 @@ import horovod.tensorflow as hvd
 import keras
 from train_fault import fail, fail_in_average, slow, slow_disk
 
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features, Splits
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits
 from hvdtrain.tasks.digits.keras import KerasDigits
 
 fail("import")

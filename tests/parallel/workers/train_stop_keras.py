@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from train_stop_tasks import reach
 
-from hvdtrain.task import Features
+from hvdtrain.task.interface import Features
 from hvdtrain.tasks.digits.keras import KerasDigits
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import nn
 from train_stop_tasks import reach
 
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features, Splits
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits
 from hvdtrain.tasks.digits.torch import TorchDigits
 
 

@@ -14,8 +14,8 @@ from torch import nn
 from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 
 from data_sharding import RecordBatch
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features, Splits
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits
 from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 

@@ -13,10 +13,10 @@ import pytest
 from commands import Ended, Forker
 
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.bench_step import Protocol, fixed_batch, measure
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.config import TrainConfig
-from hvdtrain.preparation import Prepared, prepare
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.bench_step import Protocol, fixed_batch, measure
+from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.topology import Topology
 
@@ -59,7 +59,7 @@ def test_json_says_how_the_numbers_hang_together(forker: Forker, tmp_path: Path,
     assert split["step"] == pytest.approx(split["compute"] + split["allreduce"])
     assert split["step"] == pytest.approx(np.mean([6 / speed for speed in speeds]))
     assert (report["batch_size"], report["global_batch_size"]) == (6, 6)
-    assert report["knobs"] == {"accumulate_steps": 2, "precision": "bf16"}
+    assert report["options"] == {"accumulate_steps": 2, "precision": "bf16"}
     assert report["protocol"] == {"warmup_batches": 1, "batches_per_iter": 2, "iters": 3}
 
 
@@ -74,7 +74,7 @@ def test_other_tasks_count_records(forker: Forker, tmp_path: Path, cache: dict[s
     assert "Record/sec per CPU: " in stdout
 
 
-def prepared(batch: int) -> Prepared:
+def setup(batch: int) -> RunSetup:
     config = TrainConfig(batch_size=batch, lr=0.01)
     return prepare(config, TorchDigits, SerialCommunicator(Topology.single()))
 
@@ -82,7 +82,7 @@ def prepared(batch: int) -> Prepared:
 def test_its_steps_are_training_s_own(cache: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss that it reports is that of as many steps of the adapter on the first batch of training."""
     monkeypatch.setenv("HVDTRAIN_CACHE_DIR", cache["HVDTRAIN_CACHE_DIR"])
-    ready = prepared(8)
+    ready = setup(8)
     report = measure(ready, SerialCommunicator(Topology.single()), Protocol(3, 2, 2), lambda _: None)
     adapter = open_adapter(ready.task, Topology.single(), ready.config.seed, ready.schedule.peak, ready.config)
     with ready.train.loader(0, 0) as loader:
@@ -98,7 +98,7 @@ def test_its_steps_are_training_s_own(cache: dict[str, str], monkeypatch: pytest
 def test_every_slot_of_the_batch_counts(cache: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the data set is smaller than a batch, records fill it twice, and the device works on all of it."""
     monkeypatch.setenv("HVDTRAIN_CACHE_DIR", cache["HVDTRAIN_CACHE_DIR"])
-    ready = prepared(2000)  # of 1,500 or so
+    ready = setup(2000)  # of 1,500 or so
     batch = fixed_batch(ready)
     assert (len(batch.ids), float(batch.weights.sum()), batch.global_weight) == (2000, 2000.0, 2000.0)
     assert fixed_batch(replace(ready, epochs=3)).ids.tolist() == batch.ids.tolist()

@@ -11,10 +11,10 @@ from benchmarks.step import measure, report
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm
 from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
-from hvdtrain.bench_step import fixed_batch
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.config import TrainConfig
-from hvdtrain.preparation import prepare
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.prepare import prepare
 from hvdtrain.topology import Topology
 
 PRINTS = 'import json; print("[1,0]<stdout>:" + json.dumps({"iterations": [16.0, 32.0, 64.0], "loss": 0.5}))'
@@ -23,12 +23,12 @@ PRINTS = 'import json; print("[1,0]<stdout>:" + json.dumps({"iterations": [16.0,
 def test_hand_written_arms_train_on_hvdtrain_s_batch(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HVDTRAIN_CACHE_DIR", str(tmp_path))
     config = TrainConfig(batch_size=MODELS["mlp"].batch, seed=SEED)
-    prepared = prepare(config, TorchStep, SerialCommunicator(Topology.single()))
-    batch = fixed_batch(prepared)
+    setup = prepare(config, TorchStep, SerialCommunicator(Topology.single()))
+    batch = fixed_batch(setup)
     ids = own_ids("mlp", 0, 1)
     np.testing.assert_array_equal(batch.ids, ids)
     np.testing.assert_array_equal(batch.features["x"], inputs("mlp", ids))
-    assert prepared.schedule.peak == LR
+    assert setup.schedule.peak == LR
     parts = np.concatenate([own_ids("mlp", rank, 2) for rank in (0, 1)])
     assert len(set(parts.tolist())) == 2 * MODELS["mlp"].batch  # no worker has another's records
 

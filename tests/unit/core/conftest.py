@@ -26,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 @pytest.fixture(scope="session")
 def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A value for HVDTRAIN_CACHE_DIR that holds the digits already."""
-    from hvdtrain.data_access import DataAccess
+    from hvdtrain.task.data_access import DataAccess
     from hvdtrain.tasks.digits.data import open_digits
 
     cache = tmp_path_factory.mktemp("cache")

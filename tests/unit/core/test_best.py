@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.best import Best, Judge, Standing, mode_of
+from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory, mode_of
+from hvdtrain.checkpoints.position import Position
 from hvdtrain.errors import UsageError
-from hvdtrain.position import Position
 
 Mode = Literal["min", "max"]
 
 finite = st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float)
 values = st.lists(finite | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=12)
 judges = st.builds(
-    Judge,
+    EarlyStopping,
     metric=st.just("m"),
     mode=st.sampled_from(["min", "max"]),
     patience=st.none() | st.integers(1, 4),
@@ -28,16 +28,16 @@ judges = st.builds(
 )
 
 
-def standings(judge: Judge, series: list[float]) -> list[Standing]:
+def standings(judge: EarlyStopping, series: list[float]) -> list[ValidationHistory]:
     """After each validation, of which one comes every 10 steps."""
-    found = [Standing()]
+    found = [ValidationHistory()]
     for epoch, value in enumerate(series):
         found.append(judge.after(found[-1], epoch, 10 * (epoch + 1), {"m": value, "loss": 0.0}))
     return found
 
 
 @given(judge=judges, series=values)
-def test_the_best_is_the_first_of_the_best_finite_values(judge: Judge, series: list[float]) -> None:
+def test_the_best_is_the_first_of_the_best_finite_values(judge: EarlyStopping, series: list[float]) -> None:
     best = standings(judge, series)[-1].best
     real = [value for value in series if math.isfinite(value)]
     if not real:
@@ -68,20 +68,20 @@ def epochs_until_keras_stops(series: list[float], mode: Mode, patience: int, min
     min_delta=st.sampled_from([0.0, 0.5, 1e3]),
 )
 def test_it_gives_up_when_keras_does(series: list[float], mode: Mode, patience: int, min_delta: float) -> None:
-    judge = Judge("m", mode, patience, min_delta)
-    given_up = [count for count, one in enumerate(standings(judge, series)) if judge.gives_up(one)]
+    judge = EarlyStopping("m", mode, patience, min_delta)
+    given_up = [count for count, one in enumerate(standings(judge, series)) if judge.should_stop(one)]
     assert (given_up[0] if given_up else None) == epochs_until_keras_stops(series, mode, patience, min_delta)
 
 
 @given(judge=judges, series=values, at=st.integers(0, 12))
-def test_an_interruption_changes_nothing(judge: Judge, series: list[float], at: int) -> None:
+def test_an_interruption_changes_nothing(judge: EarlyStopping, series: list[float], at: int) -> None:
     """Through the JSON of a manifest, and with the last validation done twice."""
     whole = standings(judge, series)
     at = min(at, len(series))
     position = Position(10 * at, 80 * at, whole[at])
     read = Position.from_json(json.loads(json.dumps(asdict(position))))
     assert read == position
-    standing = judge.take_up(read.standing)
+    standing = judge.resume_from(read.standing)
     assert standing == whole[at]
     if at:
         assert judge.after(standing, at - 1, 10 * at, {"m": series[at - 1]}) == standing
@@ -92,28 +92,28 @@ def test_an_interruption_changes_nothing(judge: Judge, series: list[float], at: 
 
 @given(judge=judges, series=values)
 @settings(max_examples=50)
-def test_more_patience_never_gives_up_earlier(judge: Judge, series: list[float]) -> None:
+def test_more_patience_never_gives_up_earlier(judge: EarlyStopping, series: list[float]) -> None:
     patient = replace(judge, patience=(judge.patience or 1) + 1)
     for one, other in zip(standings(judge, series), standings(patient, series), strict=True):
-        assert judge.gives_up(one) or judge.patience is None or not patient.gives_up(other)
+        assert judge.should_stop(one) or judge.patience is None or not patient.should_stop(other)
 
 
 def test_without_patience_it_never_gives_up() -> None:
-    assert not Judge().gives_up(Standing(waited=10**6))
+    assert not EarlyStopping().should_stop(ValidationHistory(waited=10**6))
 
 
 @pytest.mark.parametrize("other", [{"metric": "other"}, {"mode": "max"}])
 def test_what_was_compared_otherwise_is_compared_anew(other: dict[str, Any]) -> None:
-    judge = Judge("m", "min", patience=2)
+    judge = EarlyStopping("m", "min", patience=2)
     standing = standings(judge, [1.0, 2.0, 3.0])[-1]
-    assert judge.gives_up(standing)
-    assert replace(judge, **other).take_up(standing) == Standing()
-    assert replace(judge, patience=5, min_delta=0.5).take_up(standing) == standing
+    assert judge.should_stop(standing)
+    assert replace(judge, **other).resume_from(standing) == ValidationHistory()
+    assert replace(judge, patience=5, min_delta=0.5).resume_from(standing) == standing
 
 
 def test_an_unknown_metric_is_refused_with_all_names() -> None:
     with pytest.raises(UsageError) as caught:
-        Judge("acuracy").after(Standing(), 0, 1, {"loss": 1.0, "accuracy": 0.5, "top5": 0.9})
+        EarlyStopping("acuracy").after(ValidationHistory(), 0, 1, {"loss": 1.0, "accuracy": 0.5, "top5": 0.9})
     assert caught.value.joint
     assert caught.value.fact == "The task does not measure 'acuracy'."
     assert caught.value.hint == "did you mean 'accuracy'? Valid: accuracy, loss, top5."

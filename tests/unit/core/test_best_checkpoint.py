@@ -18,20 +18,21 @@ from hypothesis import strategies as st
 from numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain import events
-from hvdtrain.adapters.interface import State
-from hvdtrain.best import Best, Judge, Standing
-from hvdtrain.checkpoints import Checkpoint, CheckpointStore, read_checkpoint
-from hvdtrain.comm import Communicator
+from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
+from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.config import DataConfig
-from hvdtrain.engine import Limits
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.stop_vote import StopRequest, never_asked
+from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import UsageError
-from hvdtrain.position import Position
-from hvdtrain.source import CatalogSource
-from hvdtrain.stop_vote import Asked, never_asked
+from hvdtrain.state import State
 from hvdtrain.topology import Topology
-from hvdtrain.validation import require_measured
 
 STEPS, BATCHES = 3, 2  # of an epoch of training, and of a validation
 EPOCHS = 6
@@ -58,7 +59,7 @@ def alone() -> Communicator:
     return SerialCommunicator(Topology.single())
 
 
-def after(calls: int) -> Asked:
+def after(calls: int) -> StopRequest:
     """Asks to stop from its so-manieth call on: one comes before training, and one after each batch of one process."""
     count = 0
 
@@ -70,7 +71,7 @@ def after(calls: int) -> Asked:
     return asked
 
 
-def run(setting: Setting, comm: Communicator, limits: Limits, asked: Asked = never_asked) -> Run:
+def run(setting: Setting, comm: Communicator, limits: RunLimits, asked: StopRequest = never_asked) -> Run:
     """From the newest checkpoint of the folder, or from the beginning."""
     newest = setting.store().newest()
     start: tuple[Position | None, State | None] = (newest.position, newest.state) if newest else (None, None)
@@ -108,8 +109,8 @@ def test_stopped_anywhere_and_started_again(
     stops: list[int],
 ) -> None:
     """The same best, the same early stop, the same kept folders; `stops` are calls to `asked` of one start each."""
-    folder, limits = tmp_path_factory.mktemp("law"), Limits(EPOCHS, checkpoint_interval=1)
-    judge = Judge("score", "max", patience)
+    folder, limits = tmp_path_factory.mktemp("law"), RunLimits(EPOCHS, checkpoint_interval=1)
+    judge = EarlyStopping("score", "max", patience)
     setting = chaotic(data, folder / "whole", seed=seed, keep=keep, judge=judge)
     whole = run(setting, alone(), limits)
     assert whole.outcome.finished
@@ -126,16 +127,16 @@ def test_stopped_anywhere_and_started_again(
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("keep", [1, 2])
 def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: Path, size: int, keep: int) -> None:
-    judge = Judge("score", "max", patience=3)
+    judge = EarlyStopping("score", "max", patience=3)
     setting = chaotic(data, tmp_path / "whole", keep=1000, judge=judge)
-    limits = Limits(EPOCHS, checkpoint_interval=1)
+    limits = RunLimits(EPOCHS, checkpoint_interval=1)
     whole = all_well(run_on_ranks(size, lambda comm: run(setting, comm, limits)))[0]
     best = whole.outcome.best
     assert best is not None
     for path in setting.store().paths():
         saved = read_checkpoint(path)
         here = replace(setting, folder=tmp_path / path.name, keep=keep)
-        here.store().take_up(saved.position, setting.folder / "checkpoints")
+        here.store().resume_from(saved.position, setting.folder / "checkpoints")
 
         def go_on(comm: ThreadCommunicator, here: Setting = here, saved: Checkpoint = saved) -> Run:
             return train(here, comm, limits, saved.position, saved.state)
@@ -150,7 +151,7 @@ def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: P
 
 def test_the_last_validation_is_stopped_and_done_by_the_next_run(data: Data, tmp_path: Path) -> None:
     """What it finds is in the checkpoint, which is there already."""
-    setting, limits = chaotic(data, tmp_path, keep=1), Limits(1)
+    setting, limits = chaotic(data, tmp_path, keep=1), RunLimits(1)
     stopped = run(setting, alone(), limits, after(2 + STEPS))
     assert (stopped.outcome.step, stopped.outcome.finished) == (STEPS, False)
     assert left(setting) == (["step_00000003"], "step_00000003\n", "")
@@ -171,7 +172,7 @@ def test_the_last_validation_is_stopped_and_done_by_the_next_run(data: Data, tmp
 @settings(max_examples=20, deadline=None)
 def test_the_last_k_stay_and_the_best(tmp_path_factory: pytest.TempPathFactory, keep: int, values: list[int]) -> None:
     store = CheckpointStore(tmp_path_factory.mktemp("keep"), keep)
-    judge, standing = Judge("m", "max"), Standing()
+    judge, standing = EarlyStopping("m", "max"), ValidationHistory()
     for step, value in enumerate(values, start=1):
         standing = judge.after(standing, step, step, {"m": float(value)})
         path = store.save(checkpoint(step, standing))
@@ -183,14 +184,14 @@ def test_the_last_k_stay_and_the_best(tmp_path_factory: pytest.TempPathFactory, 
         assert read_checkpoint(path).position.standing == standing
 
 
-def checkpoint(step: int, standing: Standing) -> Checkpoint:
+def checkpoint(step: int, standing: ValidationHistory) -> Checkpoint:
     return Checkpoint(
         {"model/w": np.full(3, float(step)), "optimizer/m": np.zeros(2)}, Position(step, step, standing), {}
     )
 
 
-def standing_of(step: int) -> Standing:
-    return Standing(Best("m", 1.0, step, 0), 1.0, 0, step, "max m")
+def standing_of(step: int) -> ValidationHistory:
+    return ValidationHistory(Best("m", 1.0, step, 0), 1.0, 0, step, "max m")
 
 
 def test_a_late_validation_changes_the_manifest_and_no_weights(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_going_on_sets_right_a_pointer_that_a_killed_run_left_behind(tmp_path: P
     for step in (1, 2):
         store.save(checkpoint(step, standing_of(step)))
     (tmp_path / "best").write_text("step_00000001\n")
-    store.take_up(Position(2, 2, standing_of(2)))
+    store.resume_from(Position(2, 2, standing_of(2)))
     assert (tmp_path / "best").read_text() == "step_00000002\n"
 
 
@@ -227,7 +228,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(
         shutil.rmtree(path)
     store = CheckpointStore(tmp_path / "here", keep=3)
     position = Position(2, 2, standing_of(1))
-    store.take_up(position, tmp_path / "origin")
+    store.resume_from(position, tmp_path / "origin")
     with caplog.at_level(logging.WARNING, "hvdtrain"):
         store.save(Checkpoint({"model/w": np.ones(1)}, position, {}))
     assert not (tmp_path / "here" / "best").exists()
@@ -236,22 +237,22 @@ def test_a_best_checkpoint_that_is_gone_is_said(
 
 def test_a_validation_inside_an_epoch_is_told_and_forgotten(data: Data, tmp_path: Path) -> None:
     """`max_steps` brings it about, an uninterrupted run has none there."""
-    setting = chaotic(data, tmp_path, judge=Judge("loss", "min", patience=1))
-    stopped = run(setting, alone(), Limits(EPOCHS, max_steps=2))
+    setting = chaotic(data, tmp_path, judge=EarlyStopping("loss", "min", patience=1))
+    stopped = run(setting, alone(), RunLimits(EPOCHS, max_steps=2))
     assert stopped.outcome.best is not None
     assert (stopped.outcome.best.step, left(setting)[2]) == (2, "step_00000002\n")
     newest = setting.store().newest()
     assert newest is not None
-    assert newest.position.standing == Standing()
-    resumed = run(setting, alone(), Limits(EPOCHS, max_steps=3))
+    assert newest.position.standing == ValidationHistory()
+    resumed = run(setting, alone(), RunLimits(EPOCHS, max_steps=3))
     assert resumed.outcome.best is not None
     assert (resumed.outcome.best.step, left(setting)[2]) == (3, "step_00000003\n")
 
 
-def early(data: Data, folder: Path, **limits: Any) -> tuple[Setting, Limits]:
+def early(data: Data, folder: Path, **limits: Any) -> tuple[Setting, RunLimits]:
     """No second validation improves by so much."""
-    setting = chaotic(data, folder, judge=Judge("loss", "min", patience=2, min_delta=1e6))
-    return setting, Limits(EPOCHS, **limits)
+    setting = chaotic(data, folder, judge=EarlyStopping("loss", "min", patience=2, min_delta=1e6))
+    return setting, RunLimits(EPOCHS, **limits)
 
 
 def test_a_run_that_stopped_early_is_finished_and_does_not_train_on(data: Data, tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_a_run_that_stopped_early_is_finished_and_does_not_train_on(data: Data, 
 def test_other_values_to_compare_are_compared_from_the_newest_checkpoint_on(data: Data, tmp_path: Path) -> None:
     setting, limits = early(data, tmp_path)
     run(setting, alone(), limits)
-    other = replace(setting, judge=Judge("score", "max", patience=1000))
+    other = replace(setting, judge=EarlyStopping("score", "max", patience=1000))
     resumed = run(other, alone(), limits)
     assert resumed.outcome.step == STEPS * EPOCHS
     assert [event.step for event in resumed.events.of(events.Evaluated)] == [9, 12, 15, 18]
@@ -343,5 +344,5 @@ def test_validation_is_within_evaluating_and_nothing_else_is(data: Data, tmp_pat
             inside.append(("state", self.within))
             return super().state()
 
-    train(Setting(data, tmp_path, open_adapter=Averaging), alone(), Limits(2), None, None)
+    train(Setting(data, tmp_path, open_adapter=Averaging), alone(), RunLimits(2), None, None)
     assert set(inside) == {("train", False), ("eval", True), ("state", False)}

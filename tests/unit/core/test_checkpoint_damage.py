@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.adapters.interface import State
-from hvdtrain.checkpoints import Checkpoint, DamagedCheckpointError, read_checkpoint, write_checkpoint
-from hvdtrain.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read_checkpoint, write_checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.state import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")
 ABOUT = {"task": "digits", "seed": 42, "config": {"lr": 0.001, "data": {"dir": None}, "task_args": {"1": [True, "ä"]}}}

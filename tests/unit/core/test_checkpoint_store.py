@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, run_on_ranks
 
-from hvdtrain.checkpoints import Checkpoint, CheckpointStore, CheckpointWriter
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.position import Position
 from hvdtrain.topology import Topology
 
 
@@ -56,7 +58,7 @@ def test_where_training_was_sent_back_later_checkpoints_count_only_if_no_other_i
     store = CheckpointStore(tmp_path, keep=5)
     for step in (10, 20, 30, 40):
         store.save(checkpoint(step))
-    store.take_up(Position(20, 20))
+    store.resume_from(Position(20, 20))
     assert newest() == 20
     damage(tmp_path / "step_00000020")
     assert newest() == 10

@@ -28,7 +28,10 @@ REFUSED = {
     "a relative module": (["--task", ".nowhere:Task"], ["There is no module '.nowhere'"]),
     "a class": (["--task", "json:Task"], ["The module 'json' has no 'Task'"]),
     "no task": (["--task", "json:JSONDecoder"], ["json:JSONDecoder is not a hvdtrain.Task"]),
-    "half a task": (["--task", "hvdtrain.task:Task"], ["hvdtrain.task:Task does not define build_model"]),
+    "half a task": (
+        ["--task", "hvdtrain.task.interface:Task"],
+        ["hvdtrain.task.interface:Task does not define build_model"],
+    ),
     "a framework": (["--framework", "pytorch"], ["There is no framework 'pytorch'", "did you mean 'torch'?"]),
     "a config file": (["--config", "none.yaml"], ["The config file none.yaml cannot be read"]),
     "a positional": (["train", "digits"], ["unrecognized arguments: digits"]),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from config_samples import COMPANIONS, parse
 
-from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 
 TOO_SMALL: dict[str, Any] = {

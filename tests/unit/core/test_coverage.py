@@ -17,14 +17,14 @@ from numpy_training import Data, NumpyAdapter, Setting, train, write_data
 from thread_ranks import run_on_ranks
 
 import data_sharding as ds
-from hvdtrain.checkpoints import read_checkpoint
+from hvdtrain.audit.ledger import CATALOG, LEDGER
+from hvdtrain.audit.pipe_note import PIPE_NOTE
+from hvdtrain.audit.report import CoverageReport, read_coverage
+from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.cli.shard import run as shard
-from hvdtrain.comm import Communicator
-from hvdtrain.coverage import CATALOG, LEDGER
-from hvdtrain.coverage_report import CoverageReport, read_coverage
-from hvdtrain.engine import Limits
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.engine.engine import RunLimits
 from hvdtrain.errors import UsageError
-from hvdtrain.pipe_ledger import PIPE_NOTE
 
 EPOCHS, STEPS = 2, 6  # 22 records in global batches of 8: 3 steps an epoch
 RECORDS = 22
@@ -51,7 +51,7 @@ def crashing(at: int) -> Callable[[Any, Communicator, int], Crashing]:
     return lambda task, comm, seed: Crashing(at, task, comm, seed)
 
 
-def go_on(setting: Setting, size: int, limits: Limits, crash_at: int) -> None:
+def go_on(setting: Setting, size: int, limits: RunLimits, crash_at: int) -> None:
     """Continue the run from its newest checkpoint, on `size` ranks, perhaps into a crash."""
     newest = setting.store().newest()
     position, state = (newest.position, newest.state) if newest else (None, None)
@@ -64,7 +64,7 @@ def go_on(setting: Setting, size: int, limits: Limits, crash_at: int) -> None:
 @pytest.fixture
 def finished(data: Data, tmp_path: Path) -> Path:
     """A run of two epochs on two ranks, with a checkpoint after every second step."""
-    go_on(Setting(data, tmp_path), 2, Limits(EPOCHS, checkpoint_interval=2), crash_at=STEPS)
+    go_on(Setting(data, tmp_path), 2, RunLimits(EPOCHS, checkpoint_interval=2), crash_at=STEPS)
     return tmp_path
 
 
@@ -83,7 +83,7 @@ def test_every_record_once_through_crashes_and_world_sizes(
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         setting = Setting(data, Path(name))
-        limits = Limits(EPOCHS, checkpoint_interval=interval)
+        limits = RunLimits(EPOCHS, checkpoint_interval=interval)
         for size, crash_at in parts:
             go_on(setting, size, limits, crash_at)
         go_on(setting, last_size, limits, crash_at=STEPS)
@@ -93,7 +93,7 @@ def test_every_record_once_through_crashes_and_world_sizes(
 
 
 def test_a_run_that_stopped_inside_an_epoch(data: Data, tmp_path: Path) -> None:
-    go_on(Setting(data, tmp_path), 3, Limits(EPOCHS, max_steps=4), crash_at=STEPS)
+    go_on(Setting(data, tmp_path), 3, RunLimits(EPOCHS, max_steps=4), crash_at=STEPS)
     assert epochs_exactly(read_coverage(tmp_path)) == [(True, True, RECORDS), (False, True, 8)]
 
 
@@ -129,12 +129,12 @@ def test_steps_that_nothing_accounts_for(finished: Path, capsys: pytest.CaptureF
 def test_a_run_that_went_back_and_then_forward_again(data: Data, tmp_path: Path) -> None:
     """From step 2 again, killed before its next save; then on from step 4, which is still there."""
     setting = Setting(data, tmp_path)
-    go_on(setting, 2, Limits(EPOCHS, max_steps=4, checkpoint_interval=2), crash_at=STEPS)
+    go_on(setting, 2, RunLimits(EPOCHS, max_steps=4, checkpoint_interval=2), crash_at=STEPS)
     (older,) = [path for path in setting.store().paths() if path.name == "step_00000002"]
     saved = read_checkpoint(older)
     crash = replace(setting, open_adapter=crashing(3))
-    run_on_ranks(1, lambda comm: train(crash, comm, Limits(EPOCHS), saved.position, saved.state))
-    go_on(setting, 3, Limits(EPOCHS), crash_at=STEPS)
+    run_on_ranks(1, lambda comm: train(crash, comm, RunLimits(EPOCHS), saved.position, saved.state))
+    go_on(setting, 3, RunLimits(EPOCHS), crash_at=STEPS)
     assert epochs_exactly(read_coverage(tmp_path)) == [(True, True, RECORDS)] * EPOCHS
 
 
@@ -143,11 +143,11 @@ def test_another_runs_checkpoint_brings_its_audit(
     data: Data, tmp_path: Path, with_audit: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = Setting(data, tmp_path / "first")
-    go_on(first, 2, Limits(EPOCHS, max_steps=4), crash_at=STEPS)
+    go_on(first, 2, RunLimits(EPOCHS, max_steps=4), crash_at=STEPS)
     saved = first.store().newest()
     assert saved is not None
     second = Setting(data, tmp_path / "second", origin=tmp_path / "first" / "audit" if with_audit else None)
-    run_on_ranks(1, lambda comm: train(second, comm, Limits(EPOCHS), saved.position, saved.state))
+    run_on_ranks(1, lambda comm: train(second, comm, RunLimits(EPOCHS), saved.position, saved.state))
     assert shard(["verify", str(second.folder)]) == (0 if with_audit else 1)
     out = " ".join(capsys.readouterr().out.split())
     assert ("the account begins at step 4" in out) != with_audit
@@ -159,8 +159,8 @@ def test_a_first_start_on_other_data_leaves_no_trace(data: Data, tmp_path: Path)
     path = Path(other.train.files[0].path)
     path.write_bytes(path.read_bytes() * 2)
     damaged = replace(other, train=ds.Catalog.index(other.folder / "train-*.tfrecord"))
-    go_on(Setting(damaged, tmp_path / "run"), 1, Limits(EPOCHS), crash_at=1)
-    go_on(Setting(data, tmp_path / "run"), 1, Limits(EPOCHS), crash_at=STEPS)
+    go_on(Setting(damaged, tmp_path / "run"), 1, RunLimits(EPOCHS), crash_at=1)
+    go_on(Setting(data, tmp_path / "run"), 1, RunLimits(EPOCHS), crash_at=STEPS)
     assert read_coverage(tmp_path / "run").exact
 
 
@@ -190,10 +190,10 @@ def test_modified_files_without_checksums_are_named(
     rows = np.load(write_rows(tmp_path / "rows.npy", data))
     unchecked = replace(data, train=ds.Catalog.index(tmp_path / "rows.npy", format="npz"))
     setting = Setting(unchecked, tmp_path / "run")
-    go_on(setting, 1, Limits(EPOCHS, max_steps=2), crash_at=STEPS)
+    go_on(setting, 1, RunLimits(EPOCHS, max_steps=2), crash_at=STEPS)
     np.save(tmp_path / "rows.npy", rows[::-1])
     changed = replace(data, train=ds.Catalog.index(tmp_path / "rows.npy", format="npz"))
-    go_on(replace(setting, data=changed), 1, Limits(EPOCHS), crash_at=STEPS)
+    go_on(replace(setting, data=changed), 1, RunLimits(EPOCHS), crash_at=STEPS)
     assert "1 data files were modified since this run began" in caplog.text
 
 
@@ -206,10 +206,10 @@ def write_rows(path: Path, data: Data) -> Path:
 
 def test_half_a_line_of_a_killed_run_does_not_count(data: Data, tmp_path: Path) -> None:
     setting = Setting(data, tmp_path)
-    go_on(setting, 2, Limits(EPOCHS, max_steps=3), crash_at=STEPS)
+    go_on(setting, 2, RunLimits(EPOCHS, max_steps=3), crash_at=STEPS)
     with open(tmp_path / "audit" / LEDGER, "a") as ledger:
         ledger.write('{"event": "segment", "first": 3, "e')
-    go_on(setting, 1, Limits(EPOCHS), crash_at=STEPS)
+    go_on(setting, 1, RunLimits(EPOCHS), crash_at=STEPS)
     assert read_coverage(tmp_path).exact
 
 

@@ -12,13 +12,13 @@ from numpy_training import Recorder, Run, Setting, train, write_data
 from thread_ranks import all_well, run_on_ranks
 
 import data_sharding as ds
-from hvdtrain import events
-from hvdtrain.adapters.interface import State
+from hvdtrain.audit.report import read_coverage
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.coverage_report import read_coverage
-from hvdtrain.engine import Limits
+from hvdtrain.data.corruption import require_little_lost, warn_of_damage
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.lost_data import require_little_lost, warn_of_damage
+from hvdtrain.state import State
 from hvdtrain.topology import Topology
 
 BAD = (3, 11)
@@ -39,7 +39,7 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def alone(setting: Setting, max_masked: float = 1.0) -> Run:
-    return train(setting, SerialCommunicator(Topology.single()), Limits(EPOCHS, max_masked=max_masked), None, None)
+    return train(setting, SerialCommunicator(Topology.single()), RunLimits(EPOCHS, max_masked=max_masked), None, None)
 
 
 def masked(recorder: Recorder) -> int:
@@ -53,7 +53,7 @@ def weights(state: State) -> list[np.ndarray]:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_masked_records_are_counted_and_named(setting: Setting, size: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hvdtrain.data"):
-        runs = all_well(run_on_ranks(size, lambda comm: train(setting, comm, Limits(EPOCHS), None, None)))
+        runs = all_well(run_on_ranks(size, lambda comm: train(setting, comm, RunLimits(EPOCHS), None, None)))
     assert masked(runs[0].events) == len(BAD) * EPOCHS
     report = read_coverage(setting.folder)
     assert report.exact

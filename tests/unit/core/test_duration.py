@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.config import TrainConfig
-from hvdtrain.duration import seconds_of
+from hvdtrain.config.duration import seconds_of
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""The order of events is the one that `hvdtrain.events` documents."""
+"""The order of events is the one that `hvdtrain.engine.events` documents."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from numpy_training import Data, Setting, train
 
-from hvdtrain import events
-from hvdtrain.best import Judge
-from hvdtrain.checkpoints import Checkpoint, read_checkpoint
+from hvdtrain.algorithms.early_stopping import EarlyStopping
+from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine import Limits
-from hvdtrain.source import CatalogSource
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits
 from hvdtrain.topology import Topology
 
 STEPS = 3  # an epoch
@@ -25,7 +25,7 @@ Eval, Evaluated, EpochEnded = events.EvalStarted, events.Evaluated, events.Epoch
 Saved, Early, Ended = events.CheckpointSaved, events.StoppedEarly, events.RunEnded
 
 
-def story(setting: Setting, limits: Limits, start: Checkpoint | None = None) -> list[tuple[str, int]]:
+def story(setting: Setting, limits: RunLimits, start: Checkpoint | None = None) -> list[tuple[str, int]]:
     """What happened, as (event, its step or else its epoch)."""
     position, state = (start.position, start.state) if start else (None, None)
     run = train(setting, SerialCommunicator(Topology.single()), limits, position, state)
@@ -48,12 +48,12 @@ def setting(data: Data, tmp_path: Path) -> Setting:
 
 def checkpoint_of(setting: Setting, step: int) -> Checkpoint:
     """The checkpoint that an earlier run into this folder left at `step`."""
-    story(setting, Limits(2, checkpoint_interval=1))
+    story(setting, RunLimits(2, checkpoint_interval=1))
     return read_checkpoint(setting.folder / "checkpoints" / f"step_{step:08d}")
 
 
 def test_two_epochs(setting: Setting) -> None:
-    assert story(setting, Limits(2, log_interval=50)) == named(
+    assert story(setting, RunLimits(2, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), *closing(3)],
         *[(Epoch, 1), (Step, 4), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
@@ -62,7 +62,7 @@ def test_two_epochs(setting: Setting) -> None:
 
 
 def test_every_log_interval(setting: Setting) -> None:
-    assert story(setting, Limits(2, log_interval=2)) == named(
+    assert story(setting, RunLimits(2, log_interval=2)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Logged, 2), (Step, 3), (Logged, 3), *closing(3)],
         *[(Epoch, 1), (Step, 4), (Logged, 4), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
@@ -71,12 +71,12 @@ def test_every_log_interval(setting: Setting) -> None:
 
 
 def test_a_step_is_logged_once_where_interval_and_epoch_end_coincide(setting: Setting) -> None:
-    logged = [number for name, number in story(setting, Limits(2, log_interval=3)) if name == "Logged"]
+    logged = [number for name, number in story(setting, RunLimits(2, log_interval=3)) if name == "Logged"]
     assert logged == [1, 3, 6]
 
 
 def test_every_checkpoint_interval(setting: Setting) -> None:
-    assert story(setting, Limits(2, log_interval=50, checkpoint_interval=2)) == named(
+    assert story(setting, RunLimits(2, log_interval=50, checkpoint_interval=2)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Logged, 2), (Saved, 2), (Step, 3), (Logged, 3), *closing(3)],
         *[(Epoch, 1), (Step, 4), (Logged, 4), (Saved, 4), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
@@ -85,12 +85,14 @@ def test_every_checkpoint_interval(setting: Setting) -> None:
 
 
 def test_the_last_step_of_an_epoch_is_saved_once_and_after_evaluation(setting: Setting) -> None:
-    saved = [number for name, number in story(setting, Limits(2, checkpoint_interval=3)) if name == "CheckpointSaved"]
+    saved = [
+        number for name, number in story(setting, RunLimits(2, checkpoint_interval=3)) if name == "CheckpointSaved"
+    ]
     assert saved == [3, 6]
 
 
 def test_max_steps_inside_an_epoch(setting: Setting) -> None:
-    assert story(setting, Limits(2, max_steps=4, log_interval=50)) == named(
+    assert story(setting, RunLimits(2, max_steps=4, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), *closing(3)],
         *[(Epoch, 1), (Step, 4), (Logged, 4), (Eval, 4), (Evaluated, 4), (Saved, 4)],
@@ -100,16 +102,16 @@ def test_max_steps_inside_an_epoch(setting: Setting) -> None:
 
 @pytest.mark.parametrize("max_steps", [6, 7, 1000])
 def test_max_steps_at_or_after_the_end_changes_nothing(setting: Setting, max_steps: int) -> None:
-    limited = story(setting, Limits(2, max_steps=max_steps))
-    assert limited == story(replace(setting, folder=setting.folder / "other"), Limits(2))
+    limited = story(setting, RunLimits(2, max_steps=max_steps))
+    assert limited == story(replace(setting, folder=setting.folder / "other"), RunLimits(2))
 
 
 def test_max_steps_at_an_epochs_end_ends_that_epoch(setting: Setting) -> None:
-    assert story(setting, Limits(2, max_steps=3))[-5:] == named(*closing(3), (Ended, 3))
+    assert story(setting, RunLimits(2, max_steps=3))[-5:] == named(*closing(3), (Ended, 3))
 
 
 def test_without_validation(setting: Setting) -> None:
-    assert story(replace(setting, validate=False), Limits(2, log_interval=50)) == named(
+    assert story(replace(setting, validate=False), RunLimits(2, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), (EpochEnded, 3), (Saved, 3)],
         *[(Epoch, 1), (Step, 4), (Step, 5), (Step, 6), (Logged, 6), (EpochEnded, 6), (Saved, 6)],
@@ -119,7 +121,7 @@ def test_without_validation(setting: Setting) -> None:
 
 def test_resume_inside_an_epoch(setting: Setting) -> None:
     start = checkpoint_of(setting, 4)
-    assert story(setting, Limits(2, log_interval=50), start) == named(
+    assert story(setting, RunLimits(2, log_interval=50), start) == named(
         *[(Started, 4)],
         *[(Epoch, 1), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
         *[(Ended, 6)],
@@ -128,30 +130,30 @@ def test_resume_inside_an_epoch(setting: Setting) -> None:
 
 def test_resume_at_an_epochs_end_begins_the_next(setting: Setting) -> None:
     start = checkpoint_of(setting, 3)
-    assert story(setting, Limits(2), start)[:3] == named((Started, 3), (Epoch, 1), (Step, 4))
+    assert story(setting, RunLimits(2), start)[:3] == named((Started, 3), (Epoch, 1), (Step, 4))
 
 
-@pytest.mark.parametrize("limits", [Limits(2), Limits(1), Limits(5, max_steps=6), Limits(5, max_steps=2)])
-def test_resume_where_nothing_is_left_evaluates_once(setting: Setting, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [RunLimits(2), RunLimits(1), RunLimits(5, max_steps=6), RunLimits(5, max_steps=2)])
+def test_resume_where_nothing_is_left_evaluates_once(setting: Setting, limits: RunLimits) -> None:
     start = checkpoint_of(setting, 6)
     assert story(setting, limits, start) == named((Started, 6), (Eval, 6), (Evaluated, 6), (Ended, 6))
 
 
 def test_a_run_that_stops_early(setting: Setting) -> None:
     """No second validation improves by so much. The checkpoint is written before."""
-    impatient = replace(setting, judge=Judge(patience=1, min_delta=1e6))
-    assert story(impatient, Limits(5, log_interval=50)) == named(
+    impatient = replace(setting, judge=EarlyStopping(patience=1, min_delta=1e6))
+    assert story(impatient, RunLimits(5, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), *closing(3)],
         *[(Epoch, 1), (Step, 4), (Step, 5), (Step, 6), (Logged, 6), *closing(6)],
         *[(Early, 6), (Ended, 6)],
     )
     start = read_checkpoint(setting.folder / "checkpoints" / "step_00000006")
-    assert story(impatient, Limits(5), start) == named((Started, 6), (Eval, 6), (Evaluated, 6), (Ended, 6))
+    assert story(impatient, RunLimits(5), start) == named((Started, 6), (Eval, 6), (Evaluated, 6), (Ended, 6))
 
 
 def test_what_the_events_say(setting: Setting) -> None:
-    run = train(setting, SerialCommunicator(Topology.single()), Limits(2, log_interval=1), None, None)
+    run = train(setting, SerialCommunicator(Topology.single()), RunLimits(2, log_interval=1), None, None)
     assert run.events.of(Started) == [Started(step=0, total_steps=6, steps_per_epoch=3, epochs=2)]
     assert [(event.epoch, event.step) for event in run.events.of(Step)] == [
         (0, 1),
@@ -180,13 +182,13 @@ def test_the_wait_for_a_pipe_to_open_is_data_time(setting: Setting, monkeypatch:
 
     monkeypatch.setattr(CatalogSource, "loader", late)
     alone = SerialCommunicator(Topology.single())
-    told = train(setting, alone, Limits(1, log_interval=1), None, None).events.of(events.Logged)
+    told = train(setting, alone, RunLimits(1, log_interval=1), None, None).events.of(events.Logged)
     (seconds,) = told[0].rank_seconds
     assert seconds.data >= 0.3
     assert seconds.compute < 0.3
 
 
 def test_an_early_end_says_so(setting: Setting) -> None:
-    run = train(setting, SerialCommunicator(Topology.single()), Limits(2, max_steps=5), None, None)
+    run = train(setting, SerialCommunicator(Topology.single()), RunLimits(2, max_steps=5), None, None)
     assert (run.outcome.finished, run.outcome.step, run.outcome.epochs, run.outcome.samples_seen) == (False, 5, 1, 38)
     assert run.events.of(Ended) == [Ended(step=5, samples_seen=38, finished=False)]

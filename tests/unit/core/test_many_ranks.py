@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from numpy_training import Data, NumpyAdapter, Run, Setting, train, write_data
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain import events
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine import Limits, Outcome
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits, RunResult
 from hvdtrain.errors import HvdtrainError, PeerError
 from hvdtrain.topology import Topology
 
-LIMITS = Limits(2, log_interval=2)
+LIMITS = RunLimits(2, log_interval=2)
 
 
-def on(size: int, setting: Setting, limits: Limits = LIMITS) -> list[Run]:
+def on(size: int, setting: Setting, limits: RunLimits = LIMITS) -> list[Run]:
     return all_well(run_on_ranks(size, lambda comm: train(setting, comm, limits, None, None)))
 
 
@@ -60,7 +60,7 @@ def test_one_to_four_ranks_train_the_same_model(
                 np.testing.assert_allclose(run.adapter.model[name], reference.adapter.model[name], rtol=1e-5, atol=1e-7)
 
 
-def without_sums(outcome: Outcome) -> Outcome:
+def without_sums(outcome: RunResult) -> RunResult:
     """Without what is added up in another order at another number of ranks."""
     assert outcome.best is not None
     return replace(outcome, metrics={}, weights_hash="", best=replace(outcome.best, value=0.0))
@@ -74,7 +74,7 @@ def test_a_world_of_one_is_the_serial_communicator(data: Data, tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_see_the_same_events_and_end_bit_equal(data: Data, tmp_path: Path, size: int) -> None:
-    runs = on(size, Setting(data, tmp_path), Limits(2, log_interval=2, checkpoint_interval=2))
+    runs = on(size, Setting(data, tmp_path), RunLimits(2, log_interval=2, checkpoint_interval=2))
     for run in runs:
         assert run.outcome == runs[0].outcome
         assert without_times(run) == without_times(runs[0])
@@ -97,7 +97,7 @@ class Exploding(NumpyAdapter):
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all_of_them_before_a_checkpoint(data: Data, tmp_path: Path) -> None:
     def work(comm: ThreadCommunicator) -> Run:
         setting = Setting(data, tmp_path, open_adapter=Exploding)
-        return train(setting, comm, Limits(2, checkpoint_interval=1), None, None)
+        return train(setting, comm, RunLimits(2, checkpoint_interval=1), None, None)
 
     for error in run_on_ranks(3, work):
         assert isinstance(error, HvdtrainError)

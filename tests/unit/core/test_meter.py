@@ -13,10 +13,10 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
-from hvdtrain.comm import Communicator
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.engine.meter import Meter, ReducedMetrics
 from hvdtrain.errors import DivergenceError
-from hvdtrain.meter import Meter, Reading
 from hvdtrain.topology import Topology
 
 
@@ -46,13 +46,13 @@ def batch_of(values: list[float], weights: list[float], global_weight: float) ->
     return LoadedBatch(0, np.arange(len(values)), np.array(weights, np.float32), features, global_weight)
 
 
-def read_alone(batches: list[LoadedBatch]) -> Reading:
+def read_alone(batches: list[LoadedBatch]) -> ReducedMetrics:
     adder = Adder()
     meter = meter_of(adder, SerialCommunicator(Topology.single()))
     for batch in batches:
         adder.eval_step(batch)
         meter.count(batch)
-    return meter.read("training")
+    return meter.reduce("training")
 
 
 def test_a_mean_over_samples_not_of_batch_means() -> None:
@@ -63,7 +63,7 @@ def test_a_mean_over_samples_not_of_batch_means() -> None:
 
 @pytest.mark.parametrize(("own", "mean"), [((1.5, 1.5), 1.5), ((1.0, 3.0), 2.0), ((None, None), None)])
 def test_the_norm_of_gradients_is_the_mean_over_ranks(own: Any, mean: float | None) -> None:
-    def work(comm: Communicator) -> Reading:
+    def work(comm: Communicator) -> ReducedMetrics:
         adder: Any = Adder()
         meter = meter_of(adder, comm)
         batch = batch_of([1.0], [1.0], 2.0)
@@ -71,7 +71,7 @@ def test_the_norm_of_gradients_is_the_mean_over_ranks(own: Any, mean: float | No
         meter.count(batch)
         sums = adder.read_sums()
         adder.read_sums = lambda: replace(sums, grad_norm=own[comm.topology.rank])
-        return meter.read("training")
+        return meter.reduce("training")
 
     assert [reading.grad_norm for reading in all_well(run_on_ranks(2, work))] == [mean, mean]
 
@@ -88,13 +88,13 @@ def test_the_mean_is_over_all_ranks_samples(parts: list[list[float]], masked: in
     weights[-1][len(weights[-1]) - masked :] = [0.0] * masked
     real = [v for part, own in zip(parts, weights, strict=True) for v, w in zip(part, own, strict=True) if w]
 
-    def work(comm: ThreadCommunicator) -> Reading:
+    def work(comm: ThreadCommunicator) -> ReducedMetrics:
         adder, rank = Adder(allreduce_seconds=comm.topology.rank), comm.topology.rank
         meter = meter_of(adder, comm)
         batch = batch_of(parts[rank], weights[rank], float(len(real)))
         adder.eval_step(batch)
         meter.count(batch)
-        return meter.read("training")
+        return meter.reduce("training")
 
     readings = all_well(run_on_ranks(len(parts), work))
     assert all(reading == readings[0] for reading in readings)
@@ -105,14 +105,14 @@ def test_the_mean_is_over_all_ranks_samples(parts: list[list[float]], masked: in
 
 @pytest.mark.parametrize("own", [[1.0, 1.0], [0.0, 1.0]])
 def test_a_rank_that_counts_other_samples_than_the_plan_is_found_by_all(own: list[float]) -> None:
-    def work(comm: ThreadCommunicator) -> Reading:
+    def work(comm: ThreadCommunicator) -> ReducedMetrics:
         adder = Adder()
         meter = meter_of(adder, comm)
         weights = own if comm.topology.rank == 1 else [1.0]
         batch = batch_of([1.0] * len(weights), weights, 4.0)
         adder.eval_step(batch)
         meter.count(batch)
-        return meter.read("validation")
+        return meter.reduce("validation")
 
     counted = 2 + sum(own)
     if counted == 4:
@@ -131,7 +131,7 @@ def test_reading_resets() -> None:
         batch = batch_of([value], [1], 1)
         adder.eval_step(batch)
         meter.count(batch)
-        reading = meter.read("training")
+        reading = meter.reduce("training")
         assert (reading.values["loss"], reading.samples) == (value, 1)
 
 
@@ -143,8 +143,8 @@ def test_time_is_split_and_a_checkpoint_taken_out() -> None:
     for batch in batches:
         meter.count(batch)
     meter.exclude_checkpoint(100.0)
-    seconds = meter.read("training").rank_seconds[0]
+    seconds = meter.reduce("training").rank_seconds[0]
     assert (seconds.checkpoint, seconds.allreduce, seconds.compute) == (100.0, 0.25, 0.0)
     assert 0 <= seconds.data < 10
     meter.count(batches[0])
-    assert meter.read("training").rank_seconds[0].checkpoint == 0.0
+    assert meter.reduce("training").rank_seconds[0].checkpoint == 0.0

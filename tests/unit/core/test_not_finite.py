@@ -14,20 +14,21 @@ from thread_ranks import ThreadCommunicator, run_on_ranks
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.errors import MissingDataError
-from hvdtrain.adapters.interface import State
-from hvdtrain.checkpoints import CheckpointStore, CheckpointWriter
-from hvdtrain.config import DataConfig
-from hvdtrain.engine import Limits
+from hvdtrain.checkpoints.finite_weights import infinite_from_the_start, weights_not_finite
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.loss_guard import rows_not_finite
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.finite_weights import infinite_from_the_start, weights_not_finite
-from hvdtrain.not_finite import rows_not_finite
-from hvdtrain.position import Position
-from hvdtrain.source import CatalogSource
+from hvdtrain.state import State
 from hvdtrain.topology import Topology
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")  # of numpy, which is right
 
-LIMITS = Limits(2, log_interval=3, checkpoint_interval=1)
+LIMITS = RunLimits(2, log_interval=3, checkpoint_interval=1)
 
 
 def with_bad_records(folder: Path, values: Mapping[int, float], split: str = "train") -> Data:
@@ -42,7 +43,7 @@ def with_bad_records(folder: Path, values: Mapping[int, float], split: str = "tr
     return replace(data, **{split: Catalog.index(folder / "bad" / f"{split}-*.tfrecord")})
 
 
-def refusals(setting: Setting, size: int, limits: Limits = LIMITS) -> list[HvdtrainError]:
+def refusals(setting: Setting, size: int, limits: RunLimits = LIMITS) -> list[HvdtrainError]:
     """The errors that all ranks end with, which are one."""
     errors: list[Any] = run_on_ranks(size, lambda comm: train(setting, comm, limits, None, None))
     for error in errors:
@@ -79,7 +80,7 @@ def test_the_rank_is_the_one_that_read_it(tmp_path: Path) -> None:
                 ranks.add(self._comm.topology.rank)
             super().train_step(batch, step, lr)
 
-    error = refusals(replace(setting, open_adapter=Watching), 3, Limits(1))[0]
+    error = refusals(replace(setting, open_adapter=Watching), 3, RunLimits(1))[0]
     assert error.fact.startswith("The training loss is nan at step 3, ")
     assert len(ranks) == 1
     assert error.fact.endswith(f", on rank {next(iter(ranks))}.")
@@ -103,7 +104,7 @@ def test_only_what_was_measured_since_the_last_reading_is_read_again(
             seen.append(sorted(set(batch.ids.tolist())))
             super().train_step(batch, step, lr)
 
-    refusals(Setting(data, tmp_path, open_adapter=Late), 1, Limits(1, log_interval=1))
+    refusals(Setting(data, tmp_path, open_adapter=Late), 1, RunLimits(1, log_interval=1))
     assert again == seen[-1:]
 
 
@@ -174,7 +175,7 @@ def test_whole_numbers_are_not_read_through(data: Data, tmp_path: Path) -> None:
     """One batch suffices to know that none can be bad."""
     before = NoFloats.decoded
     setting = Setting(data, tmp_path, task=NoFloats(), open_adapter=LateNan)
-    refusals(setting, 1, Limits(1))
+    refusals(setting, 1, RunLimits(1))
     assert NoFloats.decoded - before == 3 + 1  # steps of the epoch, and one batch again
 
 

@@ -1,4 +1,4 @@
-"""Pipe mode is prepared from validation files alone, and continues only what was trained from the same pipe plan."""
+"""Pipe mode is setup from validation files alone, and continues only what was trained from the same pipe plan."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from data_sharding import Catalog
 from data_sharding.pipe.plan import PipeFile, make_plan
 from data_sharding.pipe.plan_file import save_plan
-from hvdtrain.checkpoints import Checkpoint
-from hvdtrain.config import DataConfig, TrainConfig
-from hvdtrain.data_access import DataAccess
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.resume import require_same_training
+from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.errors import UsageError
-from hvdtrain.position import Position
-from hvdtrain.preparation import Prepared, prepare
-from hvdtrain.resume import require_same_training
-from hvdtrain.source import CatalogSource
-from hvdtrain.task import Task
+from hvdtrain.run.prepare import RunSetup, prepare
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Task
 
 
 class OpensValidation(NumpyTask):
@@ -53,7 +53,7 @@ def pipe_config(folder: Path, data: Path, records: int = 5) -> TrainConfig:
 
 
 def on_two(config: Callable[[int], TrainConfig], kind: type[Task]) -> list[Any]:
-    def work(comm: ThreadCommunicator) -> Prepared:
+    def work(comm: ThreadCommunicator) -> RunSetup:
         return prepare(config(comm.topology.rank), kind, comm)
 
     return run_on_ranks(2, work)

@@ -10,10 +10,10 @@ import pytest
 from numpy_training import Data, NumpyTask, write_data
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.config import DataConfig, TrainConfig
+from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.preparation import Prepared, prepare, with_defaults
-from hvdtrain.task import TaskDefaults
+from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
+from hvdtrain.task.interface import TaskDefaults
 
 DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
 
@@ -22,13 +22,13 @@ class Decided(NumpyTask):
     defaults = DEFAULTS
 
 
-def prepared(config: TrainConfig, data: Data, size: int = 1) -> list[Prepared]:
+def setup(config: TrainConfig, data: Data, size: int = 1) -> list[RunSetup]:
     own = replace(config, data=replace(config.data, dir=str(data.folder)))
     return all_well(run_on_ranks(size, lambda comm: prepare(own, Decided, comm)))
 
 
 def refused(config: TrainConfig, folders: list[Path]) -> list[UsageError]:
-    def work(comm: ThreadCommunicator) -> Prepared:
+    def work(comm: ThreadCommunicator) -> RunSetup:
         own = replace(config, data=DataConfig(dir=str(folders[comm.topology.rank])))
         return prepare(own, Decided, comm)
 
@@ -59,7 +59,7 @@ def test_what_is_left_open_comes_from_the_task(given: dict[str, Any], size: int,
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_schedule_follows_from_batch_and_data(data: Data, size: int) -> None:
     config = TrainConfig(global_batch_size=8, lr=0.1, lr_scaling="linear", reference_batch_size=4, warmup_epochs=0.5)
-    for one in prepared(config, data, size):
+    for one in setup(config, data, size):
         assert (one.schedule.peak, one.schedule.total_steps, one.schedule.warmup_steps) == (0.2, 15, 2)
         assert (one.train.plan(0).steps, one.epochs) == (3, 5)
         assert one.about["world_size"] == size
@@ -67,7 +67,7 @@ def test_the_schedule_follows_from_batch_and_data(data: Data, size: int) -> None
 
 def test_orders(data: Data) -> None:
     """Training order is drawn again each epoch; validation keeps the catalog's."""
-    (one,) = prepared(TrainConfig(global_batch_size=22), data)
+    (one,) = setup(TrainConfig(global_batch_size=22), data)
     assert one.validation is not None
     first, second = (one.train.plan(epoch).batch(0).ids.tolist() for epoch in (0, 1))
     assert first != second
@@ -76,7 +76,7 @@ def test_orders(data: Data) -> None:
 
 
 def test_the_world_size_changes_nothing_but_itself(data: Data) -> None:
-    descriptions = [prepared(TrainConfig(), data, size)[0].about for size in (1, 2)]
+    descriptions = [setup(TrainConfig(), data, size)[0].about for size in (1, 2)]
     assert [{**about, "world_size": None} for about in descriptions] == [{**descriptions[0], "world_size": None}] * 2
 
 

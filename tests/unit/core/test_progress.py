@@ -10,11 +10,11 @@ import termios
 
 import pytest
 
-from hvdtrain import events
-from hvdtrain.best import Best
-from hvdtrain.events import Seconds
-from hvdtrain.progress import Bar, Lines
-from hvdtrain.terminal import Terminal
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds
+from hvdtrain.run.sinks.progress import Bar, Lines
+from hvdtrain.run.sinks.terminal import Terminal
 
 VALIDATION = {"accuracy": 0.9722, "loss": 0.0666}
 STEPS = 360
@@ -62,7 +62,7 @@ def test_there_is_room_for_the_tag_of_horovodrun(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_bar_follows_its_terminal_when_that_is_resized(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hvdtrain.progress._REDRAWN_SECONDS", 0.0)
+    monkeypatch.setattr("hvdtrain.run.sinks.progress._REDRAWN_SECONDS", 0.0)
     far, near = os.openpty()
     with open(near, "w") as stream:
         bar = Bar(stream, Terminal(stream, "single"))

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from hvdtrain import events
-from hvdtrain.best import Best
-from hvdtrain.events import Seconds, StoppedEarly
-from hvdtrain.progress import progress_callback
-from hvdtrain.summary import print_table
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds, StoppedEarly
+from hvdtrain.run.result import print_table
+from hvdtrain.run.sinks.progress import progress_callback
 
 VALUES = {"accuracy": 0.75, "loss": 0.5, "top5": 0.875}
 STOPPED = StoppedEarly(epoch=4, step=20, metric="accuracy", patience=3, min_delta=0.0)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain import events
-from hvdtrain.events import Seconds
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds
 from hvdtrain.files import open_lines, write_atomically, write_json
-from hvdtrain.recorder import MetricsFile, Totals
+from hvdtrain.run.sinks.recorder import MetricsFile, Totals
 
 
 def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), samples: int = 10) -> events.Logged:

@@ -15,15 +15,15 @@ from numpy_training import Data, NumpyAdapter, Recorder, Run, Setting, train
 from thread_ranks import all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
-from hvdtrain import events
-from hvdtrain.adapters.interface import State
-from hvdtrain.checkpoints import read_checkpoint
-from hvdtrain.comm import Communicator
+from hvdtrain.checkpoints.format import read_checkpoint
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine import Limits
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits
+from hvdtrain.state import State
 from hvdtrain.topology import Topology
 
-EVERY_STEP = Limits(2, log_interval=1, checkpoint_interval=1)
+EVERY_STEP = RunLimits(2, log_interval=1, checkpoint_interval=1)
 LAST = 6
 
 
@@ -39,7 +39,7 @@ def setting(request: pytest.FixtureRequest, data: Data, tmp_path: Path) -> Itera
         yield Setting(data, tmp_path, open_adapter=open_torch, task=TorchRows())
 
 
-def alone(setting: Setting, limits: Limits, start: Path | None = None) -> Run:
+def alone(setting: Setting, limits: RunLimits, start: Path | None = None) -> Run:
     checkpoint = read_checkpoint(start) if start else None
     position, state = (checkpoint.position, checkpoint.state) if checkpoint else (None, None)
     return train(setting, SerialCommunicator(Topology.single()), limits, position, state)
@@ -85,31 +85,31 @@ def test_resume_at_every_step_in_keras(data: Data, tmp_path: Path) -> None:
 
 def test_stop_at_every_step_then_go_on(setting: Setting) -> None:
     """The same with `max_steps`: here each run also evaluates and saves where it stops."""
-    whole = alone(replace(setting, folder=setting.folder / "whole"), Limits(2))
+    whole = alone(replace(setting, folder=setting.folder / "whole"), RunLimits(2))
     for step in range(1, LAST + 1):
         folder = setting.folder / f"step_{step}"
-        stopped = alone(replace(setting, folder=folder), Limits(2, max_steps=step))
+        stopped = alone(replace(setting, folder=folder), RunLimits(2, max_steps=step))
         assert stopped.outcome.step == step
         newest = replace(setting, folder=folder).store().paths()[-1]
-        resumed = alone(replace(setting, folder=folder), Limits(2), newest)
+        resumed = alone(replace(setting, folder=folder), RunLimits(2), newest)
         assert_bit_equal(resumed.adapter.state(), whole.adapter.state())
         assert resumed.outcome == whole.outcome
 
 
 def test_evaluation_draws_no_number_that_training_would_have_drawn(setting: Setting) -> None:
-    validated = alone(replace(setting, folder=setting.folder / "a"), Limits(2))
-    unvalidated = alone(replace(setting, folder=setting.folder / "b", validate=False), Limits(2))
+    validated = alone(replace(setting, folder=setting.folder / "a"), RunLimits(2))
+    unvalidated = alone(replace(setting, folder=setting.folder / "b", validate=False), RunLimits(2))
     assert_bit_equal(validated.adapter.state(), unvalidated.adapter.state())
 
 
 def test_another_world_size_may_go_on(data: Data, tmp_path: Path) -> None:
     """Interrupted on 3 ranks, continued on 2: as one process, to float tolerance, with the same samples."""
     setting = Setting(data, tmp_path, open_adapter=noisy)
-    whole = alone(replace(setting, folder=tmp_path / "whole"), Limits(2))
-    all_well(run_on_ranks(3, lambda comm: train(setting, comm, Limits(2, max_steps=4), None, None)))
+    whole = alone(replace(setting, folder=tmp_path / "whole"), RunLimits(2))
+    all_well(run_on_ranks(3, lambda comm: train(setting, comm, RunLimits(2, max_steps=4), None, None)))
     newest = setting.store().newest()
     assert newest is not None
-    runs = all_well(run_on_ranks(2, lambda comm: train(setting, comm, Limits(2), newest.position, newest.state)))
+    runs = all_well(run_on_ranks(2, lambda comm: train(setting, comm, RunLimits(2), newest.position, newest.state)))
     assert runs[0].outcome.samples_seen == whole.outcome.samples_seen
     for name in ("weights", "bias"):
         np.testing.assert_allclose(runs[0].adapter.model[name], whole.adapter.model[name], rtol=1e-6, atol=1e-9)

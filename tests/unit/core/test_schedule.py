@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, MultiStepLR, PolynomialLR, StepLR
 
-from hvdtrain.schedule import Schedule, scaled_lr
+from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 
 SHAPES = ("constant", "linear", "polynomial", "cosine", "step")
 schedules = st.builds(

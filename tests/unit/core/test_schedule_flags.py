@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from config_samples import parse
 
-from hvdtrain.config_parser import dump_config
+from hvdtrain.algorithms.lr_schedule import Schedule
+from hvdtrain.config.parser import dump_config
+from hvdtrain.config.schedule_options import ScheduleOptions, schedule_of
 from hvdtrain.errors import UsageError
-from hvdtrain.schedule import Schedule
-from hvdtrain.schedule_flags import ScheduleFlags, schedule_of
 
 
 @pytest.mark.parametrize("given", [["30,60.5,80"], ["[30, 60.5, 80]"], ["30, 60.5, 80"]])
@@ -34,9 +34,9 @@ def test_one_milestone_is_a_list_too(tmp_path: Path) -> None:
 
 
 def test_flags_become_a_schedule_in_steps() -> None:
-    flags = ScheduleFlags("step", lr_milestones=[3, 4.5], lr_gamma=0.5)
+    flags = ScheduleOptions("step", lr_milestones=[3, 4.5], lr_gamma=0.5)
     assert schedule_of(flags, 0.2, 6, 1.5, 10) == Schedule(0.2, 60, 15, "step", milestones=(30, 45), gamma=0.5)
-    flags = ScheduleFlags("polynomial", lr_power=3.0, lr_min=0.1)
+    flags = ScheduleOptions("polynomial", lr_power=3.0, lr_min=0.1)
     assert schedule_of(flags, 0.2, 6, 0, 10) == Schedule(0.2, 60, 0, "polynomial", least=0.1, power=3.0)
 
 
@@ -63,7 +63,7 @@ ILL = [
 @pytest.mark.parametrize(("given", "fact"), ILL, ids=[fact for _, fact in ILL])
 def test_what_cannot_work_is_refused(given: dict[str, Any], fact: str) -> None:
     with pytest.raises(UsageError) as refused:
-        ScheduleFlags(**given)
+        ScheduleOptions(**given)
     assert refused.value.fact.startswith(fact)
     assert refused.value.conflict
     assert refused.value.hint
@@ -72,12 +72,12 @@ def test_what_cannot_work_is_refused(given: dict[str, Any], fact: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "fact"),
     [
-        (ScheduleFlags("step", lr_milestones=[3, 6]), "--lr-milestones has 6, and training ends after 6 epochs"),
-        (ScheduleFlags("step", lr_milestones=[0.5, 5]), "--lr-milestones has 0.5, and the warm-up takes 1 epochs"),
-        (ScheduleFlags(lr_min=0.2), "--lr-min is 0.2, and the peak of the learning rate 0.2"),
+        (ScheduleOptions("step", lr_milestones=[3, 6]), "--lr-milestones has 6, and training ends after 6 epochs"),
+        (ScheduleOptions("step", lr_milestones=[0.5, 5]), "--lr-milestones has 0.5, and the warm-up takes 1 epochs"),
+        (ScheduleOptions(lr_min=0.2), "--lr-min is 0.2, and the peak of the learning rate 0.2"),
     ],
 )
-def test_what_does_not_fit_the_training_is_refused(flags: ScheduleFlags, fact: str) -> None:
+def test_what_does_not_fit_the_training_is_refused(flags: ScheduleOptions, fact: str) -> None:
     with pytest.raises(UsageError) as refused:
         schedule_of(flags, 0.2, 6, 1, 10)
     assert refused.value.fact.startswith(fact)
@@ -85,7 +85,7 @@ def test_what_does_not_fit_the_training_is_refused(flags: ScheduleFlags, fact: s
 
 def test_a_warm_up_that_never_ends_is_refused() -> None:
     with pytest.raises(UsageError, match="Warm-up takes 60 steps of 60"):
-        schedule_of(ScheduleFlags(), 0.2, 6, 6, 10)
+        schedule_of(ScheduleOptions(), 0.2, 6, 6, 10)
 
 
 @pytest.mark.parametrize("argv", [["--lr-milestones"], ["--lr-milestones", "--lr", "3"], ["--lr-milestones", "a,b"]])

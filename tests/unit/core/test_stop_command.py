@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from commands import Ended, Forker
 
-from hvdtrain.config import TrainConfig
-from hvdtrain.stop_report import how_to_continue
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.stop_report import how_to_continue
 
 OWN_TASK = """
 import os, signal

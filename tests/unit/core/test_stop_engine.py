@@ -16,15 +16,15 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
 from data_sharding import LoadedBatch
-from hvdtrain import events
-from hvdtrain.comm import Communicator
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine import Limits
-from hvdtrain.task import Features
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import RunLimits
+from hvdtrain.task.interface import Features
 from hvdtrain.topology import Topology
 
-EPOCHS = Limits(2, log_interval=2)
-MANY_EPOCHS = Limits(15, log_interval=5)
+EPOCHS = RunLimits(2, log_interval=2)
+MANY_EPOCHS = RunLimits(15, log_interval=5)
 STEPS_PER_EPOCH, LAST = 3, 6
 BATCHES = 2 * (STEPS_PER_EPOCH + 2)  # 9 records to validate on are 2 batches
 
@@ -67,7 +67,7 @@ def run(
     comm: Communicator,
     after: int | None = None,
     resume: Run | None = None,
-    limits: Limits = EPOCHS,
+    limits: RunLimits = EPOCHS,
 ) -> Run:
     """From the beginning, or from where the stopped run `resume` left off; asked to stop after that many batches."""
     start = state = None

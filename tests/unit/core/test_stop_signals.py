@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.stop_signals import ECHO_SECONDS, REQUESTS, StopSignals
+from hvdtrain.run.stop_signals import ECHO_SECONDS, REQUESTS, StopSignals
 
 DEADLINE_S = 30.0
 STUCK = """

@@ -12,7 +12,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.interface import Array, Reduction
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.stop_vote import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval
+from hvdtrain.engine.stop_vote import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval
 from hvdtrain.topology import Topology
 
 STEPS = 200

@@ -12,10 +12,10 @@ from hypothesis.extra import numpy as arrays
 from numpy_training import NumpyAdapter, NumpyTask
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain import sync
-from hvdtrain.adapters.interface import State
+from hvdtrain.engine import state_sync
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
 from hvdtrain.errors import DivergenceError
-from hvdtrain.sync import assert_equal_weights, average_drifting, broadcast_state, weights_hash
+from hvdtrain.state import State
 
 DTYPES = ["?", "u1", "i4", "u4", "i8", "f2", "f4", "f8"]
 
@@ -44,7 +44,7 @@ def test_every_rank_receives_rank_0s_arrays(state: State, size: int, piece: int)
         return broadcast_state(comm, state if comm.topology.is_root else None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sync, "_PIECE_BYTES", piece)
+        patch.setattr(state_sync, "_PIECE_BYTES", piece)
         for received in all_well(run_on_ranks(size, work)):
             assert_bit_equal(state, received)
 
@@ -88,7 +88,7 @@ def test_drifting_buffers_become_their_mean_and_nothing_else_changes() -> None:
         adapter = NumpyAdapter(NumpyTask(), comm, seed=1)
         adapter.model["running_mean"] = np.full(5, float(comm.topology.rank))
         before = adapter.state()
-        average_drifting(comm, adapter)
+        average_rank_local_state(comm, adapter)
         return before, adapter.state()
 
     for before, after in all_well(run_on_ranks(4, work)):
@@ -104,7 +104,7 @@ def test_equal_float32_buffers_stay_as_they_are(size: int) -> None:
     def work(comm: ThreadCommunicator) -> Any:
         adapter = NumpyAdapter(NumpyTask(), comm, seed=1)
         adapter.model["running_mean"] = values.copy()
-        average_drifting(comm, adapter)
+        average_rank_local_state(comm, adapter)
         return adapter.model["running_mean"]
 
     for after in all_well(run_on_ranks(size, work)):
@@ -113,7 +113,7 @@ def test_equal_float32_buffers_stay_as_they_are(size: int) -> None:
 
 def test_one_rank_averages_nothing() -> None:
     def work(comm: ThreadCommunicator) -> list[str]:
-        average_drifting(comm, NumpyAdapter(NumpyTask(), comm, seed=1))
+        average_rank_local_state(comm, NumpyAdapter(NumpyTask(), comm, seed=1))
         return comm.names
 
     assert all_well(run_on_ranks(1, work)) == [[]]

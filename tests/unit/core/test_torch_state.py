@@ -1,4 +1,4 @@
-"""A torch model and optimizer come back from named arrays as they were, and drifting buffers are found."""
+"""A torch model and optimizer come back from named arrays as they were, and rank_local_state buffers are found."""
 
 from __future__ import annotations
 

@@ -8,27 +8,27 @@ import pytest
 from numpy_training import Data, NumpyTask
 from thread_ranks import run_on_ranks
 
-from hvdtrain.best import Judge
-from hvdtrain.config import DataConfig, TrainConfig
-from hvdtrain.data_access import DataAccess
+from hvdtrain.algorithms.early_stopping import EarlyStopping
+from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.errors import UsageError
-from hvdtrain.preparation import prepare
-from hvdtrain.task import Splits
-from hvdtrain.validation_flags import judge_of
+from hvdtrain.run.prepare import prepare
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Splits
 
 
 @pytest.mark.parametrize(
     ("flags", "judge"),
     [
-        ({}, Judge("loss", "min")),
-        ({"best_metric": "accuracy"}, Judge("accuracy", "max")),
-        ({"best_metric": "error"}, Judge("error", "min")),
-        ({"best_metric": "bleu", "best_mode": "min"}, Judge("bleu", "min")),
-        ({"early_stopping_patience": 3, "early_stopping_min_delta": 0.5}, Judge("loss", "min", 3, 0.5)),
+        ({}, EarlyStopping("loss", "min")),
+        ({"best_metric": "accuracy"}, EarlyStopping("accuracy", "max")),
+        ({"best_metric": "error"}, EarlyStopping("error", "min")),
+        ({"best_metric": "bleu", "best_mode": "min"}, EarlyStopping("bleu", "min")),
+        ({"early_stopping_patience": 3, "early_stopping_min_delta": 0.5}, EarlyStopping("loss", "min", 3, 0.5)),
     ],
 )
-def test_what_they_ask_for(flags: dict[str, Any], judge: Judge) -> None:
-    assert judge_of(TrainConfig(**flags)) == judge
+def test_what_they_ask_for(flags: dict[str, Any], judge: EarlyStopping) -> None:
+    assert early_stopping_of(TrainConfig(**flags)) == judge
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import data_sharding as ds
 from data_sharding.pipe.plan import PipeFile, make_plan
 from data_sharding.pipe.plan_file import save_plan
 from data_sharding.pipe.reader import PipeReader
+from hvdtrain.audit.pipe_note import PIPE_NOTE, NoLedger
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.config import DataConfig
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.pipe_ledger import PIPE_NOTE, NoLedger
-from hvdtrain.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.topology import Topology
 
 COMM = SerialCommunicator(Topology.single())

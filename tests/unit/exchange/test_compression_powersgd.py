@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hvdtrain import powersgd
+from hvdtrain.algorithms import powersgd
 from hvdtrain.errors import UsageError
 
 Array = NDArray[Any]

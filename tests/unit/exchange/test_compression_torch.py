@@ -1,4 +1,4 @@
-"""Torch's wires in one process: which memory is seen as a matrix, and where Adasum is refused."""
+"""Torch's comm_hooks in one process: which memory is seen as a matrix, and where Adasum is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from hvdtrain import powersgd
 from hvdtrain.adapters.adasum import require_adasum
-from hvdtrain.adapters.torch.exchange import Alone, SummedGradients, open_exchange
+from hvdtrain.adapters.torch.gradient_sync import NoSync, SummedGradients, open_gradient_sync
+from hvdtrain.algorithms import powersgd
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
 from hvdtrain.topology import Topology
 
-POWERSGD = Knobs(compression="powersgd", powersgd_rank=1)
+POWERSGD = TrainingOptions(compression="powersgd", powersgd_rank=1)
 INPUTS = torch.arange(2 * 3 * 5 * 5, dtype=torch.float32).reshape(2, 3, 5, 5).sin()
 
 
@@ -26,12 +26,12 @@ def convolution(memory_format: torch.memory_format = torch.contiguous_format) ->
     return nn.Conv2d(3, 4, 3).to(memory_format=memory_format)
 
 
-def exchange_of(model: Any, knobs: Knobs = POWERSGD) -> Any:
-    return open_exchange(model, torch.optim.SGD(model.parameters(), 0.1), Topology.single(), knobs)
+def exchange_of(model: Any, options: TrainingOptions = POWERSGD) -> Any:
+    return open_gradient_sync(model, torch.optim.SGD(model.parameters(), 0.1), Topology.single(), options)
 
 
 def update(model: Any, exchange: Any, scale: float = 1.0) -> list[torch.Tensor]:
-    exchange.expect(True)
+    exchange.set_grad_sync(True)
     (model(INPUTS).square().sum() * scale).backward()
     exchange.finish()
     found = [p.grad.clone() for p in model.parameters()]
@@ -40,8 +40,8 @@ def update(model: Any, exchange: Any, scale: float = 1.0) -> list[torch.Tensor]:
 
 
 def test_one_process_needs_a_wire_for_powersgd_only() -> None:
-    assert isinstance(exchange_of(convolution(), Knobs(compression="bf16")), Alone)
-    assert isinstance(exchange_of(convolution(), Knobs(reduce_op="sum")), Alone)
+    assert isinstance(exchange_of(convolution(), TrainingOptions(compression="bf16")), NoSync)
+    assert isinstance(exchange_of(convolution(), TrainingOptions(reduce_op="sum")), NoSync)
     assert isinstance(exchange_of(convolution()), SummedGradients)
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_lost_in_any_memory_layout(memory_format: torch.memory_format
     exchange = exchange_of(model)
     plain(INPUTS).square().sum().backward()
     home = update(model, exchange)[0] + update(model, exchange, scale=-3.0)[0]
-    owed = torch.from_numpy(exchange.drifting()[powersgd.ERRORS + "weight"])
+    owed = torch.from_numpy(exchange.rank_local_state()[powersgd.ERRORS + "weight"])
     assert owed.shape == plain.weight.shape
     assert owed.abs().max() > 1
     torch.testing.assert_close(home + owed, -2 * plain.weight.grad, rtol=1e-4, atol=1e-4)
@@ -74,8 +74,8 @@ def test_a_checkpoint_of_one_layout_goes_on_in_the_other() -> None:
     exchanges = [exchange_of(model) for model in models]
     update(models[0], exchanges[0])
     exchanges[1].load_state(exchanges[0].state())
-    for name, array in exchanges[0].drifting().items():
-        np.testing.assert_array_equal(exchanges[1].drifting()[name], array)
+    for name, array in exchanges[0].rank_local_state().items():
+        np.testing.assert_array_equal(exchanges[1].rank_local_state()[name], array)
 
 
 def test_another_rank_than_the_checkpoint_s_is_refused_and_none_begins_anew() -> None:
@@ -83,7 +83,7 @@ def test_another_rank_than_the_checkpoint_s_is_refused_and_none_begins_anew() ->
     exchange = exchange_of(model)
     fresh = exchange.state()
     update(model, exchange)
-    other = exchange_of(convolution(), Knobs(compression="powersgd", powersgd_rank=2))
+    other = exchange_of(convolution(), TrainingOptions(compression="powersgd", powersgd_rank=2))
     with pytest.raises(UsageError, match="--powersgd-rank"):
         other.load_state(exchange.state())
     exchange.load_state({})

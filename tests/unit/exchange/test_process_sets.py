@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.comm.process_sets import form_process_sets
+from hvdtrain.config.process_set_syntax import Sets, require_readable, resolve
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
-from hvdtrain.process_sets import Sets, require_readable, resolve
 from hvdtrain.topology import Topology
 
 pytestmark = pytest.mark.timeout(60)
@@ -88,7 +88,7 @@ def test_a_huge_range_is_refused_before_it_is_made() -> None:
 )
 def test_other_words_are_refused_as_flags(text: str) -> None:
     with pytest.raises(UsageError, match="0-3,4-7") as refused:
-        Knobs(sync_every=2, process_sets=text)
+        TrainingOptions(sync_every=2, process_sets=text)
     assert repr(text) in str(refused.value)
 
 

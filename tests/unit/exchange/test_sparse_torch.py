@@ -15,8 +15,8 @@ from torch import nn
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients, require_taking_sparse, sparse_parameters
 from hvdtrain.adapters.torch.update import PlainUpdate
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
 from hvdtrain.topology import Topology
 
 pytestmark = pytest.mark.timeout(60)
@@ -96,9 +96,9 @@ def test_only_the_group_with_the_table_counts() -> None:
 
 def test_optimizers_by_name_that_make_gradients_dense_are_taken() -> None:
     model = nn.Sequential(nn.Embedding(4, 2, sparse=True))
-    knobs = Knobs(optimizer="lars", sparse_gradients="allgather")
-    require_taking_sparse(build_optimizer(model, 0.1, knobs), sparse_parameters(model))
-    adamw = build_optimizer(model, 0.1, Knobs(optimizer="adamw", sparse_gradients="allgather"))
+    options = TrainingOptions(optimizer="lars", sparse_gradients="allgather")
+    require_taking_sparse(build_optimizer(model, 0.1, options), sparse_parameters(model))
+    adamw = build_optimizer(model, 0.1, TrainingOptions(optimizer="adamw", sparse_gradients="allgather"))
     with pytest.raises(UsageError, match="AdamW"):
         require_taking_sparse(adamw, sparse_parameters(model))
 

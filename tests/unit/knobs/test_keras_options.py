@@ -1,4 +1,4 @@
-"""What the Keras adapter makes of the knobs, in one process: a subprocess, since a torch test process has no Keras."""
+"""What the Keras adapter makes of the options, in a subprocess, since a torch test process has no Keras."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def facts() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "knobs", ["accumulate", "compile", "sync_batch_norm", "activation_checkpointing", "deterministic"]
+    "options", ["accumulate", "compile", "sync_batch_norm", "activation_checkpointing", "deterministic"]
 )
-def test_the_weights_are_those_of_the_plain_model(knobs: str, facts: dict[str, Any]) -> None:
-    assert facts[knobs] < 1e-5
+def test_the_weights_are_those_of_the_plain_model(options: str, facts: dict[str, Any]) -> None:
+    assert facts[options] < 1e-5
     assert facts["moved"] > 1e-3
 
 

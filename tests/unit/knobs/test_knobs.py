@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hvdtrain.config.training_options import TrainingOptions, non_default_options
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs, chosen
 
 OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"accumulate_steps": 0}, "--accumulate-steps is 0"),
@@ -46,7 +46,7 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "fact"), OUT_OF_RANGE + NOT_TOGETHER)
 def test_it_is_refused_by_name(given: dict[str, Any], fact: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Knobs(**given)
+        TrainingOptions(**given)
     assert caught.value.fact.startswith(fact)
     assert caught.value.hint
 
@@ -63,10 +63,13 @@ def test_it_is_refused_by_name(given: dict[str, Any], fact: str) -> None:
     ],
 )
 def test_what_goes_together_is_taken(given: dict[str, Any]) -> None:
-    assert Knobs(**given)
+    assert TrainingOptions(**given)
 
 
 def test_what_is_not_as_usual_is_said() -> None:
-    assert chosen(Knobs()) == []
-    assert chosen(Knobs(optimizer="sgd", momentum=0.8)) == []  # told with the optimizer
-    assert chosen(Knobs(accumulate_steps=4, channels_last=True)) == ["accumulate-steps 4", "channels-last"]
+    assert non_default_options(TrainingOptions()) == []
+    assert non_default_options(TrainingOptions(optimizer="sgd", momentum=0.8)) == []  # told with the optimizer
+    assert non_default_options(TrainingOptions(accumulate_steps=4, channels_last=True)) == [
+        "accumulate-steps 4",
+        "channels-last",
+    ]

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.loss_scale import LossScale
 
 
 @given(steps=st.lists(st.booleans(), max_size=40), interval=st.integers(1, 6))

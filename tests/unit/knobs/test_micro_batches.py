@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_sharding import LoadedBatch
-from hvdtrain.micro_batches import micro_batches
-from hvdtrain.task import sample_weights
+from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.task.interface import sample_weights
 
 
 @given(rows=st.integers(1, 40), count=st.integers(1, 12), masked=st.integers(0, 5), seed=st.integers(0, 99))

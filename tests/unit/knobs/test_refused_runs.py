@@ -1,4 +1,4 @@
-"""Knobs that a task, a model or a path cannot serve are refused before anything is trained."""
+"""TrainingOptions that a task, a model or a path cannot serve are refused before anything is trained."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from torch import nn
 
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
+from hvdtrain.checkpoints.resume import checkpoint_at, followed
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.config import TrainConfig
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.preparation import prepare
-from hvdtrain.resume import checkpoint_at, followed
+from hvdtrain.run.prepare import prepare
 from hvdtrain.tasks import load_task
 from hvdtrain.topology import Topology
 

@@ -1,4 +1,4 @@
-"""What a torch model is made of by the knobs, and what the device or the job refuses."""
+"""What a torch model is made of by the options, and what the device or the job refuses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import nn
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.settings import apply_settings
-from hvdtrain.data_access import DataAccess
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
-from hvdtrain.task import Splits, Task
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Splits, Task
 from hvdtrain.topology import Topology
 
 
@@ -62,8 +62,8 @@ def batch(seed: int = 0, masked: int = 0) -> LoadedBatch:
     return LoadedBatch(0, np.arange(12), weights, features, float(12 - masked))
 
 
-def trained(masked: int = 0, **knobs: Any) -> dict[str, Any]:
-    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(**knobs))
+def trained(masked: int = 0, **options: Any) -> dict[str, Any]:
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(**options))
     for step in range(4):
         adapter.train_step(batch(step, masked), step, 0.1)
     with adapter.evaluating():
@@ -72,7 +72,7 @@ def trained(masked: int = 0, **knobs: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [
         {"channels_last": True},
         {"activation_checkpointing": True},
@@ -82,8 +82,8 @@ def trained(masked: int = 0, **knobs: Any) -> dict[str, Any]:
         {"activation_checkpointing": True, "sync_batch_norm": True, "channels_last": True},
     ],
 )
-def test_the_weights_are_those_of_the_plain_model(knobs: dict[str, Any]) -> None:
-    plain, other = trained(), trained(**knobs)
+def test_the_weights_are_those_of_the_plain_model(options: dict[str, Any]) -> None:
+    plain, other = trained(), trained(**options)
     assert plain.keys() == other.keys()
     for name, array in plain.items():
         np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
@@ -91,7 +91,7 @@ def test_the_weights_are_those_of_the_plain_model(knobs: dict[str, Any]) -> None
 
 def test_records_that_fill_a_step_do_not_count_in_synchronized_statistics() -> None:
     def statistics(fill: float) -> Any:
-        adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(sync_batch_norm=True))
+        adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(sync_batch_norm=True))
         filled = batch(0, masked=4)
         filled.features["image"][8:] = fill
         adapter.train_step(filled, 0, 0.1)
@@ -115,12 +115,12 @@ def test_in_low_precision_weights_stay_float32_and_training_goes_nearly_the_same
 
 def test_tf32_is_refused_on_a_cpu() -> None:
     with pytest.raises(UsageError, match="tf32 is asked for on a device without TF32"):
-        TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="tf32"))
+        TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(precision="tf32"))
 
 
 def test_data_parallel_is_refused_in_a_job_of_workers() -> None:
     with pytest.raises(UsageError, match="--data-parallel is given to 2 workers"):
-        TorchAdapter(Images(), Topology(0, 2, 0, 2), 3, 0.1, Knobs(data_parallel=True))
+        TorchAdapter(Images(), Topology(0, 2, 0, 2), 3, 0.1, TrainingOptions(data_parallel=True))
 
 
 def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> None:
@@ -129,18 +129,18 @@ def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> Non
             return nn.Sequential(nn.Flatten(), nn.Linear(48, 5))
 
     with pytest.raises(UsageError, match="has no repeated blocks"):
-        TorchAdapter(Flat(), Topology.single(), 3, 0.1, Knobs(activation_checkpointing=True))
+        TorchAdapter(Flat(), Topology.single(), 3, 0.1, TrainingOptions(activation_checkpointing=True))
 
 
 def test_deterministic_kernels_are_chosen_and_left_again() -> None:
-    TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(deterministic=True))
+    TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
     TorchAdapter(Images(), Topology.single(), 3, 0.1)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_skipped_update_is_counted_and_leaves_the_weights() -> None:
-    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(precision="fp16"))
     before = adapter.state()
     adapter._update._loss_scale.scale = 2.0**30  # type: ignore[attr-defined]  # gradients overflow, the loss does not
     adapter.train_step(batch(), 0, 0.1)
@@ -153,7 +153,7 @@ def test_a_skipped_update_is_counted_and_leaves_the_weights() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_told_in_fp16_too() -> None:
-    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(precision="fp16"))
     bad = batch()
     bad.features["image"][3] = np.nan
     adapter.train_step(bad, 0, 0.1)

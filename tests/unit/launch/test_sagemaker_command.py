@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hvdtrain.cli.launch import run
-from hvdtrain.config_parser import parse_train_config
+from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator
 from hvdtrain.launch.sagemaker.hyperparameters import decode, flags

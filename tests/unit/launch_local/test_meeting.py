@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.comm.rendezvous import connected_ranks
-from hvdtrain.comm.rendezvous_address import address_to_serve, interface_of, meeting_point
-from hvdtrain.comm.rendezvous_client import World, join
-from hvdtrain.comm.rendezvous_hello import GREETING, Hello, Keys, new_nonce, parse_nonce
-from hvdtrain.comm.rendezvous_meeting import Meeting
-from hvdtrain.comm.rendezvous_place import place_variables
+from hvdtrain.comm.rendezvous.address import address_to_serve, interface_of, meeting_point
+from hvdtrain.comm.rendezvous.client import World, join
+from hvdtrain.comm.rendezvous.connect import connected_ranks
+from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, new_nonce, parse_nonce
+from hvdtrain.comm.rendezvous.placement import place_variables
+from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.comm.rendezvous.server_side import Meeting
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.rendezvous.server import RendezvousServer
 from hvdtrain.topology import Topology, detect_topology
 
 HOSTS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "10.0.0.2"])), min_size=1, max_size=8)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain import stop_signals
 from hvdtrain.launch.processes.crew import ERR, OUT
 from hvdtrain.launch.processes.worker import End
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.member import Member
 from hvdtrain.launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
 from hvdtrain.launch.supervisor.verdict import judge, last_words
+from hvdtrain.run import stop_signals
 
 VICTIM = b"rank 0 on a stopped: A collective operation was aborted. Another rank has ended or stalled: x.\n"
 

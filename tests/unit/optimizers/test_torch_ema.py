@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hvdtrain.adapters.torch.ema import WeightAverage
+from hvdtrain.algorithms.ema import kept_share
 from hvdtrain.errors import UsageError
-from hvdtrain.optimizers.averaging import kept_share
 
 
 def test_the_share_that_stays_grows_to_the_decay() -> None:

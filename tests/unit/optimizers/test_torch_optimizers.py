@@ -15,8 +15,8 @@ from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.state import load_state, read_state
-from hvdtrain.knobs import Knobs
-from hvdtrain.optimizers.settings import settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 
 def network() -> nn.Module:
@@ -50,7 +50,7 @@ def names_in(model: nn.Module, group: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_are_decayed_and_normalization_and_biases_are_not(name: Any) -> None:
     model = network()
-    decayed, spared = build_optimizer(model, 0.1, Knobs(optimizer=name, weight_decay=0.3)).param_groups
+    decayed, spared = build_optimizer(model, 0.1, TrainingOptions(optimizer=name, weight_decay=0.3)).param_groups
     assert names_in(model, decayed) == DECAYED
     assert names_in(model, spared) == {name for name, _ in model.named_parameters()} - DECAYED
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.3, 0.0)
@@ -61,7 +61,7 @@ def test_weights_are_decayed_and_normalization_and_biases_are_not(name: Any) -> 
 def test_all_are_decayed_on_demand(name: Any) -> None:
     model = network()
     (group,) = build_optimizer(
-        model, 0.1, Knobs(optimizer=name, weight_decay=0.3, decay_norm_and_bias=True)
+        model, 0.1, TrainingOptions(optimizer=name, weight_decay=0.3, decay_norm_and_bias=True)
     ).param_groups
     assert names_in(model, group) == {name for name, _ in model.named_parameters()}
     assert group["weight_decay"] == 0.3
@@ -71,25 +71,28 @@ def test_frozen_weights_are_left_out_and_tied_ones_come_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     model[2].requires_grad_(False)
-    decayed, spared = build_optimizer(model, 0.1, Knobs(optimizer="adamw")).param_groups
+    decayed, spared = build_optimizer(model, 0.1, TrainingOptions(optimizer="adamw")).param_groups
     assert [id(p) for p in decayed["params"]] == [id(model[0].weight)]
     assert [id(p) for p in spared["params"]] == [id(model[0].bias), id(model[1].bias)]
 
 
 @pytest.mark.parametrize(
-    ("knobs", "expected"),
+    ("options", "expected"),
     [
-        (Knobs(optimizer="sgd"), {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0}),
-        (Knobs(optimizer="sgd", momentum=0.5, nesterov=True), {"momentum": 0.5, "nesterov": True}),
-        (Knobs(optimizer="adam"), {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}),
-        (Knobs(optimizer="adamw", beta2=0.95, eps=1e-6), {"betas": (0.9, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
+        (TrainingOptions(optimizer="sgd"), {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0}),
+        (TrainingOptions(optimizer="sgd", momentum=0.5, nesterov=True), {"momentum": 0.5, "nesterov": True}),
+        (TrainingOptions(optimizer="adam"), {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}),
+        (
+            TrainingOptions(optimizer="adamw", beta2=0.95, eps=1e-6),
+            {"betas": (0.9, 0.95), "eps": 1e-6, "weight_decay": 0.01},
+        ),
     ],
 )
-def test_settings_reach_torch_s_own(knobs: Knobs, expected: dict[str, Any]) -> None:
-    optimizer = build_optimizer(nn.Linear(2, 2, bias=False), 0.1, knobs)
+def test_settings_reach_torch_s_own(options: TrainingOptions, expected: dict[str, Any]) -> None:
+    optimizer = build_optimizer(nn.Linear(2, 2, bias=False), 0.1, options)
     assert (
         type(optimizer)
-        is {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[knobs.optimizer or ""]
+        is {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer or ""]
     )
     assert {name: optimizer.param_groups[0][name] for name in expected} == expected
 
@@ -99,20 +102,20 @@ def test_settings_reach_torch_s_own(knobs: Knobs, expected: dict[str, Any]) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_the_trained_are_as_by_the_rules(name: str, data: st.DataObject, seed: int, still: float) -> None:
     """Every optimizer, decayed and exempt parameters beside each other, in float32."""
-    knobs = data.draw(KNOBS[name])
+    options = data.draw(KNOBS[name])
     model = nn.ParameterDict({"weight": torch.zeros(3, 4), "other": torch.zeros(2, 2, 5), "bias": torch.zeros(6)})
     given_ = {}
     for place, (key, parameter) in enumerate(model.items()):
         given_[key] = drawn(seed + place, 20, tuple(parameter.shape), still)
         parameter.data.copy_(torch.from_numpy(given_[key][0]))
-    optimizer = build_optimizer(model, 0.1, knobs)
+    optimizer = build_optimizer(model, 0.1, options)
     for step in range(20):
         for group in optimizer.param_groups:
             group["lr"] = warm_up(step)
         for key, parameter in model.items():
             parameter.grad = torch.from_numpy(given_[key][1][step]).float()
         optimizer.step()
-    chosen = settings_of(knobs)
+    chosen = settings_of(options)
     for key, parameter in model.items():
         expected = train_by_rules(chosen.for_exempt() if key == "bias" else chosen, warm_up, *given_[key])
         np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=2e-6)
@@ -131,7 +134,7 @@ def test_how_gradients_lie_in_memory_does_not_matter(name: Any) -> None:
         (torch.empty(4, 3, 2, 4)[..., ::2].copy_(filters), gradient),
     ):
         model = nn.ParameterDict({"weight": nn.Parameter(weight.clone() if weight.is_contiguous() else weight)})
-        optimizer = build_optimizer(model, 0.1, Knobs(optimizer=name))
+        optimizer = build_optimizer(model, 0.1, TrainingOptions(optimizer=name))
         for _ in range(2):
             model["weight"].grad = grad.clone(memory_format=torch.preserve_format)
             optimizer.step()
@@ -151,8 +154,8 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> N
 def test_a_restored_optimizer_goes_on_bit_by_bit(name: Any) -> None:
     first = network()
     second = copy.deepcopy(first)
-    knobs = Knobs(optimizer=name, weight_decay=0.1)
-    optimizers = build_optimizer(first, 0.1, knobs), build_optimizer(second, 0.1, knobs)
+    options = TrainingOptions(optimizer=name, weight_decay=0.1)
+    optimizers = build_optimizer(first, 0.1, options), build_optimizer(second, 0.1, options)
     for seed in range(3):
         one_step(first, optimizers[0], seed)
     state = read_state(first, optimizers[0])
@@ -168,7 +171,7 @@ def test_a_restored_optimizer_goes_on_bit_by_bit(name: Any) -> None:
 def test_parameters_that_begin_later_have_their_own_count() -> None:
     """One without a gradient is left alone, and its first update is corrected as a first one."""
     early, late = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2, 2))
-    optimizer = build_optimizer(nn.ParameterList([early, late]), 0.1, Knobs(optimizer="lamb"))
+    optimizer = build_optimizer(nn.ParameterList([early, late]), 0.1, TrainingOptions(optimizer="lamb"))
     early.grad = torch.full((2, 2), 0.5)
     optimizer.step()
     torch.testing.assert_close(late.detach(), torch.ones(2, 2), rtol=0, atol=0)
@@ -184,7 +187,7 @@ def test_sparse_gradients_train_as_dense_ones() -> None:
     for sparse in (False, True):
         torch.manual_seed(1)
         table = nn.Embedding(6, 3, sparse=sparse)
-        optimizer = build_optimizer(table, 0.1, Knobs(optimizer="lars", weight_decay=0.1))
+        optimizer = build_optimizer(table, 0.1, TrainingOptions(optimizer="lars", weight_decay=0.1))
         table(torch.tensor([1, 1, 4])).sum().backward()
         optimizer.step()
         tables.append(table.weight.detach())
@@ -193,7 +196,9 @@ def test_sparse_gradients_train_as_dense_ones() -> None:
 
 def test_sparse_gradients_are_left_to_torch_where_they_are_asked_for() -> None:
     table = nn.Embedding(6, 3, sparse=True)
-    optimizer = build_optimizer(table, 0.1, Knobs(optimizer="sgd", momentum=0.0, sparse_gradients="allgather"))
+    optimizer = build_optimizer(
+        table, 0.1, TrainingOptions(optimizer="sgd", momentum=0.0, sparse_gradients="allgather")
+    )
     before = table.weight.detach().clone()
     table(torch.tensor([1, 1, 4])).sum().backward()
     optimizer.step()
@@ -203,7 +208,7 @@ def test_sparse_gradients_are_left_to_torch_where_they_are_asked_for() -> None:
 
 def test_a_closure_is_called_once_with_gradients() -> None:
     weight = nn.Parameter(torch.ones(2, 2))
-    optimizer = build_optimizer(nn.ParameterList([weight]), 0.1, Knobs(optimizer="lars"))
+    optimizer = build_optimizer(nn.ParameterList([weight]), 0.1, TrainingOptions(optimizer="lars"))
 
     def closure() -> float:
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from data_sharding import Catalog, RecordReader, ShardLoader, ShardPlan
 from data_sharding.formats.cifar10 import Cifar10Format
-from hvdtrain.data_access import DataAccess
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.pictures.mixup import mix_pictures
 from hvdtrain.tasks.pictures.targets import mix_targets, smoothed_targets
 from hvdtrain.tasks.pictures.torch import TorchCifar10, TorchMnist, TorchPictures
@@ -157,7 +157,7 @@ def test_pixels_are_normalized_as_torchvision_does(cifar10: Path, tmp_path: Path
         return torch.zeros(2, 10)
 
     task.measure(model, batch)  # type: ignore[arg-type]
-    from hvdtrain.adapters.torchvision_import import import_torchvision
+    from hvdtrain.models.torchvision_import import import_torchvision
 
     import_torchvision()
     from torchvision.transforms import functional as transforms

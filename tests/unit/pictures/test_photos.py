@@ -20,9 +20,9 @@ from PIL import Image
 
 from data_sharding import Catalog, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom
-from hvdtrain.adapters.torchvision_import import import_torchvision
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.models.torchvision_import import import_torchvision
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.pictures.crops import CropDraws, random_window
 from hvdtrain.tasks.pictures.mixup import Mixup
 from hvdtrain.tasks.pictures.photos import validation_pixels

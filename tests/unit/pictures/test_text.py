@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import PlanError
 from data_sharding.formats.text import TextFormat
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.text.data import NOTHING
 from hvdtrain.tasks.text.torch import TorchText
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from weight_runs import write_run
 
 from hvdtrain.cli.main import main
-from hvdtrain.config import RunConfig
+from hvdtrain.config.train_config import RunConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.weights.export import export
 from hvdtrain.weights.files import kind_of, read_weights

@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from hvdtrain.best import Best, Standing
-from hvdtrain.checkpoints import Checkpoint, CheckpointStore
-from hvdtrain.position import Position
+from hvdtrain.algorithms.early_stopping import Best, ValidationHistory
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.store import CheckpointStore
 
 _EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
 _DEADLINE_SECONDS = 30
@@ -30,7 +31,11 @@ _DEADLINE_SECONDS = 30
 
 def checkpoint(step: int, value: float, best: int | None = None) -> Checkpoint:
     state = {"model/w": np.full(1000, value), "optimizer/m": np.full(1000, -value)}
-    standing = Standing(Best("loss", 0.5, best, 0), 0.5, 0, step, "min loss") if best is not None else Standing()
+    standing = (
+        ValidationHistory(Best("loss", 0.5, best, 0), 0.5, 0, step, "min loss")
+        if best is not None
+        else ValidationHistory()
+    )
     return Checkpoint(state, Position(step, 8 * step, standing), {"seed": 1})
 
 

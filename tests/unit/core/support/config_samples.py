@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvdtrain.config import TrainConfig
-from hvdtrain.config_parser import parse_train_config
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
 
 
 def parse(*argv: str) -> TrainConfig:

@@ -19,12 +19,12 @@ from numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode
 
 from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter
-from hvdtrain.checkpoints import Checkpoint, read_checkpoint
-from hvdtrain.comm import Communicator
+from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.data_access import DataAccess
-from hvdtrain.engine import Limits
-from hvdtrain.task import Features, Splits, Task
+from hvdtrain.engine.engine import RunLimits
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits, Task
 from hvdtrain.topology import Topology
 
 
@@ -62,7 +62,7 @@ def open_keras(task: Task, comm: Communicator, seed: int) -> KerasAdapter:
 
 def run(setting: Setting, start: Checkpoint | None) -> Run:
     keras.utils.clear_session()  # else names of layers would count on, as they do not in a new process
-    limits = Limits(2, log_interval=1, checkpoint_interval=1)
+    limits = RunLimits(2, log_interval=1, checkpoint_interval=1)
     position, state = (start.position, start.state) if start else (None, None)
     return train(setting, SerialCommunicator(Topology.single()), limits, position, state)
 

@@ -12,21 +12,23 @@ import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.catalog import OnCorrupt
-from hvdtrain import events
-from hvdtrain.adapters.interface import State, Sums
-from hvdtrain.best import Judge
-from hvdtrain.checkpoints import CheckpointStore, CheckpointWriter
-from hvdtrain.comm import Communicator
-from hvdtrain.config import DataConfig
-from hvdtrain.coverage import CoverageLedger
-from hvdtrain.data_access import DataAccess
-from hvdtrain.engine import Engine, Limits, Outcome
-from hvdtrain.position import Position
-from hvdtrain.schedule import Schedule
-from hvdtrain.source import CatalogSource
-from hvdtrain.stop_vote import Asked, never_asked
-from hvdtrain.sync import broadcast_state
-from hvdtrain.task import Features, Splits, Task, sample_weights
+from hvdtrain.adapters.interface import Sums
+from hvdtrain.algorithms.early_stopping import EarlyStopping
+from hvdtrain.algorithms.lr_schedule import Schedule
+from hvdtrain.audit.ledger import CoverageLedger
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import Engine, RunLimits, RunResult
+from hvdtrain.engine.state_sync import broadcast_state
+from hvdtrain.engine.stop_vote import StopRequest, never_asked
+from hvdtrain.state import State
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits, Task, sample_weights
 
 WIDTH = 5
 CLASSES = 3
@@ -129,10 +131,10 @@ class NumpyAdapter:
         self.velocity = {name: state[f"optimizer/{name}/velocity"].copy() for name in self.velocity}
         self.model = {name: state[f"model/{name}"].copy() for name in self.model}
 
-    def drifting(self) -> State:
+    def rank_local_state(self) -> State:
         return {"model/running_mean": self.model["running_mean"].copy()}
 
-    def load_drifting(self, buffers: State) -> None:
+    def load_rank_local_state(self, buffers: State) -> None:
         self.model["running_mean"] = buffers["model/running_mean"].copy()
 
     def parameter_count(self) -> int:
@@ -173,7 +175,7 @@ class Setting:
     on_corrupt: OnCorrupt = "raise"
     quarantine: Path | None = None
     origin: Path | None = None
-    judge: Judge = Judge()
+    judge: EarlyStopping = EarlyStopping()
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -181,7 +183,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Run:
-    outcome: Outcome
+    outcome: RunResult
     adapter: Any
     events: Recorder
 
@@ -189,10 +191,10 @@ class Run:
 def train(
     setting: Setting,
     comm: Communicator,
-    limits: Limits,
+    limits: RunLimits,
     start: Position | None,
     state: State | None,
-    asked: Asked = never_asked,
+    asked: StopRequest = never_asked,
 ) -> Run:
     """One run of the real engine over real files, with real checkpoints, from `start` (None: from the beginning)."""
     adapter = setting.open_adapter(setting.task, comm, setting.seed)

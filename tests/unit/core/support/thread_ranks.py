@@ -64,7 +64,7 @@ class ThreadCommunicator:
         self.names: list[str] = []
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
-        parts = self._exchange(f"allreduce {op} {name} {array.dtype} {array.shape}", array)
+        parts = self._gradient_sync(f"allreduce {op} {name} {array.dtype} {array.shape}", array)
         operation: Any = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
         reduced: Array = operation.reduce(parts, axis=0, dtype=array.dtype)
         return reduced
@@ -73,19 +73,19 @@ class ThreadCommunicator:
         return self.allreduce(array, name, op).copy
 
     def allgather(self, array: Array, name: str) -> Array:
-        return np.concatenate(self._exchange(f"allgather {name} {array.dtype} {array.shape[1:]}", array))
+        return np.concatenate(self._gradient_sync(f"allgather {name} {array.dtype} {array.shape[1:]}", array))
 
     def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
-        array_of_root: Array = self._exchange(f"broadcast {root} {name} {array.dtype} {array.shape}", array)[root]
+        array_of_root: Array = self._gradient_sync(f"broadcast {root} {name} {array.dtype} {array.shape}", array)[root]
         return array_of_root
 
     def barrier(self, name: str) -> None:
-        self._exchange(f"barrier {name}", np.zeros(1))
+        self._gradient_sync(f"barrier {name}", np.zeros(1))
 
     def close(self) -> None:
         self.barrier("close")
 
-    def _exchange(self, operation: str, array: Array) -> list[Array]:
+    def _gradient_sync(self, operation: str, array: Array) -> list[Array]:
         self.names.append(operation)
         self._world.slots[self._rank] = (operation, array.copy())
         self._world.meet()

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.comm import Communicator
-from hvdtrain.data_access import DataAccess
-from hvdtrain.task import Features, Splits, Task
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Features, Splits, Task
 
 LR = 0.01
 

@@ -1,4 +1,4 @@
-"""Trains a small Keras model with several knobs, and prints what came out as one line of JSON."""
+"""Trains a small Keras model with several options, and prints what came out as one line of JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
-from hvdtrain.task import Task
+from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
 
@@ -72,9 +72,9 @@ def batch(seed: int) -> LoadedBatch:
     return LoadedBatch(0, np.arange(12), np.ones(12, np.float32), features, 12.0)
 
 
-def trained(task: Task, steps: int = 4, **knobs: Any) -> dict[str, Any]:
+def trained(task: Task, steps: int = 4, **options: Any) -> dict[str, Any]:
     keras.backend.clear_session()
-    adapter = KerasAdapter(task, Topology.single(), 3, 0.1, Knobs(**knobs))
+    adapter = KerasAdapter(task, Topology.single(), 3, 0.1, TrainingOptions(**options))
     for step in range(steps):
         adapter.train_step(batch(step), step, 0.1)
     return adapter.state()
@@ -85,10 +85,10 @@ def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
     return max(float(np.abs(one[name] - other[name]).max()) for name in names)
 
 
-def norms(**knobs: Any) -> list[float | None]:
+def norms(**options: Any) -> list[float | None]:
     """As they are read after each of two steps."""
     keras.backend.clear_session()
-    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, Knobs(**knobs))
+    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, TrainingOptions(**options))
     read = []
     for step in range(2):
         adapter.train_step(batch(step), step, 0.0)
@@ -96,9 +96,9 @@ def norms(**knobs: Any) -> list[float | None]:
     return read
 
 
-def refusal(**knobs: Any) -> str:
+def refusal(**options: Any) -> str:
     try:
-        KerasAdapter(Rows(), Topology.single(), 3, 0.1, Knobs(**knobs))
+        KerasAdapter(Rows(), Topology.single(), 3, 0.1, TrainingOptions(**options))
     except UsageError as error:
         return str(error)
     return ""
@@ -106,7 +106,7 @@ def refusal(**knobs: Any) -> str:
 
 def overflow(facts: dict[str, Any]) -> None:
     keras.backend.clear_session()
-    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, Knobs(precision="fp16"))
+    adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, TrainingOptions(precision="fp16"))
     before = adapter.state()
     large = batch(0)
     large.features["x"] *= 300  # the loss is finite, and its scaled gradient is not
@@ -138,7 +138,7 @@ class Parts(Plain):
 
 def parts(facts: dict[str, Any]) -> None:
     keras.backend.clear_session()
-    adapter = KerasAdapter(Parts(), Topology.single(), 3, 0.0, Knobs())
+    adapter = KerasAdapter(Parts(), Topology.single(), 3, 0.0, TrainingOptions())
     for name, step in (("first", 0), ("second", 1), ("again", 1)):
         adapter.train_step(batch(0), step, 0.0)
         sums = adapter.read_sums().values

@@ -22,12 +22,12 @@ from hvdtrain.adapters.keras.usable import require_usable
 from hvdtrain.adapters.torch import ema as torch_ema
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.adapters.torch import update as torch_update
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.knobs import Knobs
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
 from hvdtrain.models.torch import zoo as torch_zoo
-from hvdtrain.optimizers.settings import settings_of
 
 SHAPES = {"kernel": (3, 4), "filters": (2, 2, 5), "bias": (6,)}
 
@@ -49,8 +49,8 @@ def loose_model() -> keras.Model:
     return model
 
 
-def optimizer_of(model: keras.Model, knobs: Knobs) -> keras.optimizers.Optimizer:
-    optimizer = build_optimizer(model, 0.1, knobs)
+def optimizer_of(model: keras.Model, options: TrainingOptions) -> keras.optimizers.Optimizer:
+    optimizer = build_optimizer(model, 0.1, options)
     require_usable(model, optimizer)
     optimizer.build(model.trainable_variables)
     return optimizer
@@ -74,15 +74,15 @@ def gradients_at(step: int, given_: list[tuple[Array, list[Array]]]) -> list[Arr
 @pytest.mark.parametrize("name", NAMES)
 def test_each_update_is_torch_s(name: str, data: st.DataObject, seed: int, still: float) -> None:
     """Two groups, zero weights and zero gradients now and then, a changing learning rate."""
-    knobs = data.draw(KNOBS[name])
+    options = data.draw(KNOBS[name])
     given_ = [drawn(seed + place, 12, shape, still) for place, shape in enumerate(SHAPES.values())]
     model = loose_model()
     torch_model = torch.nn.ParameterDict((name, torch.zeros(shape)) for name, shape in SHAPES.items())
     for variable, parameter, (weight, _) in zip(model.trainable_variables, torch_model.values(), given_, strict=True):
         variable.assign(weight)
         parameter.data.copy_(torch.from_numpy(weight))
-    step_keras = traced(model, optimizer_of(model, knobs))
-    optimizer = torch_optimizers.build_optimizer(torch_model, 0.1, knobs)
+    step_keras = traced(model, optimizer_of(model, options))
+    optimizer = torch_optimizers.build_optimizer(torch_model, 0.1, options)
     for step in range(12):
         gradients = gradients_at(step, given_)
         step_keras([tf.constant(g) for g in gradients], tf.constant(warm_up(step)))
@@ -101,11 +101,11 @@ def test_settings_are_kept_for_a_thousand_updates() -> None:
     given_ = [drawn(place + 1, 1000, shape) for place, shape in enumerate(SHAPES.values())]
     for variable, (weight, _) in zip(model.trainable_variables, given_, strict=True):
         variable.assign(weight)
-    knobs = Knobs(optimizer="adamw", beta1=0.99, beta2=0.9999, weight_decay=0.1)
-    step_keras = traced(model, optimizer_of(model, knobs))
+    options = TrainingOptions(optimizer="adamw", beta1=0.99, beta2=0.9999, weight_decay=0.1)
+    step_keras = traced(model, optimizer_of(model, options))
     for step in range(1000):
         step_keras([tf.constant(g) for g in gradients_at(step, given_)], tf.constant(warm_up(step)))
-    chosen = settings_of(knobs)
+    chosen = settings_of(options)
     for variable, (weight, gradients) in zip(model.trainable_variables, given_, strict=True):
         of_it = chosen.for_exempt() if len(variable.shape) == 1 else chosen
         expected = train_by_rules(of_it, warm_up, weight, gradients)
@@ -115,8 +115,8 @@ def test_settings_are_kept_for_a_thousand_updates() -> None:
 def test_lamb_is_keras_s_own_but_for_decay() -> None:
     given_ = [drawn(place + 1, 8, shape) for place, shape in enumerate(SHAPES.values())]
     models = loose_model(), loose_model()
-    knobs = Knobs(optimizer="lamb", weight_decay=0.0, decay_norm_and_bias=True)
-    both = optimizer_of(models[0], knobs), keras.optimizers.Lamb(0.1, epsilon=1e-6)
+    options = TrainingOptions(optimizer="lamb", weight_decay=0.0, decay_norm_and_bias=True)
+    both = optimizer_of(models[0], options), keras.optimizers.Lamb(0.1, epsilon=1e-6)
     for model, optimizer in zip(models, both, strict=True):
         for variable, (weight, _) in zip(model.trainable_variables, given_, strict=True):
             variable.assign(weight)
@@ -130,15 +130,15 @@ def test_lamb_is_keras_s_own_but_for_decay() -> None:
 @pytest.mark.parametrize("everything", [False, True])
 def test_both_frameworks_decay_the_same_weights(name: str, everything: bool) -> None:
     """With gradients of zero and no momentum, SGD moves just what it decays, by its share."""
-    knobs = Knobs(optimizer="sgd", momentum=0.0, weight_decay=0.5, decay_norm_and_bias=everything)
+    options = TrainingOptions(optimizer="sgd", momentum=0.0, weight_decay=0.5, decay_norm_and_bias=everything)
     keras_model, torch_model = keras_zoo.build_model(name, 10, 32), torch_zoo.build_model(name, 10, 32)
     for variable in keras_model.trainable_variables:
         variable.assign(tf.ones_like(variable))
-    optimizer = optimizer_of(keras_model, knobs)
+    optimizer = optimizer_of(keras_model, options)
     optimizer.learning_rate.assign(1.0)
     optimizer.apply([tf.zeros_like(v) for v in keras_model.trainable_variables], keras_model.trainable_variables)
     moved = {key for key, array in to_torch(arrays_of(keras_model)).items() if array.flat[0] == 0.5}
-    assert moved == decayed_in_torch(torch_model, knobs)
+    assert moved == decayed_in_torch(torch_model, options)
     assert len(moved) > 3
     assert any("bias" in key for key in moved) == everything
 
@@ -147,8 +147,8 @@ def arrays_of(model: keras.Model) -> dict[str, Array]:
     return {variable.path: variable.numpy() for variable in model.variables}
 
 
-def decayed_in_torch(model: torch.nn.Module, knobs: Knobs) -> set[str]:
-    groups = torch_optimizers.build_optimizer(model, 0.1, knobs).param_groups
+def decayed_in_torch(model: torch.nn.Module, options: TrainingOptions) -> set[str]:
+    groups = torch_optimizers.build_optimizer(model, 0.1, options).param_groups
     decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
     return {name for name, parameter in model.named_parameters() if id(parameter) in decayed}
 
@@ -160,7 +160,7 @@ def test_attention_and_other_layers_with_biases_of_many_dimensions() -> None:
     x = keras.layers.MultiHeadAttention(2, 3)(x, x)
     x = keras.layers.RMSNormalization()(keras.layers.GRU(5)(x))
     model = keras.Model(rows, keras.layers.Dense(2)(x))
-    optimizer = build_optimizer(model, 0.1, Knobs(optimizer="adamw"))
+    optimizer = build_optimizer(model, 0.1, TrainingOptions(optimizer="adamw"))
     exempt = {v.path for v in model.trainable_variables if optimizer._var_key(v) in optimizer._exempt}
     decayed = {v.path for v in model.trainable_variables} - exempt
     assert all(path.endswith("kernel") for path in decayed)
@@ -170,10 +170,10 @@ def test_attention_and_other_layers_with_biases_of_many_dimensions() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_restored_optimizer_goes_on_as_the_first_would(name: Any) -> None:
-    knobs = Knobs(optimizer=name, weight_decay=0.1)
+    options = TrainingOptions(optimizer=name, weight_decay=0.1)
     given_ = [drawn(place + 1, 6, shape) for place, shape in enumerate(SHAPES.values())]
     model = loose_model()
-    optimizer = optimizer_of(model, knobs)
+    optimizer = optimizer_of(model, options)
     step = traced(model, optimizer)
     for number in range(3):
         step([tf.constant(g) for g in gradients_at(number, given_)], tf.constant(0.01))
@@ -196,7 +196,7 @@ def test_sparse_gradients_train_as_dense_ones() -> None:
     for gradient in (rows, tf.constant([[2.0] * 4, [0.0] * 4, [1.0] * 4])):
         model = loose_model()
         model.trainable_variables[0].assign(tf.ones((3, 4)))
-        optimizer = optimizer_of(model, Knobs(optimizer="lars", weight_decay=0.1))
+        optimizer = optimizer_of(model, TrainingOptions(optimizer="lars", weight_decay=0.1))
         for _ in range(2):
             optimizer.apply([gradient, *others], model.trainable_variables)
         trained.append(model.trainable_variables[0].numpy())

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hvdtrain.knobs import Knobs
-from hvdtrain.optimizers.rules import Operations, corrections, direction, slot_names
-from hvdtrain.optimizers.settings import Settings, settings_of
+from hvdtrain.algorithms.optimizer_settings import Settings
+from hvdtrain.algorithms.update_rules import Operations, corrections, direction, slot_names
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 Array = NDArray[np.float64]
 NAMES = ("sgd", "adam", "adamw", "lars", "lamb")
@@ -20,17 +21,21 @@ _BETAS = st.sampled_from([0.0, 0.5, 0.9, 0.99])
 _DECAYS = st.sampled_from([None, 0.0, 1e-4, 0.1])
 
 
-def _sgd() -> st.SearchStrategy[Knobs]:
-    plain = st.builds(Knobs, optimizer=st.just("sgd"), momentum=st.sampled_from([0.0, 0.5]), weight_decay=_DECAYS)
+def _sgd() -> st.SearchStrategy[TrainingOptions]:
+    plain = st.builds(
+        TrainingOptions, optimizer=st.just("sgd"), momentum=st.sampled_from([0.0, 0.5]), weight_decay=_DECAYS
+    )
     some = st.sampled_from([None, 0.5, 0.99])
-    nesterov = st.builds(Knobs, optimizer=st.just("sgd"), momentum=some, nesterov=st.booleans(), weight_decay=_DECAYS)
+    nesterov = st.builds(
+        TrainingOptions, optimizer=st.just("sgd"), momentum=some, nesterov=st.booleans(), weight_decay=_DECAYS
+    )
     return plain | nesterov
 
 
-KNOBS: dict[str, st.SearchStrategy[Knobs]] = {
+KNOBS: dict[str, st.SearchStrategy[TrainingOptions]] = {
     "sgd": _sgd(),
     "lars": st.builds(
-        Knobs,
+        TrainingOptions,
         optimizer=st.just("lars"),
         momentum=st.sampled_from([None, 0.0, 0.5]),
         weight_decay=_DECAYS,
@@ -38,7 +43,7 @@ KNOBS: dict[str, st.SearchStrategy[Knobs]] = {
     ),
 } | {
     name: st.builds(
-        Knobs,
+        TrainingOptions,
         optimizer=st.just(name),
         beta1=_BETAS,
         beta2=st.sampled_from([None, 0.9, 0.999]),  # with 0, moments are divided by gradients near 0: chaos in float32
@@ -60,9 +65,11 @@ def train_by_rules(settings: Settings, lr: Callable[[int], float], weight: Array
     return weight
 
 
-def lars_as_in_apex(knobs: Knobs, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]) -> Array:
+def lars_as_in_apex(
+    options: TrainingOptions, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]
+) -> Array:
     """apex/parallel/LARC.py with clip=False around torch.optim.SGD, line by line."""
-    s = settings_of(knobs)
+    s = settings_of(options)
     buffer = np.zeros_like(weight)
     for step, gradient in enumerate(gradients):
         gradient = gradient.copy()
@@ -76,9 +83,11 @@ def lars_as_in_apex(knobs: Knobs, lr: Callable[[int], float], weight: Array, gra
     return weight
 
 
-def lamb_as_published(knobs: Knobs, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]) -> Array:
+def lamb_as_published(
+    options: TrainingOptions, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]
+) -> Array:
     """You et al. 2019, algorithm 2, with φ(z) = z."""
-    s = settings_of(knobs)
+    s = settings_of(options)
     m, v = np.zeros_like(weight), np.zeros_like(weight)
     for t, gradient in enumerate(gradients, 1):
         m = s.beta1 * m + (1 - s.beta1) * gradient

@@ -18,12 +18,12 @@ from data_sharding.sample_random import SampleRandom
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
 from hvdtrain.models.keras.resnet import RESNETS
 from hvdtrain.models.torch import zoo as torch_zoo
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits.keras import KerasDigits
 from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.tasks.pictures.keras import KerasImageNet, KerasMnist

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.checkpoints import Checkpoint, write_checkpoint
-from hvdtrain.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, write_checkpoint
+from hvdtrain.checkpoints.position import Position
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from weight_runs import Arrays, random_like, write_run
 
-from hvdtrain.data_access import DataAccess
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
-from hvdtrain.task import Task
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Task
 from hvdtrain.tasks.digits.keras import KerasDigits
 from hvdtrain.tasks.digits.torch import TorchDigits
 from hvdtrain.tasks.pictures.keras import KerasSynthetic

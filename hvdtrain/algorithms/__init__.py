@@ -1,0 +1,1 @@
+"""Arithmetic of training that knows no framework: update rules, schedules, averages, loss scaling, compression."""

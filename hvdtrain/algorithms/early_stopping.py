@@ -1,0 +1,123 @@
+"""The best validation so far, and when to stop waiting for a better one.
+
+Pure arithmetic on reduced values, so that all ranks come to the same answers. What must survive an interruption is a
+`ValidationHistory`, which is part of every checkpoint's position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hvdtrain.errors import UsageError, did_you_mean
+
+_LOWER_IS_BETTER = ("loss", "error", "perplexity")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best validation: `value` of `metric` after `step` updates, in `epoch` (from 0)."""
+
+    metric: str
+    value: float
+    step: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationHistory:
+    """How validations have gone so far.
+
+    Attributes:
+        best: the best one; None before the first, or while all values were NaN or infinite.
+        mark: the value that the next one must improve on to be worth waiting for; None: there is none yet.
+        waited: validations since `mark` was set.
+        step: updates before the last validation that was counted; 0: none was.
+        compared: by what, e.g. "min loss".
+    """
+
+    best: Best | None = None
+    mark: float | None = None
+    waited: int = 0
+    step: int = 0
+    compared: str = ""
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ValidationHistory:
+        """What `dataclasses.asdict` made of one."""
+        best = fields["best"]
+        return cls(**{**fields, "best": Best(**best) if best is not None else None})
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Compares validations.
+
+    Attributes:
+        metric: one of the task's measures.
+        mode: whether the smallest or the largest value is the best.
+        patience: validations without improvement after which waiting ends; None: never.
+        min_delta: an improvement by no more than this is none for `patience`. The best one is the best by any margin.
+    """
+
+    metric: str = "loss"
+    mode: Literal["min", "max"] = "min"
+    patience: int | None = None
+    min_delta: float = 0.0
+
+    @property
+    def compares(self) -> str:
+        return f"{self.mode} {self.metric}"
+
+    def resume_from(self, standing: ValidationHistory) -> ValidationHistory:
+        """`standing`, if it compares what this judge does; else a new one, of which the last validation is no part."""
+        return standing if standing.compared == self.compares else ValidationHistory()
+
+    def after(
+        self, standing: ValidationHistory, epoch: int, step: int, values: Mapping[str, float]
+    ) -> ValidationHistory:
+        """The standing after one more validation. Doing one again, after the same step, changes nothing.
+
+        Raises:
+            UsageError: `values` are the same on all ranks, and have no such metric.
+        """
+        require_metric(self.metric, values)
+        if step <= standing.step:
+            return standing
+        value, best = values[self.metric], standing.best
+        if self._improves(value, best.value if best is not None else None):
+            best = Best(self.metric, value, step, epoch)
+        if self._improves(value, standing.mark, self.min_delta):
+            return ValidationHistory(best, value, 0, step, self.compares)
+        return ValidationHistory(best, standing.mark, standing.waited + 1, step, self.compares)
+
+    def should_stop(self, standing: ValidationHistory) -> bool:
+        """Whether training is to end early."""
+        return self.patience is not None and standing.waited >= self.patience
+
+    def _improves(self, value: float, on: float | None, by: float = 0.0) -> bool:
+        """As in Keras and Lightning: by more than `by`. NaN and infinities never do."""
+        if not math.isfinite(value):
+            return False
+        if on is None:
+            return True
+        return value < on - by if self.mode == "min" else value > on + by
+
+
+def mode_of(metric: str, mode: Literal["auto", "min", "max"]) -> Literal["min", "max"]:
+    """`mode`, where auto means: min for names that speak of a loss, an error or a perplexity, else max."""
+    if mode != "auto":
+        return mode
+    return "min" if any(word in metric.lower() for word in _LOWER_IS_BETTER) else "max"
+
+
+def require_metric(metric: str, measured: Collection[str]) -> None:
+    """Raise `UsageError`, joint, unless the task measures `metric`."""
+    if metric not in measured:
+        raise UsageError(
+            f"The task does not measure {metric!r}.",
+            "It was given as --best-metric.",
+            did_you_mean(metric, measured),
+        ).on_all_ranks()

@@ -1,0 +1,1 @@
+"""The proof of which records were used."""

@@ -1,0 +1,224 @@
+"""The account of which records the weights have seen: the proof behind `hvdtrain shard verify`.
+
+    RUN/audit/catalog.npz      the training records: what an id stands for
+    RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
+    RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
+
+A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
+next start's line, which says at which checkpoint it took up: what counts are the segments that led to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from data_sharding import Catalog, CoverageAudit, LoadedBatch
+from data_sharding.errors import CatalogError, MissingDataError
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.long_work import SAVE_SECONDS, do_while_others_wait
+from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.files import open_lines, write_atomically
+
+LEDGER: Final = "ledger.jsonl"
+CATALOG: Final = "catalog.npz"
+
+_log = logging.getLogger("hvdtrain.data")
+
+
+class Records(Protocol):
+    """What the ledger must know of the training data."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """All records."""
+        ...
+
+    def raw(self, record_id: int) -> bytes:
+        """A record's bytes as they are in its file."""
+        ...
+
+
+@final
+class CoverageLedger:
+    """Counts the records of committed steps, on every rank; writes them down on rank 0.
+
+    Args:
+        comm: the other ranks.
+        folder: RUN/audit.
+        records: the training data.
+        steps_per_epoch: of the plan.
+        quarantine: folder that keeps the bytes of damaged records; None: they are only named.
+        origin: RUN/audit of another run, whose checkpoint this one takes up.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        folder: Path,
+        records: Records,
+        steps_per_epoch: int,
+        quarantine: Path | None = None,
+        origin: Path | None = None,
+    ) -> None:
+        self._comm = comm
+        self._folder = folder
+        self._records = records
+        self._steps_per_epoch = steps_per_epoch
+        self._quarantine = quarantine
+        self._origin = origin
+        self._first = 0
+        self._reset()
+
+    def start(self, step: int) -> None:
+        """Write down that training takes up after `step` updates. Collective.
+
+        Raises:
+            HvdtrainError: on all ranks, where rank 0 could not write.
+        """
+        self._first = step
+        line = {
+            "event": "started",
+            "step": step,
+            "world_size": self._comm.topology.size,
+            "steps_per_epoch": self._steps_per_epoch,
+            "records": len(self._records.catalog),
+            "data": self._records.catalog.fingerprint,
+        }
+        self._write_on_root(line, None)
+
+    def add(self, batch: LoadedBatch) -> None:
+        """Count a batch that the model was trained on."""
+        self._audit.add(batch.ids, batch.weights)
+        self._planned += batch.global_weight
+        for record_id in batch.damaged.tolist():
+            self._set_aside(record_id)
+
+    def commit(self, step: int) -> None:
+        """Write down the steps since the last commit, which end after update `step`. Collective.
+
+        Raises:
+            HvdtrainError: on all ranks, where rank 0 could not write.
+        """
+        if step == self._first:
+            return
+        parts = gather_bytes(self._comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
+        damaged = gather_json(self._comm, self._damaged, "hvdtrain.audit.damaged")
+        line = {
+            "event": "segment",
+            "first": self._first,
+            "end": step,
+            "world_size": self._comm.topology.size,
+            "samples": int(self._planned),
+            "damaged": sorted({record_id for ids in damaged for record_id in ids}),
+        }
+        self._write_on_root(line, parts)
+        self._first = step
+        self._reset()
+
+    def _reset(self) -> None:
+        self._audit = CoverageAudit(len(self._records.catalog))
+        self._planned = 0.0
+        self._damaged: list[int] = []
+
+    def _set_aside(self, record_id: int) -> None:
+        where = self._records.catalog.describe(record_id)
+        _log.warning("record %d is damaged and was skipped: %s", record_id, where)
+        self._damaged.append(record_id)
+        if self._quarantine is not None:
+            self._keep_bytes(self._quarantine, record_id, where)
+
+    def _keep_bytes(self, folder: Path, record_id: int, where: str) -> None:
+        """This rank alone may fail here; the others learn it when it leaves."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / f"record_{record_id}.bin", self._records.raw(record_id))
+            write_atomically(folder / f"record_{record_id}.txt", f"{where}\n".encode())
+        except OSError as error:
+            raise HvdtrainError(
+                f"The damaged record {record_id} could not be kept in {folder}: {error}.",
+                "--data.on-corrupt quarantine promises that its bytes are kept.",
+                "make the folder writable, or use --data.on-corrupt mask; --resume auto continues.",
+            ) from error
+
+    def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
+        is_root = self._comm.topology.is_root
+        problem = do_while_others_wait(
+            self._comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
+        )
+        problem = broadcast_json(self._comm, problem, "hvdtrain.audit.written")
+        if problem:
+            raise HvdtrainError(
+                f"The audit of trained records could not be written: {problem}.",
+                "Without it nobody can tell whether every record was used once.",
+                "free space; --resume auto continues from the last checkpoint.",
+            ).on_all_ranks()
+
+    def _try_to_write(self, line: dict[str, Any], parts: list[bytes] | None) -> str | None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if parts is None:
+                self._take_up()
+            else:
+                line = {**line, "file": self._write_segment(line, parts)}
+            with open_lines(self._folder / LEDGER) as ledger:
+                ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+                ledger.flush()
+                os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
+        except OSError as error:
+            return str(error)
+        return None
+
+    def _take_up(self) -> None:
+        if self._first and self._origin is not None and not (self._folder / LEDGER).exists():
+            shutil.copytree(self._origin, self._folder, dirs_exist_ok=True)
+        kept = _kept_catalog(self._folder / CATALOG)
+        if kept is None or kept.fingerprint != self._records.catalog.fingerprint:
+            self._records.catalog.save(self._folder / CATALOG)
+        else:
+            _warn_of_changes(kept, self._records.catalog)
+
+    def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
+        merged = CoverageAudit(len(self._records.catalog))
+        for part in parts:
+            merged.merge(CoverageAudit.from_bytes(part))
+        stem = f"segment_{line['first']:08d}-{line['end']:08d}"
+        number = len(list(self._folder.glob(f"{stem}*.bin")))
+        name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
+        write_atomically(self._folder / name, merged.to_bytes())
+        return name
+
+
+def _kept_catalog(path: Path) -> Catalog | None:
+    """What an earlier start wrote; None where it is missing or damaged, and is written again."""
+    try:
+        return Catalog.load(path)
+    except (MissingDataError, CatalogError):
+        return None
+
+
+def _warn_of_changes(before: Catalog, now: Catalog) -> None:
+    """Files that were rewritten since an earlier start, where no checksum tells whether their content changed."""
+    versions = {file.path: file.version for file in before.files}
+    changed = [file.path for file in now.files if versions.get(file.path, file.version) != file.version]
+    if changed and now.crcs is None:
+        _log.warning(
+            "%d data files were modified since this run began, the first is %s; this format has no checksums, so that "
+            "nothing can tell whether the records are still the same",
+            len(changed),
+            changed[0],
+        )
+
+
+def audit_of(resume: str) -> Path | None:
+    """The audit of the run whose checkpoint `--resume PATH` names: PATH is RUN, RUN/checkpoints or a step in there."""
+    if resume in ("auto", "never"):
+        return None
+    path = Path(resume).absolute()
+    return next((p / "audit" for p in (path, path.parent, path.parent.parent) if (p / "audit").is_dir()), None)

@@ -1,0 +1,158 @@
+"""From a run's audit to a verdict: was every record used once in every epoch?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from data_sharding import Catalog, CoverageAudit
+from data_sharding.errors import ShardingError
+from hvdtrain.audit.ledger import CATALOG, LEDGER
+from hvdtrain.audit.pipe_note import PIPE_NOTE
+from hvdtrain.audit.replay import replay
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class EpochCoverage:
+    """What the committed steps of one epoch were trained on.
+
+    Attributes:
+        epoch: its number.
+        audit: which records, with damaged ones excluded.
+        steps: committed steps, and `of_steps`: steps that an epoch has.
+        gaps: steps that no segment accounts for, as [first, end) counted from the start of training.
+        world_sizes: numbers of workers that took part, in the order of time.
+        damaged: ids of records that were left out.
+    """
+
+    epoch: int
+    audit: CoverageAudit
+    steps: int
+    of_steps: int
+    gaps: tuple[tuple[int, int], ...]
+    world_sizes: tuple[int, ...]
+    damaged: tuple[int, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its steps are accounted for."""
+        return self.steps == self.of_steps
+
+    @property
+    def exact(self) -> bool:
+        """No record twice; and, where the epoch was finished, none missing."""
+        return not self.gaps and not len(self.audit.duplicates()) and (not self.finished or self.audit.complete)
+
+
+@final
+@dataclass(frozen=True)
+class CoverageReport:
+    """All epochs of a run, and the catalog that gives record ids their meaning.
+
+    Attributes:
+        first_step: where the account begins; above 0 if the run took up another run's checkpoint without its audit.
+        unaccounted: updates that the newest checkpoint has, and the audit does not.
+    """
+
+    catalog: Catalog
+    epochs: tuple[EpochCoverage, ...]
+    first_step: int
+    unaccounted: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether every finished epoch used every record once, and no epoch any record twice."""
+        return not self.first_step and not self.unaccounted and all(epoch.exact for epoch in self.epochs)
+
+
+def read_coverage(run: Path) -> CoverageReport:
+    """Replay a run folder's audit.
+
+    Raises:
+        UsageError: there is no audit, or a file of it is missing, damaged or contradicts the others.
+    """
+    folder = run / "audit"
+    if (folder / PIPE_NOTE).exists():
+        raise UsageError(
+            f"{run} was trained from pipes.",
+            "Their records have no ids that outlive a pass, so no audit of them was kept.",
+            "train from files for a proof by ids.",
+        )
+    if not (folder / LEDGER).exists():
+        raise UsageError(
+            f"{run} holds no audit.",
+            "Nothing says which records its training used.",
+            "name the folder of a run, the one that was given as --output-dir.",
+        )
+    catalog = _catalog(folder / CATALOG)
+    started, segments = replay(folder / LEDGER)
+    if started["data"] != catalog.fingerprint:
+        raise UsageError(
+            f"The audit of {run} speaks of the data {started['data'][:12]}….",
+            f"The catalog beside it is of {catalog.fingerprint[:12]}….",
+            "restore the audit folder.",
+        )
+    per_epoch = started["steps_per_epoch"]
+    last = max((segment["end"] for segment in segments), default=0)
+    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in range(-(-last // per_epoch)))
+    first = segments[0]["first"] if segments else 0
+    return CoverageReport(catalog, epochs, first, max(0, _newest_step(run) - last))
+
+
+def _catalog(path: Path) -> Catalog:
+    try:
+        return Catalog.load(path)
+    except ShardingError as error:
+        raise UsageError(error.fact, "Without it record ids have no meaning.", "restore the audit folder.") from error
+
+
+def _newest_step(run: Path) -> int:
+    """Updates in the newest checkpoint, by its name; 0 without one."""
+    paths = CheckpointStore(run / "checkpoints", keep=1).paths()
+    return int(paths[-1].name.removeprefix("step_")) if paths else 0
+
+
+def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
+    first, end = number * per_epoch, (number + 1) * per_epoch
+    own = [segment for segment in segments if first <= segment["first"] < end]
+    audit = CoverageAudit.union([CoverageAudit(records), *(_segment(folder / segment["file"]) for segment in own)])
+    damaged = tuple(sorted({record_id for segment in own for record_id in segment["damaged"]}))
+    audit.exclude(np.array(damaged, np.int64))
+    is_last = not any(segment["first"] >= end for segment in segments)
+    return EpochCoverage(
+        epoch=number,
+        audit=audit,
+        steps=sum(segment["end"] - segment["first"] for segment in own),
+        of_steps=per_epoch,
+        gaps=tuple(_gaps(first, max((s["end"] for s in own), default=first) if is_last else end, own)),
+        world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in own)),
+        damaged=damaged,
+    )
+
+
+def _segment(path: Path) -> CoverageAudit:
+    try:
+        return CoverageAudit.from_bytes(path.read_bytes())
+    except (OSError, ShardingError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}.",
+            "The ledger beside it says that it holds the records of some steps.",
+            "restore the audit folder.",
+        ) from error
+
+
+def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+    at = first
+    for segment in segments:
+        if segment["first"] > at:
+            yield at, segment["first"]
+        at = segment["end"]
+    if at < end:
+        yield at, end

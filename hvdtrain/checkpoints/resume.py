@@ -1,0 +1,102 @@
+"""Find the checkpoint to continue from, and refuse one that belongs to another training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read_checkpoint
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.errors import UsageError
+
+POINTERS = ("latest", "best")
+"""Files beside checkpoints that name one of them."""
+
+
+def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
+    """The checkpoint that a path names: a step folder, or the newest sound one of a run folder.
+
+    Args:
+        path: the folder.
+        given_as: by which flag, for messages.
+
+    Raises:
+        UsageError: the path holds no sound checkpoint.
+    """
+    path = followed(path)
+    if not path.is_dir():
+        raise UsageError(
+            f"There is no folder {path}.",
+            f"It was given as {given_as}.",
+            "give a run folder, one of its checkpoints/step_… folders, or checkpoints/best.",
+        )
+    if (path / "manifest.json").exists():
+        try:
+            return read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            raise UsageError(
+                f"The checkpoint cannot be used: {error}.",
+                f"It was named by {given_as}.",
+                "name an older one beside it.",
+            ) from error
+    store = path if path.name == "checkpoints" else path / "checkpoints"
+    checkpoint = CheckpointStore(store, keep=1).newest()
+    if checkpoint is None:
+        raise UsageError(f"{path} holds no checkpoint.", f"It was given as {given_as}.", "check the path.")
+    return checkpoint
+
+
+def followed(path: Path) -> Path:
+    """The checkpoint's folder that the file `latest` or `best` beside it names; any other path as it is."""
+    if path.name in POINTERS and path.is_file() and path.parent.name == "checkpoints":
+        return path.parent / path.read_text(errors="replace").strip()
+    return path
+
+
+def checkpoints_of(resume: str) -> Path | None:
+    """The folder of the checkpoints among which `--resume PATH` names one."""
+    if resume in ("auto", "never"):
+        return None
+    path = followed(Path(resume).absolute())
+    if (path / "manifest.json").exists():
+        return path.parent
+    return path if path.name == "checkpoints" else path / "checkpoints"
+
+
+def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None:
+    """Raise `UsageError` unless the checkpoint continues as the training that `about` describes.
+
+    World size, epochs and learning rate may differ; what decides which record comes next may not.
+    """
+    # Checkpoints from before there were modes and optimizers by name do not say.
+    written = {"mode": "file", "optimizer": None, **checkpoint.about}
+    by_pipe = about["mode"] == "pipe"
+    for key, what, hint in _MUST_AGREE:
+        saved, wanted = written.get(key), about[key]
+        if saved != wanted:
+            raise UsageError(
+                f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
+                f"not {_short(wanted)}.",
+                "Its weights and its place in the data mean nothing in this run.",
+                f"{_PIPE_HINTS.get(key, hint) if by_pipe else hint}, or choose another --output-dir.",
+            )
+
+
+_MUST_AGREE = (
+    ("task", "the task", "give the same --task"),
+    ("framework", "the framework", "give the same --framework"),
+    ("mode", "a run with --data.mode", "give the same --data.mode"),
+    ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("task_args", "a task built with", "give the same --task-args"),
+    ("optimizer", "a run with --optimizer", "give the same --optimizer (None: leave it out)"),
+    ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
+    ("seed", "a run with seed", "give the same --seed"),
+    ("shuffle", "a run with shuffle", "give the same --data.shuffle"),
+)
+_PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] + "…" if len(text) > 40 else repr(value)

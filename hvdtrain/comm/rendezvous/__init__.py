@@ -1,0 +1,1 @@
+"""Where ranks meet whose launcher starts processes and nothing more."""

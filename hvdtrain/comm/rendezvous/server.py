@@ -1,0 +1,185 @@
+"""The server at which ranks find each other: Horovod's key-value protocol on one address, with a token, sizes capped.
+
+It runs an event loop in a thread of its own, so that whoever starts it (the launcher, or rank 0) can do other things.
+Horovod's own server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from hvdtrain.comm.rendezvous.http import LINE_LIMIT, RefusedError, Request, read_request, response
+from hvdtrain.comm.rendezvous.store import RendezvousStore, StoreFullError
+
+REQUEST_SECONDS = 5.0
+"""A request must be complete within this time after its connection."""
+
+_LAST_ANSWER_SECONDS = 0.5  # for answers that are under way when the server stops
+_STOP_SECONDS = 5.0
+
+Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Serves a connection whose first line is no HTTP request of ours."""
+
+
+class RendezvousServer:
+    """Serves one start of one job of `size` ranks.
+
+    Args:
+        host: address to listen on: 127.0.0.1 where all ranks are on this host.
+        size: number of ranks.
+        port: 0 lets the kernel choose.
+        notify: called in the server's thread whenever `arrived` or `connected` may have changed.
+        greeter: serves other connections; without it they are refused.
+        hold_seconds: how long a rank is kept waiting for others; None: whoever starts the job sees to that.
+
+    Raises:
+        OSError: on entering, if the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        size: int,
+        port: int = 0,
+        notify: Callable[[], None] = lambda: None,
+        greeter: Greeter | None = None,
+        hold_seconds: float | None = None,
+    ) -> None:
+        self._host = host
+        self._requested_port = port
+        self._notify = notify
+        self._greeter = greeter
+        self._hold_seconds = hold_seconds
+        self._token = secrets.token_urlsafe(24)
+        self._store = RendezvousStore(size)
+        self._changed = asyncio.Condition()
+        self._free_connections = 64 + 8 * size
+        self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rendezvous", daemon=True)
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.arrived: frozenset[int] = frozenset()
+        """Ranks that have begun to connect."""
+        self.connected: frozenset[int] = frozenset()
+        """Ranks that are connected to all others."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that lead Horovod here. The token in them lets a process take part: keep them off argv."""
+        return {
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{self._host}:{self.port}/{self._token}",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port),
+        }
+
+    def __enter__(self) -> Self:
+        listening = asyncio.start_server(self._serve, self._host, self._requested_port, limit=LINE_LIMIT, backlog=512)
+        try:
+            self._server = self._loop.run_until_complete(listening)
+        except OSError:
+            self._loop.close()
+            raise
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_STOP_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_STOP_SECONDS)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        # Before the server is closed: asyncio (3.11) loses a connection that was accepted, but not handed over yet.
+        until = self._loop.time() + _LAST_ANSWER_SECONDS
+        while (others := _other_tasks()) and (left := until - self._loop.time()) > 0:
+            await asyncio.wait(others, timeout=left)
+        if self._server is not None:
+            self._server.close()
+        for transport in self._transports:
+            transport.abort()
+        while others := _other_tasks():
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # one round of the loop, in which the aborted sockets are closed
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._transports.add(writer.transport)
+        if self._free_connections == 0:
+            writer.close()
+            return
+        self._free_connections -= 1
+        try:
+            await self._answer(reader, writer)
+        except (OSError, ValueError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            pass  # the peer is gone, too slow, or talks something else: its connection is closed, and nothing else
+        except asyncio.CancelledError:
+            pass  # the server stops; asyncio's own callback would log a cancelled handler as an error
+        finally:
+            self._free_connections += 1
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                first = await reader.readuntil(b"\n")
+                is_http = self._greeter is None or b" HTTP/" in first
+                request = await read_request(first, reader, self._token) if is_http else None
+            if request is None and self._greeter is not None:
+                await self._greeter(first, reader, writer)
+                return
+            answer = await self._carry_out(request, reader) if request is not None else response(400)
+        except RefusedError as error:
+            answer = response(error.status)
+        async with asyncio.timeout(REQUEST_SECONDS):
+            writer.write(answer)
+            await writer.drain()
+
+    async def _carry_out(self, request: Request, reader: asyncio.StreamReader) -> bytes:
+        if request.method == "GET":
+            await self._wait_for_all(request, reader)
+            value = self._store.get(request.scope, request.key)
+            return response(404) if value is None else response(200, value)
+        if request.method == "PUT":
+            try:
+                self._store.put(request.scope, request.key, request.body)
+            except StoreFullError:
+                return response(507)
+        else:
+            self._store.delete(request.scope, request.key)
+        await self._publish()
+        return response(200)
+
+    async def _publish(self) -> None:
+        self.arrived = frozenset(self._store.arrived())
+        self.connected = frozenset(self._store.connected)
+        async with self._changed:
+            self._changed.notify_all()
+        self._notify()
+
+    async def _wait_for_all(self, request: Request, reader: asyncio.StreamReader) -> None:
+        """Until every rank has put what `request` is about, or the asking one has ended."""
+        gone = asyncio.ensure_future(reader.read(1))
+        waiting = asyncio.ensure_future(self._until_family_is_complete(request))
+        try:
+            await asyncio.wait({gone, waiting}, timeout=self._hold_seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            waiting.cancel()
+
+    async def _until_family_is_complete(self, request: Request) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._store.must_wait(request.scope, request.key))
+
+
+def _other_tasks() -> set[asyncio.Task[object]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}

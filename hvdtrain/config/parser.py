@@ -1,0 +1,272 @@
+"""Config from YAML and flags through jsonargparse; every refusal names the key and the nearest valid one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from hvdtrain.config.option_help import PAGES
+from hvdtrain.config.option_synonyms import near_flags
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.yaml_file import NUMBER, commented_config
+from hvdtrain.config.yaml_file import dump_config as dump_config
+from hvdtrain.errors import UsageError
+
+_BOOLEANS = {"true", "false", "yes", "no"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "list": "a list, e.g. [30, 60]",
+    "NoneType": "null",
+}
+_ALL_FLAGS = "`hvdtrain train --help-all` explains all flags."
+_FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
+
+
+def parse_train_config(argv: Sequence[str]) -> TrainConfig:
+    """The config of `hvdtrain train`. `--help`, `--help-all` and `--print-config` print and raise SystemExit(0).
+
+    Flags may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
+
+    Raises:
+        UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
+    """
+    for page in (PAGES[word] for word in argv if word in PAGES):
+        print(page(), end="")
+        raise SystemExit(0)
+    parser = _train_parser()
+    arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
+    _check_flags(arguments, parser)
+    _check_files(arguments, parser)
+    try:
+        parsed = parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    parsed.pop("config")
+    wants_print = parsed.pop("print_config")
+    _type_flag_values(parsed[_FREE_FORM], arguments)
+    config = TrainConfig(**vars(parser.instantiate(parsed)))
+    if wants_print:
+        print(commented_config(config), end="")
+        raise SystemExit(0)
+    return config
+
+
+def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
+    """The config of a mapping such as a YAML file holds; errors as `parse_train_config`."""
+    parser = _train_parser()
+    _check_keys(values, _keys(parser), "the call")
+    try:
+        parsed = parser.parse_object(dict(values))
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    for name in ("config", "print_config"):
+        parsed.pop(name, None)
+    return TrainConfig(**vars(parser.instantiate(parsed)))
+
+
+def _train_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="hvdtrain train", add_help=False, exit_on_error=False, print_config=None)
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--print_config", action="store_true")
+    # A bare dict: of dict[str, Any], jsonargparse would parse the values again, and make numbers of quoted text.
+    parser.add_argument(f"--{_FREE_FORM}", type=dict, default={})
+    parser.add_class_arguments(TrainConfig, as_group=False, skip={_FREE_FORM})
+    return parser
+
+
+def _type_flag_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Make values of --task_args.NAME flags, which arrive as text, what they would be in YAML."""
+    prefix = f"--{_FREE_FORM}."
+    for flag in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
+        *path, last = flag.removeprefix(prefix).split(".")
+        mapping = task_args
+        for name in path:
+            mapping = mapping[name]
+        if isinstance(mapping[last], str):
+            mapping[last] = _scalar(mapping[last])
+
+
+def _scalar(text: str) -> bool | int | float | str | None:
+    words = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    if NUMBER.fullmatch(text):
+        return float(text) if set(text) & set(".eE") else int(text)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
+
+
+def _flags(parser: ArgumentParser) -> set[str]:
+    options = {option for action in parser._actions for option in action.option_strings}
+    return {option for option in options if not option.endswith("+")} - {"--data", "--print_shtab"}
+
+
+def _keys(parser: ArgumentParser) -> set[str]:
+    flags = {flag[2:] for flag in _flags(parser) if flag.startswith("--")}
+    return flags - {"config", "print_config"}
+
+
+def _switches(parser: ArgumentParser) -> set[str]:
+    return {o for a in parser._actions if getattr(a, "_typehint", None) is bool for o in a.option_strings}
+
+
+def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
+        if not token.startswith("--"):
+            yield token
+            continue
+        flag, equals, value = token.partition("=")
+        # task_args' own names keep their spelling: they are Python identifiers of the task
+        flag = "--" + flag[2:].replace("-", "_")
+        if flag in switches and not equals and following.lower() not in _BOOLEANS:
+            yield f"{flag}=true"
+        else:
+            yield flag + equals + value
+
+
+def _lists(parser: ArgumentParser) -> set[str]:
+    def takes_list(hint: Any) -> bool:
+        return any(get_origin(one) is list for one in (hint, *get_args(hint)))
+
+    return {o for a in parser._actions if takes_list(getattr(a, "_typehint", None)) for o in a.option_strings}
+
+
+def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
+    """Values of flags that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
+    flag_before = ""
+    for token in arguments:
+        flag, equals, value = token.partition("=")
+        if flag in lists and equals:
+            yield f"{flag}={_as_list(value)}"
+        else:
+            yield _as_list(token) if flag_before in lists else token
+        flag_before = token
+
+
+def _as_list(text: str) -> str:
+    return text if text.lstrip().startswith(("[", "--")) or text == "null" else f"[{text}]"
+
+
+def _files_first(arguments: list[str]) -> list[str]:
+    """The same with all --config in front: jsonargparse lets the later of two win, and flags are to override files."""
+    files: list[str] = []
+    flags: list[str] = []
+    tokens = iter(arguments)
+    for token in tokens:
+        if token == "--config":
+            files += [token, *([value] if (value := next(tokens, "")) else [])]
+        else:
+            (files if token.startswith("--config=") else flags).append(token)
+    return files + flags
+
+
+def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    valid = _flags(parser)
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        flag, equals, value = token.partition("=")
+        if flag.startswith("--") and (value if equals else following).lstrip().startswith("#"):
+            raise UsageError(
+                f"{flag.replace('_', '-')} is given as {value if equals else following!r}.",
+                "What follows a # is a comment in YAML, so that the value would count as null.",
+                "choose a value that does not begin with #.",
+            )
+        known = flag in valid or flag.startswith(f"--{_FREE_FORM}.")
+        if flag.startswith("--") and flag != "--" and not known:
+            shown = flag.replace("_", "-")
+            raise UsageError(
+                f"There is no flag {shown}.",
+                "A run with a flag that does nothing would not be the run you asked for.",
+                _nearest(shown, valid),
+            )
+
+
+def _nearest(wrong: str, valid: Iterable[str]) -> str:
+    """The end of a HINT: at most three flags, and where the others are explained."""
+    near = near_flags(wrong, [flag.replace("_", "-") for flag in valid if flag.startswith("--")])
+    return f"{near} {_ALL_FLAGS}".lstrip()
+
+
+def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        flag, equals, value = token.partition("=")
+        if flag == "--config" and (equals or following):
+            path = Path(value if equals else following)
+            _check_keys(read_yaml(path), _keys(parser), path)
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The config file {path} is not plain YAML: {error}.",
+            "Only plain values, lists and mappings are read; nothing in it can build objects.",
+            "`hvdtrain train --print-config` prints a file to start from.",
+        ) from error
+    if not isinstance(content, dict):
+        raise UsageError(
+            f"The config file {path} holds no keys.", "It must be a YAML mapping.", "write lines such as `lr: 0.01`."
+        )
+    return content
+
+
+def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, prefix: str = "") -> None:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if name == _FREE_FORM:
+            continue
+        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
+            _check_keys(value, valid, path, f"{name}.")
+        elif name not in valid:
+            raise UsageError(
+                f"There is no key {name!r} in a config, but {path} has it.",
+                "A run with a key that does nothing would not be the run you asked for.",
+                re.sub(
+                    r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, _as_flags(valid))
+                ),
+            )
+
+
+def _as_flags(keys: Iterable[str]) -> list[str]:
+    return [f"--{key}" for key in keys]
+
+
+def _refusal(message: str) -> UsageError:
+    """jsonargparse's message in our three parts."""
+    key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
+    given = re.search(r"(?:Given value|Got value): (.*)", message)
+    if key and given:
+        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
+        kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted)
+        flag = "--" + key[1].replace("_", "-")
+        return UsageError(
+            f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {flag}."
+        )
+    return UsageError(
+        f"The command line cannot be understood: {' '.join(message.split())}.",
+        "Nothing was started.",
+        f"{_how_written(message)} {_ALL_FLAGS}",
+    )
+
+
+def _how_written(message: str) -> str:
+    """What jsonargparse's message calls for."""
+    lacking = re.search(r"argument (?:-\w/)?(--[\w.]+): expected", message)
+    if lacking:
+        return f"write {lacking[1].replace('_', '-')} VALUE."
+    words = message.rpartition("arguments: ")[2].split()
+    near = near_flags(words[0], _as_flags(_keys(_train_parser()))) if words and words[0][0] == "-" else ""
+    return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

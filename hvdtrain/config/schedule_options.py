@@ -1,0 +1,139 @@
+"""The flags of the learning-rate schedule, checked, and the schedule that they ask for."""
+
+from dataclasses import dataclass
+
+from hvdtrain.algorithms.lr_schedule import Schedule, Shape
+from hvdtrain.errors import UsageError
+
+_POWER = 2.0  # You et al. 2017, arXiv:1708.03888, section 5
+_GAMMA = 0.1  # He et al. 2015, arXiv:1512.03385, section 3.4
+
+_SHAPES_OF: dict[str, tuple[Shape, ...]] = {
+    "lr_power": ("polynomial",),
+    "lr_min": ("cosine", "linear", "polynomial"),
+    "lr_milestones": ("step",),
+    "lr_gamma": ("step",),
+}
+"""Which schedules have each setting."""
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """How the learning rate falls after its warm-up.
+
+    Args:
+        lr_schedule: constant; or down to lr_min at the last step by a cosine, a straight line (linear) or a power of
+            the remaining share (polynomial); or step: multiplied by lr_gamma at each of lr_milestones.
+        lr_power: power of polynomial (default: 2).
+        lr_min: learning rate at the end of cosine, linear and polynomial (default: 0).
+        lr_milestones: epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed.
+            Only step needs them.
+        lr_gamma: factor of step at each milestone (default: 0.1).
+    """
+
+    lr_schedule: Shape = "cosine"
+    lr_power: float | None = None
+    lr_min: float | None = None
+    lr_milestones: list[float] | None = None
+    lr_gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, shapes in _SHAPES_OF.items():
+            if getattr(self, name) is not None and self.lr_schedule not in shapes:
+                raise UsageError(
+                    f"{_flag(name)} is given with --lr-schedule {self.lr_schedule}.",
+                    "It would change nothing.",
+                    f"it goes with --lr-schedule {' or '.join(shapes)}.",
+                )
+        _require("lr_power", self.lr_power, 0.0, float("inf"), "2")
+        _require("lr_gamma", self.lr_gamma, 0.0, 1.0, "0.1")
+        if self.lr_min is not None and not 0 <= self.lr_min < float("inf"):
+            raise UsageError(f"--lr-min is {self.lr_min}.", "It must be 0 or a positive number.", "try --lr-min 1e-5.")
+        if self.lr_schedule == "step":
+            _check_milestones(self.lr_milestones or [])
+
+
+def schedule_of(flags: ScheduleOptions, peak: float, epochs: int, warmup_epochs: float, epoch_steps: int) -> Schedule:
+    """The schedule of a training.
+
+    Args:
+        flags: what was asked for.
+        peak: the highest learning rate.
+        epochs: in the whole training.
+        warmup_epochs: epochs until the peak is reached.
+        epoch_steps: updates in one epoch.
+
+    Raises:
+        UsageError: the warm-up, a milestone or the least learning rate does not fit the training.
+    """
+    milestones = flags.lr_milestones or []
+    schedule = Schedule(
+        peak,
+        epochs * epoch_steps,
+        round(warmup_epochs * epoch_steps),
+        flags.lr_schedule,
+        0.0 if flags.lr_min is None else flags.lr_min,
+        _POWER if flags.lr_power is None else flags.lr_power,
+        tuple(round(milestone * epoch_steps) for milestone in milestones),
+        _GAMMA if flags.lr_gamma is None else flags.lr_gamma,
+    )
+    if schedule.warmup_steps >= schedule.total_steps:
+        raise UsageError(
+            f"Warm-up takes {schedule.warmup_steps} steps of {schedule.total_steps}.",
+            "The learning rate would never reach its peak.",
+            f"give --warmup-epochs less than the {epochs} epochs.",
+        )
+    for milestone in milestones:
+        _require_between(milestone, epochs, warmup_epochs)
+    if schedule.least >= peak:
+        raise UsageError(
+            f"--lr-min is {schedule.least:g}, and the peak of the learning rate {peak:g}.",
+            "The learning rate would rise, or stay, where it is to fall.",
+            "give --lr-min less, or --lr-schedule constant.",
+        )
+    return schedule
+
+
+def _check_milestones(milestones: list[float]) -> None:
+    shown = ",".join(f"{milestone:g}" for milestone in milestones)
+    if not milestones:
+        raise UsageError(
+            "--lr-schedule step is given without --lr-milestones.",
+            "Nothing says when the learning rate goes down.",
+            "give the epochs, e.g. --lr-milestones 30,60,80.",
+        )
+    if not all(0 < milestone < float("inf") for milestone in milestones):
+        raise UsageError(
+            f"--lr-milestones is {shown}.", "Epochs are positive numbers.", "try --lr-milestones 30,60,80."
+        )
+    if any(later <= earlier for earlier, later in zip(milestones, milestones[1:], strict=False)):
+        raise UsageError(
+            f"--lr-milestones is {shown}.",
+            "One of them does not come after the one before it, which is most often a slip.",
+            "write them in ascending order, each once.",
+        )
+
+
+def _require_between(milestone: float, epochs: int, warmup_epochs: float) -> None:
+    if milestone >= epochs:
+        raise UsageError(
+            f"--lr-milestones has {milestone:g}, and training ends after {epochs} epochs.",
+            "It would change nothing.",
+            "leave it out, or give more --epochs.",
+        )
+    if milestone < warmup_epochs:
+        raise UsageError(
+            f"--lr-milestones has {milestone:g}, and the warm-up takes {warmup_epochs:g} epochs.",
+            "The learning rate would go down before it was at its peak.",
+            "give a later milestone, or fewer --warmup-epochs.",
+        )
+
+
+def _require(name: str, value: float | None, above: float, below: float, example: str) -> None:
+    if value is not None and not above < value < below:
+        what = "positive" if below == float("inf") else f"between {above:g} and {below:g}"
+        raise UsageError(f"{_flag(name)} is {value}.", f"It must be {what}.", f"try {_flag(name)} {example}.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

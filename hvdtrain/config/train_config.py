@@ -1,0 +1,221 @@
+"""The training config: typed, frozen, checked. `config_parser` reads it from YAML and flags."""
+
+# Without `from __future__ import annotations`, here and in the modules of the classes that TrainConfig inherits: the
+# command line reads the fields' types, and would look for their names in this module only.
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hvdtrain.config.duration import seconds_of
+from hvdtrain.config.schedule_options import ScheduleOptions
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.validation_options import ValidationOptions
+from hvdtrain.errors import UsageError
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the records are and how they are read.
+
+    Args:
+        dir: folder or URL with the task's data (default: none; the default task makes its data itself).
+        download: download the data set into data.dir if it is not there, for tasks that know a source (cifar10, mnist).
+        check_crc: verify each record's checksum if the format has one.
+        on_corrupt: what to do with a damaged record: raise (the run fails), mask (skip it, count it and name it), or
+            quarantine (as mask, and keep its bytes in the run folder).
+        max_corrupt: the share of an epoch's records that may be skipped as damaged; above it the run fails in any case.
+        shuffle: global (any record may come at any step), or block (neighbouring records are read together, for remote
+            data).
+        balance: distribute each step's records evenly over the workers by number (records), or also by size (bytes).
+        verify_bytes: verify all checksums before training if the data set has at most this many bytes; larger data sets
+            are verified while they are read (default: 1 GiB).
+        prefetch: number of batches to decode ahead of the training loop.
+        threads: number of background threads that read and decode.
+        processes: number of background processes that read and decode, for decoding that holds Python's global lock; 0
+            uses threads only.
+        timeout: seconds that the loop waits for one batch before the run fails.
+        mode: file, or pipe: training data come through FIFOs, one per worker, and data.dir contains validation data
+            only.
+        pipe_dir: folder in which the FIFOs appear; only pipe mode uses it.
+        pipe_plan: file written by `hvdtrain shard pipe-plan`: which worker reads which channel, and how many records
+            come; for pipe mode.
+        pipe_steps: steps per epoch, if the plan cannot know how many records reach each worker; for pipe mode.
+    """
+
+    dir: str | None = None
+    download: bool = False
+    check_crc: bool = True
+    on_corrupt: Literal["raise", "mask", "quarantine"] = "raise"
+    max_corrupt: float = 0.01
+    shuffle: Literal["global", "block"] = "global"
+    balance: Literal["records", "bytes"] = "records"
+    verify_bytes: int = 2**30
+    prefetch: int = 4
+    threads: int = 1
+    processes: int = 0
+    timeout: float = 300.0
+    mode: Literal["file", "pipe"] = "file"
+    pipe_dir: str | None = None
+    pipe_plan: str | None = None
+    pipe_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is trained, on what, for how long. None means: the task's default.
+
+    Args:
+        task: what to train: digits, mnist, cifar10, imagenet, synthetic, text, or your own as module:Class.
+        model: one of the task's models, e.g. resnet50 (default: the task's own choice).
+        task_args: arguments of the task, e.g. --task-args.width 16.
+        framework: torch, tensorflow, or auto: what the task requires, otherwise what is installed.
+        data: where the records are and how they are read.
+        epochs: number of passes over the training data, e.g. 30 (default: the task's).
+        max_steps: stop after this many updates, counted from the start of training, with a checkpoint to resume from
+            (default: no limit).
+        max_time: stop with a checkpoint and exit code 75 after this time: seconds, or for example 3:30:00, which needs
+            quotes in YAML (default: no limit).
+        batch_size: records per worker and micro batch, e.g. 32; give either this or global_batch_size (default: the
+            task's global batch, divided by the workers).
+        global_batch_size: records per update, over all workers and micro batches (default: the task's).
+        lr: peak learning rate, e.g. 0.1 (default: the task's).
+        lr_scaling: how the learning rate grows with the global batch size: none, linear (Goyal et al. 2017) or sqrt.
+        reference_batch_size: the global batch size for which lr was tuned; lr_scaling needs it.
+        warmup_epochs: epochs in which the learning rate rises linearly to its peak (default: the task's).
+        seed: seed of the initial weights, shuffling and all other random numbers.
+        output_dir: the run folder (default: a new folder under runs/). The same command started again continues the run
+            in it.
+        resume: auto (continue the run in output_dir), never, or the path of a run folder or checkpoint.
+        init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or in
+            another run's folder, of either framework; a resumed run keeps its own weights (default: random weights).
+        init_weights_exclude: names of weights that keep their random values, in the model or in the file, with * and
+            commas: 'fc.*' for a new head (default: none).
+        keep_checkpoints: number of newest checkpoints to keep; the best one is kept too.
+        checkpoint_interval: updates between checkpoints inside an epoch; 0 saves only at the end of each epoch.
+        log_interval: updates between two lines of metrics.
+        progress: auto shows a bar on a terminal, but lines under MPI and in files.
+        stall_timeout: seconds after which the job ends if some workers have not joined a collective.
+        dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
+        debug: show tracebacks of hvdtrain's own errors.
+    """
+
+    task: str = "digits"
+    model: str | None = None
+    task_args: dict[str, Any] = field(default_factory=dict)
+    framework: str = "auto"
+    data: DataConfig = field(default_factory=DataConfig)
+    epochs: int | None = None
+    max_steps: int | None = None
+    max_time: str | None = None
+    batch_size: int | None = None
+    global_batch_size: int | None = None
+    lr: float | None = None
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    reference_batch_size: int | None = None
+    warmup_epochs: float | None = None
+    seed: int = 42
+    output_dir: str | None = None
+    resume: str = "auto"
+    init_weights: str | None = None
+    init_weights_exclude: str | None = None
+    keep_checkpoints: int = 3
+    checkpoint_interval: int = 0
+    log_interval: int = 10
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    stall_timeout: float = 300.0
+    dry_run: bool = False
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ONE:
+            _require_at_least(name, getattr(self, name), 1)
+        for name in ("warmup_epochs", "checkpoint_interval", "seed"):
+            _require_at_least(name, getattr(self, name), 0)
+        _require_at_least("data.verify_bytes", self.data.verify_bytes, 0)
+        if self.seed >= _SEEDS:
+            raise UsageError(f"--seed is {self.seed}.", f"Seeds are below {_SEEDS}.", "give a smaller number.")
+        _require_at_least("data.prefetch", self.data.prefetch, 1)
+        _require_at_least("data.threads", self.data.threads, 1)
+        _require_at_least("data.processes", self.data.processes, 0)
+        _require_at_least("data.pipe_steps", self.data.pipe_steps, 1)
+        if not 0 <= self.data.max_corrupt <= 1:
+            raise UsageError(
+                f"--data.max-corrupt is {self.data.max_corrupt}.", "It is a share of the records.", "try 0.01."
+            )
+        for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
+            _require_at_least(name, value, 1)
+        _check_texts(self)
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UsageError(f"--lr is {self.lr}.", "A learning rate is a positive number.", "try 0.001.")
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise UsageError(
+                f"Both --batch-size {self.batch_size} and --global-batch-size {self.global_batch_size} are given.",
+                "One follows from the other and the number of workers.",
+                "give --global-batch-size, which means the same training at every number of workers.",
+            )
+        _require_one_start(self.init_weights, self.resume)
+        _require_weights(self.init_weights, self.init_weights_exclude)
+        if self.lr_scaling != "none" and self.reference_batch_size is None:
+            raise UsageError(
+                f"--lr-scaling {self.lr_scaling} is given without --reference-batch-size.",
+                "Scaling multiplies lr by (global batch / reference batch), and the second number is unknown.",
+                "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
+            )
+
+
+@dataclass(frozen=True)
+class TrainConfig(TrainingOptions, ValidationOptions, ScheduleOptions, RunConfig):
+    """One training run: what `RunConfig`, `ScheduleOptions`, `ValidationOptions` and `TrainingOptions` say."""
+
+    def __post_init__(self) -> None:
+        RunConfig.__post_init__(self)
+        ScheduleOptions.__post_init__(self)
+        ValidationOptions.__post_init__(self)
+        TrainingOptions.__post_init__(self)
+
+
+def _check_texts(config: RunConfig) -> None:
+    if config.max_time is not None:
+        seconds_of(config.max_time, "--max-time")
+    if config.init_weights == "":
+        raise UsageError(
+            "--init-weights is empty.", "It names no file.", "give a file of weights or the folder of a run."
+        )
+
+
+_SEEDS = 2**32  # Keras and numpy take no larger ones
+
+_AT_LEAST_ONE = (
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "global_batch_size",
+    "reference_batch_size",
+    "keep_checkpoints",
+    "log_interval",
+)
+
+
+def _require_one_start(init_weights: str | None, resume: str) -> None:
+    if init_weights is not None and resume not in ("auto", "never"):
+        raise UsageError(
+            f"--init-weights {init_weights} and --resume {resume} are both given.",
+            "Each says which weights to start from.",
+            "give --resume to continue a training, or --init-weights to begin a new one.",
+        )
+
+
+def _require_weights(init_weights: str | None, exclude: str | None) -> None:
+    if exclude is not None and init_weights is None:
+        raise UsageError(
+            f"--init-weights-exclude {exclude} is given without --init-weights.",
+            "All weights are fresh then.",
+            "give the file or run to start from as --init-weights PATH.",
+        )
+
+
+def _require_at_least(name: str, value: float | None, least: int) -> None:
+    if value is not None and not least <= value < float("inf"):
+        flag = "--" + name.replace("_", "-")
+        raise UsageError(
+            f"{flag} is {value}.", f"It must be {least} or more.", f"give {flag} a number from {least} on."
+        )

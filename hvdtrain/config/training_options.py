@@ -1,0 +1,235 @@
+"""How weights are updated: optimizer, precision, and how workers exchange gradients. Typed, frozen, cross-checked.
+
+`TrainConfig` inherits them, so that each is an option. Combinations that cannot work are refused by name, below.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from hvdtrain.algorithms.optimizer_settings import OptimizerName
+from hvdtrain.config.process_set_syntax import require_readable
+from hvdtrain.errors import UsageError
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Compression = Literal["none", "fp16", "bf16", "powersgd"]
+ReduceOp = Literal["average", "sum", "adasum"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How weights are updated.
+
+    Args:
+        optimizer: which optimizer (default: the task's own, with its own settings).
+        momentum: momentum of sgd and lars (default: 0.9).
+        nesterov: use Nesterov momentum in sgd.
+        beta1: decay of the first moment in adam, adamw and lamb (default: 0.9).
+        beta2: decay of the second moment in adam, adamw and lamb (default: 0.999).
+        eps: is added to the square root of the second moment (default: 1e-8; for lamb 1e-6).
+        weight_decay: added to the gradient (sgd, adam, lars) or decoupled from it (adamw, lamb) (default: 0; for adamw
+            and lamb 0.01).
+        decay_norm_and_bias: decay normalization layers and biases too.
+        trust_coefficient: trust coefficient of lars (default: 0.001).
+        max_grad_norm: clip gradients to this norm over all weights, e.g. 1.0 (default: no clipping).
+        ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it (default: none).
+        precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
+        accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
+            memory.
+        activation_checkpointing: compute activations again in the backward pass, to save memory.
+        sync_batch_norm: BatchNorm computes its statistics over the micro batches of all workers.
+        compile: use torch.compile, or XLA (jit_compile) for everything except the gradient exchange.
+        channels_last: store pictures and filters as NHWC in torch, which tensor cores prefer; TensorFlow always uses
+            NHWC.
+        deterministic: use only kernels that give the same bits in every run; slower, and an error if there is none.
+        data_parallel: one process on all GPUs by torch.nn.DataParallel, for comparison.
+        compression: send gradients as fp16, as bf16 (with the range of fp32), or as powersgd with error feedback.
+        powersgd_rank: rank of the two factors that replace each matrix (default: 4).
+        reduce_op: average over the global batch; sum of the workers' means, as Horovod's op=Sum; or adasum.
+        sync_every: local SGD: each worker updates with its own gradients, and weights are averaged every this many
+            updates (default: gradients are reduced at each update).
+        process_sets: with sync_every, sets of workers that exchange gradients at each update: node, or for example
+            0-3,4-7 or 0+2,1+3 (default: none).
+        sparse_gradients: dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the
+            whole table.
+    """
+
+    optimizer: OptimizerName | None = None
+    momentum: float | None = None
+    nesterov: bool = False
+    beta1: float | None = None
+    beta2: float | None = None
+    eps: float | None = None
+    weight_decay: float | None = None
+    decay_norm_and_bias: bool = False
+    trust_coefficient: float | None = None
+    max_grad_norm: float | None = None
+    ema_decay: float | None = None
+    precision: Precision = "fp32"
+    accumulate_steps: int = 1
+    activation_checkpointing: bool = False
+    sync_batch_norm: bool = False
+    compile: bool = False
+    channels_last: bool = False
+    deterministic: bool = False
+    data_parallel: bool = False
+    compression: Compression = "none"
+    powersgd_rank: int | None = None
+    reduce_op: ReduceOp = "average"
+    sync_every: int | None = None
+    process_sets: str | None = None
+    sparse_gradients: Literal["dense", "allgather"] = "dense"
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        _check_optimizer(self)
+        for cannot, fact, conflict, hint in _combinations(self):
+            if cannot:
+                raise UsageError(fact, conflict, hint)
+        if self.process_sets is not None:
+            require_readable(self.process_sets)
+
+
+def non_default_options(options: TrainingOptions) -> list[str]:
+    """What is not as usual, but for the optimizer and its settings, in the words of the flags."""
+    usual = {
+        field.name: field.default
+        for field in fields(TrainingOptions)
+        if field.name not in ("optimizer", *_OPTIMIZERS_OF)
+    }
+    given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
+    return [_flag(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
+
+
+def _check_ranges(options: TrainingOptions) -> None:
+    shares = ("momentum", "beta1", "beta2", "ema_decay")
+    for name in shares:
+        _require(name, getattr(options, name), lambda value: 0 <= value < 1, "a share from 0 to below 1", "0.9")
+    for name, example in (("eps", "1e-8"), ("trust_coefficient", "0.001"), ("max_grad_norm", "1.0")):
+        _require(name, getattr(options, name), lambda value: 0 < value < float("inf"), "a positive number", example)
+    _require(
+        "weight_decay", options.weight_decay, lambda value: 0 <= value < float("inf"), "0 or a positive number", "0"
+    )
+    for name in ("accumulate_steps", "powersgd_rank", "sync_every"):
+        _require(name, getattr(options, name), lambda value: value >= 1, "1 or more", "1")
+
+
+_OPTIMIZERS_OF = {
+    "momentum": ("sgd", "lars"),
+    "nesterov": ("sgd",),
+    "beta1": ("adam", "adamw", "lamb"),
+    "beta2": ("adam", "adamw", "lamb"),
+    "eps": ("adam", "adamw", "lamb"),
+    "trust_coefficient": ("lars",),
+    "weight_decay": ("sgd", "adam", "adamw", "lars", "lamb"),
+    "decay_norm_and_bias": ("sgd", "adam", "adamw", "lars", "lamb"),
+}
+"""Which optimizers have each setting."""
+
+
+def _check_optimizer(options: TrainingOptions) -> None:
+    for name, optimizers in _OPTIMIZERS_OF.items():
+        given = getattr(options, name)
+        if given is None or given is False or options.optimizer in optimizers:
+            continue
+        chosen = "without --optimizer" if options.optimizer is None else f"with --optimizer {options.optimizer}"
+        raise UsageError(
+            f"{_flag(name)} is given {chosen}.",
+            "It would change nothing."
+            if options.optimizer
+            else "The task builds its own optimizer, with its own settings.",
+            f"it goes with --optimizer {' or '.join(optimizers)}.",
+        )
+    if options.nesterov and options.momentum == 0:
+        raise UsageError(
+            "--nesterov is given with --momentum 0.", "There is no momentum to look ahead by.", "drop one."
+        )
+
+
+_Combination = tuple[bool, str, str, str]
+"""Whether it is asked for, fact, conflict, hint."""
+
+
+def _combinations(options: TrainingOptions) -> list[_Combination]:
+    """Everything that cannot work together."""
+    return [*_of_gradients(options), *_of_local_sgd(options)]
+
+
+def _of_gradients(options: TrainingOptions) -> list[_Combination]:
+    local, packed = options.sync_every is not None, options.compression != "none"
+    return [
+        (
+            packed and options.reduce_op == "adasum",
+            f"--compression {options.compression} is given with --reduce-op adasum.",
+            "Adasum weighs gradients by their scalar products, which are not those of the compressed ones.",
+            "leave one of them out.",
+        ),
+        (
+            options.powersgd_rank is not None and options.compression != "powersgd",
+            f"--powersgd-rank {options.powersgd_rank} is given with --compression {options.compression}.",
+            "It would change nothing.",
+            "give --compression powersgd, or leave it out.",
+        ),
+        (
+            options.precision == "fp16" and options.compression == "powersgd",
+            "--compression powersgd is given with --precision fp16.",
+            "A step whose scaled gradients overflow would spoil the error that powersgd carries on.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            options.sparse_gradients == "allgather" and (packed or local or options.reduce_op != "average"),
+            "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
+            "Rows are gathered as they are, and added up.",
+            "leave --sparse-gradients out, which makes them dense.",
+        ),
+        (
+            options.data_parallel and (local or packed or options.sync_batch_norm),
+            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
+            "These are for several workers, and DataParallel is one process on several GPUs.",
+            "leave --data-parallel out, and start one worker per GPU.",
+        ),
+    ]
+
+
+def _of_local_sgd(options: TrainingOptions) -> list[_Combination]:
+    local = options.sync_every is not None
+    return [
+        (
+            local and options.compression != "none",
+            f"--compression {options.compression} is given with --sync-every {options.sync_every}.",
+            "Local SGD sends weights, which are not to be rounded.",
+            "leave one of them out.",
+        ),
+        (
+            local and options.reduce_op != "average",
+            f"--reduce-op {options.reduce_op} is given with --sync-every {options.sync_every}.",
+            "Local SGD averages weights, and no gradients.",
+            "leave one of them out.",
+        ),
+        (
+            local and options.precision == "fp16",
+            f"--precision fp16 is given with --sync-every {options.sync_every}.",
+            "Each worker would decide by its own gradients whether an update is skipped, and scale them differently.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            local and options.sync_batch_norm,
+            f"--sync-batch-norm is given with --sync-every {options.sync_every}.",
+            "Workers would wait for each other in every layer, which local SGD is to avoid.",
+            "leave one of them out.",
+        ),
+        (
+            options.process_sets is not None and not local,
+            "--process-sets is given without --sync-every.",
+            "The sets would train different models for ever.",
+            "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
+        ),
+    ]
+
+
+def _require(name: str, value: float | None, holds: object, what: str, example: str) -> None:
+    if value is not None and not (callable(holds) and holds(value)):
+        raise UsageError(f"{_flag(name)} is {value}.", f"It must be {what}.", f"try {_flag(name)} {example}.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,60 @@
+"""A training config as YAML that `--config` reads back."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import asdict
+from typing import Any, Final
+
+import yaml
+
+from hvdtrain.config.option_help import GROUPS, keys
+from hvdtrain.config.train_config import TrainConfig
+
+NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+"""What jsonargparse reads as a number, which is more than PyYAML does (1e3)."""
+
+_WIDTH: Final = 100
+
+
+def dump_config(config: TrainConfig) -> str:
+    """YAML that `--config` reads back to the same config."""
+    return _dumped(asdict(config))
+
+
+def commented_config(config: TrainConfig) -> str:
+    """As `dump_config`, in the groups of the help, with each key's help before it."""
+    values = asdict(config)
+    parts = [_group(name, [key for key in members if key in keys()], values) for name, members in GROUPS.items()]
+    return "\n".join(parts)
+
+
+def _group(name: str, members: list[str], values: dict[str, Any]) -> str:
+    lines = [f"# ---- {name} ----\n"]
+    if members[0].startswith("data."):
+        lines.append("data:\n")
+    for key in members:
+        outer, _, inner = key.rpartition(".")
+        indent = "  " if outer else ""
+        lines.append(
+            textwrap.fill(keys()[key].about, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        )
+        value = values[outer][inner] if outer else values[inner]
+        lines.append("\n" + textwrap.indent(_dumped({inner: value}), indent))
+    return "".join(lines)
+
+
+def _dumped(values: dict[str, Any]) -> str:
+    return str(yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _quoted_if_number(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if NUMBER.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _quoted_if_number)

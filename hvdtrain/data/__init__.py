@@ -1,0 +1,1 @@
+"""From records to this rank's batches."""

@@ -1,0 +1,94 @@
+"""A catalog cut for one rank: what the engine trains and validates on."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
+from data_sharding.decoding import Decode, read_and_decode
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.models.torchvision_import import DecodeElsewhere
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology
+
+
+@final
+class CatalogSource:
+    """Implements the engine's `Source`.
+
+    Args:
+        catalog: the records.
+        task: decodes them.
+        topology: whose slice of each global batch is loaded.
+        config: how they are read.
+        global_batch: records a step over all ranks.
+        seed: of the order.
+        training: shuffle and augment; else the catalog's own order, and nothing random.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        task: Task,
+        topology: Topology,
+        config: DataConfig,
+        global_batch: int,
+        seed: int,
+        training: bool,
+    ) -> None:
+        self._catalog = catalog
+        self._topology = topology
+        self._config = config
+        self._global_batch = global_batch
+        self._task = task
+        self._seed = seed
+        self._training = training
+        self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
+        self._decode: Decode | DecodeProcesses = task.decode
+        if config.processes:
+            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(task.decode), config.processes)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
+    def raw(self, record_id: int) -> bytes:
+        """A record's bytes as they are in its file, damaged or not."""
+        return self._reader.raw(record_id)
+
+    def describe(self, record_id: int) -> str:
+        """Name a record for people."""
+        return self._catalog.describe(record_id)
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
+        random = SampleRandom(self._seed, epoch, ids) if self._training else None
+        return read_and_decode(self._reader, self._task.decode, ids, random).features
+
+    def plan(self, epoch: int) -> ShardPlan:
+        return ShardPlan.for_catalog(
+            self._catalog,
+            global_batch=self._global_batch,
+            seed=self._seed,
+            epoch=epoch,
+            shuffle=self._config.shuffle if self._training else "none",
+            balance=self._config.balance,
+        )
+
+    def loader(self, epoch: int, start_step: int) -> ShardLoader:
+        return ShardLoader(
+            self.plan(epoch),
+            self._reader,
+            self._decode,
+            rank=self._topology.rank,
+            size=self._topology.size,
+            augment=self._training,
+            start_step=start_step,
+            prefetch=self._config.prefetch,
+            threads=self._config.threads,
+            timeout_s=self._config.timeout,
+        )

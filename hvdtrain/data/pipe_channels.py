@@ -1,0 +1,94 @@
+"""This rank's pipe, opened only after all ranks have shown each other what they are about to open."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import final
+
+from data_sharding.errors import ShardingError
+from data_sharding.pipe.claims import Claim, check_openers
+from data_sharding.pipe.plan import PipePlan
+from data_sharding.pipe.reader import PipePass, PipeReader, await_pipe
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.config.train_config import DataConfig
+
+
+@final
+class PipeChannels:
+    """This rank's channel: opened again for each epoch, after all ranks have shown each other what they would open.
+
+    Args:
+        plan: who reads which channel.
+        comm: the other ranks, who call every method as well.
+        config: where the FIFOs appear.
+    """
+
+    def __init__(self, plan: PipePlan, comm: Communicator, config: DataConfig) -> None:
+        self._comm, self._config, self._framing = comm, config, plan.framing
+        self._channel = plan.channel(comm.topology.rank, comm.topology.local_rank).name
+        self._reader: PipeReader | None = None
+        self.epoch = 0
+        """Number of the next FIFO: every process counts its own."""
+
+    def open(self, expected_records: int | None) -> PipePass:
+        """Open the next FIFO.
+
+        Raises:
+            HvdtrainError: on all ranks, if one of them cannot.
+        """
+        name = f"hvdtrain.pipe.{self.epoch}"
+        # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
+        reader = agree(self._comm, self._own_reader, f"{name}.lock", (ShardingError,))
+        claim = agree(self._comm, self._claim, f"{name}.wait", (ShardingError,))
+        claims = [Claim(**each) for each in gather_json(self._comm, asdict(claim), f"{name}.claims")]
+        agree(self._comm, lambda: check_openers(claims), f"{name}.check", (ShardingError,))
+        one = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
+        self.epoch += 1
+        return one
+
+    def close(self) -> None:
+        """Let others have the channel. May be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _claim(self) -> Claim:
+        topology, config = self._comm.topology, self._config
+        status = await_pipe(
+            pipe_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout
+        )
+        return Claim(
+            rank=topology.rank,
+            host=socket.gethostname(),
+            local_rank=topology.local_rank,
+            channel=self._channel,
+            machine=_machine(),
+            device=status.st_dev,
+            inode=status.st_ino,
+        )
+
+    def _own_reader(self) -> PipeReader:
+        if self._reader is None:
+            self._reader = PipeReader(
+                pipe_folder(self._config),
+                self._channel,
+                rank=self._comm.topology.rank,
+                framing=self._framing,
+                timeout_s=self._config.timeout,
+            )
+        return self._reader
+
+
+def pipe_folder(config: DataConfig) -> Path:
+    """Where the FIFOs appear."""
+    return Path(config.pipe_dir or "").expanduser()
+
+
+def _machine() -> str:
+    """The kernel's own id, equal in all containers of a machine, which may share its FIFOs."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()

@@ -1,0 +1,251 @@
+"""Training data that come through pipes, one a worker: what the engine trains on with `--data.mode pipe`.
+
+Where the plan knows how many records reach each rank, the steps of an epoch follow from it, and no rank has to ask
+another. Where nobody can know (`sharded-by-s3-key` on several hosts), the ranks agree on their counts in each step, and
+the user says how many steps make an epoch: learning rate, checkpoints and progress need that number before the data
+come.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import ShardingError
+from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
+from data_sharding.pipe.batches import BatchShape
+from data_sharding.pipe.loader import PipeLoader
+from data_sharding.pipe.plan import PipePlan
+from data_sharding.pipe.plan_file import load_plan
+from data_sharding.pipe.steps import PipeSteps, slots
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
+from hvdtrain.errors import UsageError
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology
+
+_log = logging.getLogger("hvdtrain.pipe")
+
+
+@dataclass(frozen=True)
+class PipeEpoch:
+    """What of a plan the loop needs: steps of each epoch, records (at most) and slots of a step over all ranks."""
+
+    steps: int
+    num_records: int
+    global_batch: int
+
+
+@final
+class PipeSource:
+    """Implements the engine's `Source` where the plan knows what reaches each rank.
+
+    Args:
+        plan: channels and counts.
+        task: decodes the records.
+        comm: the other ranks.
+        config: where the FIFOs appear and how they are read.
+        global_batch: records a step over all ranks.
+        seed: of the draws for augmentation.
+
+    Raises:
+        PlanError: the plan has no channel for this rank, or the global batch is smaller than the number of ranks.
+    """
+
+    def __init__(
+        self, plan: PipePlan, task: Task, comm: Communicator, config: DataConfig, global_batch: int, seed: int
+    ) -> None:
+        self.fingerprint = plan.fingerprint
+        self._task, self._comm, self._config, self._seed = task, comm, config, seed
+        self._steps = PipeSteps(_known_records(plan), global_batch)
+        self._channels = PipeChannels(plan, comm, config)
+
+    def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
+        return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
+
+    def loader(self, epoch: int, start_step: int) -> PipeLoader:
+        """Every rank calls it: all open their FIFOs, or none does."""
+        if epoch > self._channels.epoch or start_step:
+            _say_reading_again(self._comm.topology, epoch - self._channels.epoch, start_step)
+        rank = self._comm.topology.rank
+        while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
+            with self._channels.open(None) as skipped:
+                agree(self._comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
+        return PipeLoader(
+            self._channels.open(self._steps.records[rank]),
+            self._steps,
+            self._task.decode,
+            rank=rank,
+            seed=self._seed,
+            start_step=start_step,
+            prefetch=self._config.prefetch,
+            timeout_s=self._config.timeout,
+        )
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
+        return None
+
+    def describe(self, record_id: int) -> str:
+        return f"number {record_id} of the pipe"
+
+    def close(self) -> None:
+        """Give up the channel. May be called twice."""
+        self._channels.close()
+
+
+@final
+class AgreedPipeSource:
+    """Implements the engine's `Source` where counts are agreed step by step; arguments as `PipeSource`.
+
+    Args:
+        steps: of an epoch, whatever the pipes deliver; their passes follow each other.
+    """
+
+    def __init__(
+        self,
+        plan: PipePlan,
+        task: Task,
+        comm: Communicator,
+        config: DataConfig,
+        global_batch: int,
+        seed: int,
+        steps: int,
+    ) -> None:
+        self.fingerprint = plan.fingerprint
+        self._steps, self._global_batch, self._comm = steps, global_batch, comm
+        self._channels = PipeChannels(plan, comm, config)
+        topology = comm.topology
+        width = slots(topology.rank, topology.size, global_batch)
+        self._stream = AgreedStream(
+            partial(self._channels.open, None),
+            partial(agree_counts, comm),
+            # Ranks' ids must differ, and nobody knows how many the others need.
+            BatchShape(task.decode, width, seed, topology.rank << 40),
+            prefetch=config.prefetch,
+            timeout_s=config.timeout,
+        )
+
+    def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
+        return PipeEpoch(self._steps, self._steps * self._global_batch, self._global_batch)
+
+    def loader(self, epoch: int, start_step: int) -> AgreedPipeLoader:
+        """Every rank calls it."""
+        if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
+            _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
+        return AgreedPipeLoader(self._stream, self._steps, epoch, start_step)
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
+        return None
+
+    def describe(self, record_id: int) -> str:
+        return f"number {record_id} of the pipe"
+
+    def close(self) -> None:
+        """Give up the channel. May be called twice."""
+        self._stream.close()
+        self._channels.close()
+
+
+def open_pipe_source(
+    config: DataConfig, task: Task, comm: Communicator, global_batch: int, seed: int
+) -> PipeSource | AgreedPipeSource:
+    """What `--data.mode pipe` trains on. Opens no pipe yet.
+
+    Raises:
+        UsageError, ShardingError: a flag is missing, or the plan is not for this job.
+    """
+    if config.pipe_dir is None or config.pipe_plan is None:
+        raise UsageError(
+            "--data.mode is pipe, without --data.pipe-dir and --data.pipe-plan.",
+            "Pipe mode needs the folder of the FIFOs, and the plan that says who reads which.",
+            "give both; `hvdtrain shard pipe-plan` makes the plan.",
+        )
+    _refuse_options_of_files(config)
+    plan = load_plan(Path(config.pipe_plan).expanduser())
+    _require_same_job(plan, comm.topology)
+    _require_folder(config)
+    known = plan.rank_records() is not None
+    if known and config.pipe_steps is None:
+        return PipeSource(plan, task, comm, config, global_batch, seed)
+    steps = config.pipe_steps
+    if steps is None and plan.records is not None:
+        steps = -(-plan.records // global_batch)  # about one pass; what one epoch leaves begins the next
+    if not known and steps is not None:
+        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, steps)
+    if known:
+        raise UsageError(
+            f"--data.pipe-steps is {config.pipe_steps}, and the plan knows how many records reach each worker.",
+            "The steps of an epoch follow from that.",
+            "leave out --data.pipe-steps.",
+        )
+    raise UsageError(
+        "The plan does not know how many records reach each worker.",
+        "The learning rate, checkpoints and progress need the number of steps of an epoch before the data come.",
+        "give --data.pipe-steps STEPS, about records / global batch; what one epoch leaves begins the next.",
+    )
+
+
+def agree_counts(comm: Communicator, own: int) -> Sequence[int]:
+    """All ranks' numbers of records in this step, in the order of ranks; all 0 ends a pass for everyone."""
+    counts: list[int] = comm.allgather(np.array([own], np.int64), "hvdtrain.pipe.counts").tolist()
+    return counts
+
+
+def _refuse_options_of_files(config: DataConfig) -> None:
+    for flag, value, default in (
+        ("--data.on-corrupt", config.on_corrupt, "raise"),
+        ("--data.processes", config.processes, 0),
+        ("--data.shuffle", config.shuffle, "global"),
+        ("--data.balance", config.balance, "records"),
+    ):
+        if value != default:
+            raise UsageError(
+                f"{flag} is {value}, and --data.mode is pipe.",
+                "A pipe is read once, front to back, by the worker itself, and damage ends what can be read of it.",
+                f"leave out {flag}.",
+            )
+
+
+def _require_same_job(plan: PipePlan, topology: Topology) -> None:
+    if (plan.size, plan.workers_per_host) != (topology.size, topology.local_size):
+        raise UsageError(
+            f"The pipe plan is for {plan.hosts} hosts of {plan.workers_per_host} workers, and this job has "
+            f"{topology.size} workers, {topology.local_size} on this host.",
+            "Some channel would have no reader, or some worker no channel.",
+            "start the job that the plan is for, or make another plan.",
+        )
+
+
+def _require_folder(config: DataConfig) -> None:
+    folder = pipe_folder(config)
+    if not os.path.isdir(folder):
+        raise UsageError(
+            f"There is no folder {folder}.",
+            "It was given as --data.pipe-dir, where the FIFOs are to appear.",
+            "check the path, or start the agent first if that makes the folder.",
+        )
+
+
+def _known_records(plan: PipePlan) -> tuple[int, ...]:
+    records = plan.rank_records()
+    if records is None:
+        raise ValueError("the plan knows no counts; use AgreedPipeSource")
+    return records
+
+
+def _say_reading_again(topology: Topology, epochs: int, steps: int) -> None:
+    """A pipe has no random access: said, because it takes as long as reading did."""
+    what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
+    _log.info("pipes cannot be entered in the middle: %s", what)
+    if topology.is_root:
+        print(f"hvdtrain: pipes cannot be entered in the middle: {what}", flush=True)

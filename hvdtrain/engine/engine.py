@@ -1,0 +1,258 @@
+"""THE training loop. It knows no framework: it drives an `Adapter`, a `Communicator` and two plans of records.
+
+The order of events is documented in `hvdtrain.engine.events` and tested.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.algorithms.early_stopping import EarlyStopping
+from hvdtrain.algorithms.lr_schedule import Schedule
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.engine import events
+from hvdtrain.engine.interface import Ledger, Source
+from hvdtrain.engine.loss_guard import LossGuard
+from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
+from hvdtrain.engine.validator import Validator
+
+__all__ = ["Engine", "RunLimits", "RunResult"]
+
+
+class Engine:
+    """Trains from a `Position` to the limits.
+
+    Args:
+        adapter: the model; already equal on all ranks.
+        comm: the other ranks.
+        train, validation: the data.
+        schedule: learning rates.
+        limits: how far and how often.
+        checkpoints: where to save.
+        ledger: told of every batch, and before every save.
+        callbacks: told of every event, in this order.
+        asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
+        early_stopping: which validation is the best, and when to stop early.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        comm: Communicator,
+        train: Source,
+        validation: Source | None,
+        schedule: Schedule,
+        limits: RunLimits,
+        checkpoints: CheckpointWriter,
+        ledger: Ledger,
+        callbacks: Sequence[events.Callback],
+        asked: StopRequest = never_asked,
+        early_stopping: EarlyStopping = EarlyStopping(),  # noqa: B008  frozen
+    ) -> None:
+        self._adapter = adapter
+        self._comm = comm
+        self._train = train
+        self._validator = Validator(adapter, comm, validation, limits) if validation is not None else None
+        self._schedule = schedule
+        self._limits = limits
+        self._checkpoints = checkpoints
+        self._ledger = ledger
+        self._callbacks = callbacks
+        self._early_stopping = early_stopping
+        self._steps_per_epoch = train.plan(0).steps
+        self._meter = Meter(adapter, comm)
+        self._guard = LossGuard(comm, train, "training")
+        self._metrics: dict[str, float] = {}
+        self._masked = 0
+        self._vote = StopVote(comm, asked)
+        self._cut_short = False
+
+    def run(self, start: Position, saved: bool = False) -> RunResult:
+        """Train. The arguments are the same on all ranks.
+
+        Args:
+            start: where training stands.
+            saved: whether the newest checkpoint is of `start`.
+
+        Raises:
+            HvdtrainError: the loss is not finite (the same on all ranks).
+            PeerError: another rank ended.
+        """
+        start = replace(start, standing=self._early_stopping.resume_from(start.standing))
+        self._best = start.standing.best
+        total = self._limits.epochs * self._steps_per_epoch
+        self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self._limits.epochs))
+        self._ledger.start(start.step)
+        self._cut_short = self._vote.open()
+        position = start if self._cut_short else self._train_to(self._limits.last_step(total), start, saved)
+        if self._cut_short and position == start and not saved:
+            average_rank_local_state(self._comm, self._adapter)
+            self._save(start)
+        self._vote.close()
+        stopped_by = self._vote.reason() if self._cut_short else ""
+        stopped_early = self._stopped_early(position, total)
+        if stopped_early is not None and not self._early_stopping.should_stop(start.standing):
+            self._emit(stopped_early)
+        digest = assert_equal_weights(self._comm, self._adapter.state(), "After training")
+        finished = (position.step >= total or stopped_early is not None) and not self._cut_short
+        self._emit(events.RunEnded(position.step, position.samples_seen, finished))
+        return RunResult(
+            step=position.step,
+            epochs=position.step // self._steps_per_epoch,
+            samples_seen=position.samples_seen,
+            finished=finished,
+            metrics=self._metrics,
+            weights_hash=digest,
+            stopped_by=stopped_by,
+            best=self._best,
+            stopped_early=stopped_early,
+        )
+
+    def _train_to(self, last: int, start: Position, saved: bool) -> Position:
+        position = start
+        unvalidated = self._owes_validation(start)
+        if unvalidated or start.step >= last or self._early_stopping.should_stop(start.standing):
+            position = self._evaluate(start)  # also where it was resumed and nothing is left to train
+        if unvalidated and not self._cut_short:
+            self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
+            self._save(position, weights_are_saved=saved)
+        while (
+            position.step < last and not self._vote.decided and not self._early_stopping.should_stop(position.standing)
+        ):
+            position = self._run_epoch(position, last)
+        self._cut_short = self._cut_short or (
+            position.step < last and not self._early_stopping.should_stop(position.standing)
+        )
+        return position
+
+    def _owes_validation(self, start: Position) -> bool:
+        """Whether `start` is the end of an epoch whose validation was stopped."""
+        at_end = start.step > 0 and start.step % self._steps_per_epoch == 0
+        return self._validator is not None and at_end and start.standing.step != start.step
+
+    def _stopped_early(self, position: Position, total: int) -> events.StoppedEarly | None:
+        early_stopping = self._early_stopping
+        if (
+            early_stopping.patience is None
+            or not early_stopping.should_stop(position.standing)
+            or position.step >= total
+            or self._cut_short
+        ):
+            return None
+        epoch = position.step // self._steps_per_epoch - 1
+        return events.StoppedEarly(
+            epoch, position.step, early_stopping.metric, early_stopping.patience, early_stopping.min_delta
+        )
+
+    def _run_epoch(self, start: Position, last: int) -> Position:
+        """From `start` to the end of its epoch, or to update `last` if that comes first."""
+        epoch = start.step // self._steps_per_epoch
+        self._emit(events.EpochStarted(epoch))
+        end = min(last, (epoch + 1) * self._steps_per_epoch)
+        position = self._train_steps(epoch, start, end)
+        if self._vote.decided:
+            self._cut_short = True
+            average_rank_local_state(self._comm, self._adapter)
+        else:
+            position = self._evaluate(position)
+        if position.step % self._steps_per_epoch == 0 and not self._cut_short:
+            self._emit(events.EpochEnded(epoch, position.step))
+        self._save(position)
+        return position
+
+    def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
+        position = start
+        self._masked = 0
+        self._meter.start()
+        with self._meter.opened(lambda: self._train.loader(epoch, start.step % self._steps_per_epoch)) as loader:
+            for batch in islice(self._meter.timed(loader), end - start.step):
+                self._adapter.train_step(batch, position.step, self._schedule.lr(position.step))
+                self._meter.count(batch)
+                self._guard.add(batch)
+                self._ledger.add(batch)
+                position = position.after(batch.global_weight)
+                stop = self._vote.after_step()
+                self._after_step(epoch, position, is_last=stop or position.step == end)
+                if stop:
+                    loader.abandon()  # storage that hangs must not keep the save waiting
+                    break
+        return position
+
+    def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
+        self._emit(events.StepEnded(epoch, position.step))
+        if is_last or self._limits.logs_after(position.step):
+            self._log(epoch, position.step)
+        # After the last step follow evaluation, unless stopped, and the epoch's own save.
+        if self._limits.saves_after(position.step) and not is_last:
+            average_rank_local_state(self._comm, self._adapter)  # rank 0's state, which is saved, must stand for all
+            self._save(position)
+
+    def _log(self, epoch: int, step: int) -> None:
+        reading = self._meter.reduce("training")
+        self._masked += reading.masked
+        self._limits.require_few_masked(self._masked, self._train.plan(epoch).num_records, "training")
+        self._guard.check(reading, epoch, step)
+        if self._validator is None:
+            self._metrics = reading.values
+        self._emit(
+            events.Logged(
+                epoch=epoch,
+                step=step,
+                lr=self._schedule.lr(step - 1),
+                samples=reading.samples,
+                masked=reading.masked,
+                skipped=reading.skipped,
+                samples_per_second=reading.samples_per_second,
+                values=reading.values,
+                rank_seconds=reading.rank_seconds,
+                grad_norm=reading.grad_norm,
+            )
+        )
+
+    def _evaluate(self, position: Position) -> Position:
+        """Validate; at the end of an epoch the position then knows how that went.
+
+        A validation that `max_steps` brought about inside an epoch is told and may be this run's best, but a run that
+        goes on forgets it: it would not have come about without the interruption.
+        """
+        average_rank_local_state(self._comm, self._adapter)
+        if self._validator is None:
+            return position
+        step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
+        self._emit(events.EvalStarted(epoch, step))
+        begin = time.perf_counter()
+        reading = self._validator.measure(step, self._vote)
+        if reading is None:
+            self._cut_short = True
+            return position
+        self._metrics = reading.values
+        standing = self._early_stopping.after(position.standing, epoch, step, reading.values)
+        self._best = standing.best
+        seconds = time.perf_counter() - begin
+        self._emit(events.Evaluated(epoch, step, reading.samples, seconds, reading.values, standing.best))
+        return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
+
+    def _save(self, position: Position, weights_are_saved: bool = False) -> None:
+        begin = time.perf_counter()
+        self._ledger.commit(position.step)
+        if weights_are_saved:
+            path = self._checkpoints.move_to(position, self._best)
+        else:
+            path = self._checkpoints.save(self._adapter.state, position, self._best)
+        seconds = time.perf_counter() - begin
+        self._meter.exclude_checkpoint(seconds)
+        self._emit(events.CheckpointSaved(position.step, path, seconds))
+
+    def _emit(self, event: events.Event) -> None:
+        for callback in self._callbacks:
+            callback(event)

@@ -1,0 +1,191 @@
+"""What the engine tells callbacks, and in which order.
+
+    RunStarted
+    for epoch in epochs:
+        EpochStarted
+        for step in the epoch's steps:
+            one update
+            StepEnded
+            Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
+            CheckpointSaved        every `checkpoint_interval` steps, where set, but not after the epoch's last step
+        Logged                     again, where there are steps since the last one
+        EvalStarted, Evaluated     where the task has validation data
+        EpochEnded
+        CheckpointSaved
+        StoppedEarly               instead of further epochs, where validation has not improved for `patience` epochs
+    RunEnded                       also when `max_steps` ended the run early
+
+A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
+Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train, or
+after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
+A request to stop ends training after any step: Logged, CheckpointSaved, RunEnded; or validation after any batch: no
+Evaluated, CheckpointSaved, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
+EpochEnded, CheckpointSaved. A request that came before the first step leads to RunStarted, CheckpointSaved (unless
+resumed), RunEnded.
+Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
+decide from them, and may call a collective as long as it does so on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtrain.algorithms.early_stopping import Best
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where wall-clock time went, for one rank.
+
+    Attributes:
+        data: waiting for the loader.
+        allreduce: waiting for other ranks' gradients after the own ones were ready.
+        checkpoint: saving.
+        compute: all the rest.
+    """
+
+    data: float = 0.0
+    compute: float = 0.0
+    allreduce: float = 0.0
+    checkpoint: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(
+            self.data + other.data,
+            self.compute + other.compute,
+            self.allreduce + other.allreduce,
+            self.checkpoint + other.checkpoint,
+        )
+
+    @property
+    def total(self) -> float:
+        return self.data + self.compute + self.allreduce + self.checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """`step` updates of `total_steps` are already done (0 unless resumed)."""
+
+    step: int
+    total_steps: int
+    steps_per_epoch: int
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """`step` counts updates since the start of training, from 1: it is the number of updates done."""
+
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Reduced training values over the updates since the last Logged.
+
+    Attributes:
+        values: mean over samples of each of the task's measures.
+        masked: records left out because they are damaged, over all ranks.
+        skipped: updates left out because gradients overflowed (fp16).
+        grad_norm: mean norm of the reduced gradients before clipping, with --max-grad-norm or fp16; else None.
+        samples_per_second: over all ranks.
+        rank_seconds: one entry a rank, in the order of ranks.
+    """
+
+    epoch: int
+    step: int
+    lr: float
+    samples: int
+    samples_per_second: float
+    values: Mapping[str, float]
+    rank_seconds: tuple[Seconds, ...]
+    masked: int = 0
+    skipped: int = 0
+    grad_norm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalStarted:
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Means over the whole validation set, each sample counted once.
+
+    Attributes:
+        best: the best validation since the start of training; of the same `step` if it is this one.
+    """
+
+    epoch: int
+    step: int
+    samples: int
+    seconds: float
+    values: Mapping[str, float]
+    best: Best | None = None
+
+    @property
+    def is_best(self) -> bool:
+        return self.best is not None and self.best.step == self.step
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    step: int
+    path: Path
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedEarly:
+    """The last `patience` validations did not improve `metric` by more than `min_delta`. `epoch` was the last one."""
+
+    epoch: int
+    step: int
+    metric: str
+    patience: int
+    min_delta: float
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+        by = f" (by more than {self.min_delta:g})" if self.min_delta else ""
+        validations = "1 validation" if self.patience == 1 else f"{self.patience} validations"
+        return f"after epoch {self.epoch + 1}: no better {self.metric} in {validations}{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    step: int
+    samples_seen: int
+    finished: bool
+
+
+Event = (
+    RunStarted
+    | EpochStarted
+    | StepEnded
+    | Logged
+    | EvalStarted
+    | Evaluated
+    | EpochEnded
+    | CheckpointSaved
+    | StoppedEarly
+    | RunEnded
+)
+Callback = Callable[[Event], None]

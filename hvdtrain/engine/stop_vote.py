@@ -1,0 +1,118 @@
+"""The agreement of all ranks to stop after the same step, without a step that waits for it.
+
+A request reaches one rank or all, at different moments. Each rank puts what it knows into an allreduce that is started
+after some step and read some steps later, where it has long ended; so no rank waits, and all stop after the same step.
+How many steps lie between follows from the reduced time of a step, hence is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
+
+StopRequest = Callable[[], str | None]
+"""Why this rank should stop, in a word or two; None while it should not."""
+
+VOTE_SECONDS: Final = 0.4
+"""Between two votes. Training stops at most two intervals and a step after a request."""
+
+LONGEST_INTERVAL: Final = 32
+"""Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
+
+_NAMED_RANKS: Final = 4
+
+
+def never_asked() -> str | None:
+    """For loops that nobody stops."""
+    return None
+
+
+@final
+class StopVote:
+    """Whether to stop: the same answer on all ranks after the same step.
+
+    Args:
+        comm: the other ranks.
+        asked: whether this rank should stop.
+    """
+
+    def __init__(self, comm: Communicator, asked: StopRequest) -> None:
+        self._comm = comm
+        self._asked = asked
+        self._pending: Callable[[], NDArray[Any]] | None = None
+        self._interval = 1
+        self._steps = 0
+        self._posted_at = time.perf_counter()
+        self.decided = False
+        """Whether all ranks have agreed to stop. Stays True."""
+
+    def open(self) -> bool:
+        """Vote now and wait for it: requests may have come while ranks started. Collective."""
+        self._post()
+        self._read()
+        if not self.decided:
+            self._post()
+        return self.decided
+
+    def after_step(self) -> bool:
+        """To be called after each step, of training or validation; returns `decided`. Collective."""
+        if self.decided:
+            return True
+        self._steps += 1
+        if not self._comm.topology.is_distributed:
+            self.decided = self._asked() is not None
+        elif self._steps >= self._interval:
+            self._read()
+            if not self.decided:
+                self._post()
+        return self.decided
+
+    def close(self) -> None:
+        """Wait for a vote that is under way; its answer comes too late. Collective."""
+        if self._pending is not None:
+            self._pending()
+            self._pending = None
+
+    def reason(self) -> str:
+        """What asked whom to stop, for people: "SIGTERM (rank 1)". Collective."""
+        asked = gather_json(self._comm, self._asked(), "hvdtrain.stop.reasons")
+        reasons = dict.fromkeys(answer for answer in asked if answer is not None)
+        if not self._comm.topology.is_distributed:
+            return ", ".join(reasons)
+        return ", ".join(f"{reason} ({_ranks(reason, asked)})" for reason in reasons)
+
+    def _post(self) -> None:
+        now = time.perf_counter()
+        step_seconds = (now - self._posted_at) / max(1, self._steps)
+        self._posted_at, self._steps = now, 0
+        own = np.array([self._asked() is not None, step_seconds], np.float64)
+        self._pending = self._comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
+
+    def _read(self) -> None:
+        if self._pending is None:
+            raise RuntimeError("open() comes before the first step")
+        stop, step_seconds = self._pending().tolist()
+        self._pending = None
+        self.decided = bool(stop)
+        self._interval = next_interval(self._interval, step_seconds)
+
+
+def next_interval(interval: int, step_seconds: float) -> int:
+    """Steps until the next vote: VOTE_SECONDS' worth. It grows slowly: the first steps may not have been waited for."""
+    fitting = int(VOTE_SECONDS / step_seconds) if step_seconds > 0 else LONGEST_INTERVAL
+    return max(1, min(fitting, 2 * interval, LONGEST_INTERVAL))
+
+
+def _ranks(reason: str, asked: list[str | None]) -> str:
+    ranks = [rank for rank, answer in enumerate(asked) if answer == reason]
+    if len(ranks) == len(asked):
+        return "all ranks"
+    named = ", ".join(map(str, ranks[:_NAMED_RANKS])) + (", …" if len(ranks) > _NAMED_RANKS else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}"

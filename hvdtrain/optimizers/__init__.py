@@ -1,1 +1,0 @@
-"""How weights are updated, in no framework's terms: rules, their settings, who is exempt from decay, averaging."""

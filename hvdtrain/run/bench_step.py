@@ -1,0 +1,191 @@
+"""How fast training steps are, by the protocol of Horovod's synthetic benchmark, through `Adapter.train_step` itself.
+
+The protocol is that of Horovod's examples/pytorch/pytorch_synthetic_benchmark.py (v0.28.1): the same batch again and
+again, some batches to warm up, then iterations of some batches each, whose mean speed is told with 1.96 standard
+deviations. Each worker counts its own time, and rank 0's is told, times the number of workers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.device_kind import device_kind
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
+from hvdtrain.version import versions
+
+FORMAT = 1
+"""Version of the report; keys are only ever added."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How much is measured; the defaults are Horovod's.
+
+    Args:
+        warmup_batches: steps that do not count: they compile, choose kernels, connect.
+        batches_per_iter: steps that are timed together.
+        iters: timed iterations.
+    """
+
+    warmup_batches: int = 10
+    batches_per_iter: int = 10
+    iters: int = 10
+
+
+class _Iteration(NamedTuple):
+    """Of one worker.
+
+    Attributes:
+        seconds: from its begin until the device had done the last step.
+        allreduce: of these, standing still and waiting for gradients of other ranks.
+        loss: sum of the losses of its own records.
+        skipped: updates that were left out, as their scaled gradients were not finite.
+    """
+
+    seconds: float
+    allreduce: float
+    loss: float
+    skipped: int
+
+
+def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, and return the report, as JSON holds it, the same on all ranks. Collective.
+
+    Args:
+        setup: the task; its first batch is the one that is measured.
+        comm: the other ranks.
+        protocol: how much.
+        tell: is given each line of what Horovod's script prints; rank 0's is enough.
+    """
+    batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
+    adapter = open_own_adapter(setup, comm)
+    restore_and_broadcast(setup, adapter, None, comm)
+    unit = "img" if "image" in batch.features else "record"
+    device = device_kind(setup.task.framework)
+    tell(f"Model: {_model(setup)}")
+    tell(f"Batch size: {len(batch.ids)}")
+    tell(f"Number of {device}s: {comm.topology.size}")
+    iterations = _run(adapter, batch, setup.schedule.peak, protocol, _told(tell, batch, protocol, unit, device))
+    workers = [
+        [_Iteration(*values) for values in worker]
+        for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
+    ]
+    speeds = [_speed(batch, protocol, one) for one in workers[0]]
+    mean, spread = float(np.mean(speeds)), 1.96 * float(np.std(speeds))
+    size = comm.topology.size
+    tell(f"{unit.capitalize()}/sec per {device}: {mean:.1f} +-{spread:.1f}")
+    tell(f"Total {unit}/sec on {size} {device}(s): {size * mean:.1f} +-{size * spread:.1f}")
+    return {
+        **_about(setup, comm, protocol, batch, unit, device),
+        "parameters": adapter.parameter_count(),
+        "per_worker": {"mean": mean, "interval": spread},
+        "total": {"mean": size * mean, "interval": size * spread},
+        "iterations": speeds,
+        "seconds_per_step": [_per_step(protocol, worker) for worker in workers],
+        "skipped_updates": sum(one.skipped for one in workers[0]),
+        "loss": _last_loss(workers, protocol, setup),
+    }
+
+
+def fixed_batch(setup: RunSetup) -> LoadedBatch:
+    """This rank's slice of the first global batch; every slot counts, also those that a small data set fills twice."""
+    with setup.train.loader(0, 0) as loader:
+        batch: LoadedBatch = next(iter(loader))
+    weights = np.ones(len(batch.ids), np.float32)
+    batch_size = setup.config.global_batch_size
+    if batch_size is None:
+        raise ValueError("with_defaults has not been applied")
+    return batch._replace(weights=weights, global_weight=float(batch_size))
+
+
+def _run(
+    adapter: Adapter, batch: LoadedBatch, lr: float, protocol: Protocol, after: Callable[[int, _Iteration], None]
+) -> list[_Iteration]:
+    for step in range(protocol.warmup_batches):
+        adapter.train_step(batch, step, lr)
+    adapter.read_sums()
+    iterations = []
+    for number in range(protocol.iters):
+        first = protocol.warmup_batches + number * protocol.batches_per_iter
+        begin = time.perf_counter()
+        for step in range(first, first + protocol.batches_per_iter):
+            adapter.train_step(batch, step, lr)
+        sums = adapter.read_sums()  # waits for the device
+        seconds = time.perf_counter() - begin
+        iterations.append(_Iteration(seconds, sums.allreduce_seconds, sums.values["loss"], sums.skipped))
+        after(number, iterations[-1])
+    return iterations
+
+
+def _told(
+    tell: Callable[[str], None], batch: LoadedBatch, protocol: Protocol, unit: str, device: str
+) -> Callable[[int, _Iteration], None]:
+    def after(number: int, iteration: _Iteration) -> None:
+        tell(f"Iter #{number}: {_speed(batch, protocol, iteration):.1f} {unit}/sec per {device}")
+
+    return after
+
+
+def _speed(batch: LoadedBatch, protocol: Protocol, iteration: _Iteration) -> float:
+    return len(batch.ids) * protocol.batches_per_iter / iteration.seconds
+
+
+def _per_step(protocol: Protocol, worker: list[_Iteration]) -> dict[str, float]:
+    """Mean seconds of one worker's step, and how they split."""
+    steps = protocol.iters * protocol.batches_per_iter
+    whole, waiting = (sum(getattr(one, name) for one in worker) / steps for name in ("seconds", "allreduce"))
+    return {"step": whole, "allreduce": waiting, "compute": max(0.0, whole - waiting)}
+
+
+def _last_loss(workers: list[list[_Iteration]], protocol: Protocol, setup: RunSetup) -> float | None:
+    """Mean over the last iteration, all workers; None where it is not finite, which JSON cannot say."""
+    total = sum(worker[-1].loss for worker in workers)
+    loss = total / (protocol.batches_per_iter * (setup.config.global_batch_size or 1))
+    return loss if math.isfinite(loss) else None
+
+
+def _about(
+    setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
+) -> dict[str, Any]:
+    config = setup.config
+    chosen = {
+        name: value
+        for name in asdict(TrainingOptions())
+        if (value := getattr(config, name)) != getattr(TrainingOptions(), name)
+    }
+    return {
+        "format": FORMAT,
+        "framework": setup.task.framework,
+        "task": config.task,
+        "model": _model(setup),
+        "unit": unit,
+        "device": device,
+        "workers": comm.topology.size,
+        "hosts": gather_json(comm, socket.gethostname(), "hvdtrain.bench.hosts"),
+        "batch_size": len(batch.ids),
+        "global_batch_size": config.global_batch_size,
+        "options": chosen,
+        "protocol": asdict(protocol),
+        "versions": versions(),
+    }
+
+
+def _model(setup: RunSetup) -> str:
+    """What `--model` would name, or the task, if that has one model of its own."""
+    parameter = inspect.signature(type(setup.task)).parameters.get("model")
+    default = setup.config.task if parameter is None else parameter.default
+    return str(setup.about["task_args"].get("model", default))

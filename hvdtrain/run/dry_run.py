@@ -1,0 +1,62 @@
+"""What `--dry-run` runs: one batch of training, and one of validation, on all ranks. Nothing is kept of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.interface import Source
+from hvdtrain.engine.loss_guard import LossGuard
+from hvdtrain.engine.meter import Meter, ReducedMetrics
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.sinks.progress import format_values
+
+
+def try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[str]:
+    """One update of the weights, exchange of gradients included, then validation forward. Collective.
+
+    Returns:
+        A line for each batch, with its loss and the time that it took. Pipes are left alone: what is read from them is
+        gone.
+
+    Raises:
+        HvdtrainError: the loss is not finite, or the ranks' weights differ afterwards.
+    """
+    lines = []
+    if isinstance(setup.train, CatalogSource):
+        lines.append(
+            _tried(
+                (setup.train, "training", "forward, backward and update"),
+                lambda batch: adapter.train_step(batch, 0, setup.schedule.lr(0)),
+                adapter,
+                comm,
+            )
+        )
+        average_rank_local_state(comm, adapter)
+        assert_equal_weights(comm, adapter.state(), "After the dry run's update")
+    if setup.validation is not None:
+        with adapter.evaluating():
+            lines.append(_tried((setup.validation, "validation", "forward"), adapter.eval_step, adapter, comm))
+    return lines
+
+
+def _tried(
+    what: tuple[Source, str, str], use: Callable[[LoadedBatch], None], adapter: Adapter, comm: Communicator
+) -> str:
+    source, name, done = what
+    meter, guard = Meter(adapter, comm), LossGuard(comm, source, name)
+    with source.loader(0, 0) as loader:
+        batch = next(iter(loader))
+    begin = time.perf_counter()
+    use(batch)
+    meter.count(batch)
+    guard.add(batch)
+    reading: ReducedMetrics = meter.reduce(name)  # waits for the device
+    seconds = time.perf_counter() - begin
+    guard.check(reading, 0, 1)
+    return f"{name} batch of {reading.samples} records: {done} in {seconds:.2f} s, {format_values(reading.values)}"

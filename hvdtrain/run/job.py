@@ -1,0 +1,86 @@
+"""What all commands do that work as ranks of a job: join the others, prepare the task, leave together."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.open import open_communicator
+from hvdtrain.comm.world import sum_in_order
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.run.prepare import RunSetup, prepare
+from hvdtrain.task.interface import Task
+from hvdtrain.tasks.registry import load_task, usable
+from hvdtrain.topology import Topology
+
+Work = Callable[[RunSetup, Communicator], int]
+"""What is done once all ranks are ready; returns the exit code."""
+
+
+def load_kind(config: TrainConfig, given: type[Task] | None = None) -> type[Task]:
+    """The task's class, and with it its framework. Args: `given`: a class that `config.task` is only the name of.
+
+    Raises:
+        UsageError: no such task, or its framework is not installed.
+    """
+    faulthandler.enable(sys.__stderr__ or sys.stderr)  # notebooks' own sys.stderr is no file
+    _quiet_tensorflow()
+    with _task_must_not_exit():
+        if given is not None:
+            return usable(given, config.task, config.framework)
+        return load_task(config.task, config.framework)
+
+
+def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Work) -> int:
+    """Do `work` on this rank; returns the exit code.
+
+    Raises:
+        HvdtrainError: this rank fails and the others may not know it; what all ranks raise together is told here.
+    """
+    bind_device_and_threads(kind.framework, topology)
+    if config.deterministic:
+        sum_in_order(os.environ)
+    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets)
+    with _task_must_not_exit(), _leaving_together(comm, config) as outcome:
+        outcome.code = work(prepare(config, kind, comm), comm)
+    return outcome.code
+
+
+class _ExitCode:
+    code = 0
+
+
+@contextmanager
+def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_ExitCode]:
+    """Close in order after success, and after a failure that all ranks share; any other leaves this rank at once."""
+    outcome = _ExitCode()
+    try:
+        yield outcome
+    except HvdtrainError as error:
+        if not error.joint or config.debug or not comm.topology.is_distributed:
+            raise
+        outcome.code = error.exit_code
+        if comm.topology.is_root:
+            sys.stderr.write(f"hvdtrain: {error}\n")
+            sys.stderr.flush()
+    comm.close()
+
+
+@contextmanager
+def _task_must_not_exit() -> Iterator[None]:
+    """Else a rank could leave with exit code 0 while the others wait for it."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"the task called sys.exit({error.code!r}) before training was done") from error
+
+
+def _quiet_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")

@@ -1,0 +1,244 @@
+"""All that can be refused is refused here, on all ranks together, before a model exists or a file is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_sharding import Catalog, RecordReader
+from data_sharding.errors import ShardingError
+from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.config.schedule_options import schedule_of
+from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.config.validation_options import require_validation
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
+from hvdtrain.errors import UsageError
+from hvdtrain.task.arguments import build_task, task_arguments
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Task, TaskDefaults
+from hvdtrain.topology import Topology
+from hvdtrain.user_cache import user_cache
+
+_VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What is on disk: `train` is None where it comes through pipes."""
+
+    train: Catalog | None
+    validation: Catalog | None
+
+    def parts(self) -> list[Catalog]:
+        return [part for part in (self.train, self.validation) if part is not None]
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """What is to be trained, fully decided. `config` has the task's defaults filled in."""
+
+    config: TrainConfig
+    task: Task
+    train: CatalogSource | PipeSource | AgreedPipeSource
+    validation: CatalogSource | None
+    schedule: Schedule
+    epochs: int
+    about: dict[str, Any]
+
+
+def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> RunSetup:
+    """Open the task's data and cut it for this rank.
+
+    Raises:
+        UsageError: on every rank, whichever of them could not.
+    """
+    config = with_defaults(config, kind.defaults, comm.topology.size)
+    task, data = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
+    _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
+    agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
+    setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan", (ShardingError,))
+    if config.data.mode == "pipe":  # each host reads a plan file of its own
+        _require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
+    return setup
+
+
+def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> TrainConfig:
+    """Fill in what the user left open: then `global_batch_size`, `epochs`, `lr`, `warmup_epochs` are numbers."""
+    batch = config.global_batch_size or defaults.global_batch_size
+    if config.batch_size is not None:
+        batch = config.batch_size * size * config.accumulate_steps
+    epochs = config.epochs or defaults.epochs
+    warmup = config.warmup_epochs
+    if warmup is None:  # a default must not stand in the way of a run of few epochs
+        warmup = min(defaults.warmup_epochs, epochs / 2)
+    return replace(
+        config,
+        batch_size=None,
+        global_batch_size=batch,
+        epochs=epochs,
+        lr=config.lr or defaults.lr,
+        warmup_epochs=warmup,
+    )
+
+
+def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
+    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
+    by_pipe = config.data.mode == "pipe"
+    if kind.needs_data_dir and config.data.dir is None:
+        raise UsageError(
+            f"The task {config.task} reads its records from a folder, and none was given.",
+            f"There is nothing to {'validate' if by_pipe else 'train'} on.",
+            "give it as --data.dir DIR.",
+        )
+    if config.optimizer is not None and "weight_decay" in config.task_args:
+        raise UsageError(
+            f"--task-args.weight-decay is given with --optimizer {config.optimizer}.",
+            "It is the decay of the task's own optimizer, which is not used then.",
+            f"give it as --weight-decay {config.task_args['weight_decay']}.",
+        )
+    if config.data.download and not kind.can_download:
+        raise UsageError(
+            f"The task {config.task} cannot download its data.",
+            "--data.download would do nothing.",
+            "leave it out, and give the data as --data.dir DIR.",
+        )
+    access = _data_access(config.data)
+    if by_pipe:
+        return task, _Data(None, _open_validation(task, access))
+    splits = task.open_data(access)
+    return task, _Data(splits.train, splits.validation)
+
+
+def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
+    try:
+        return task.open_validation(access)
+    except (UsageError, ShardingError) as error:
+        if type(task).open_validation is not Task.open_validation:
+            raise
+        raise UsageError(
+            error.fact,
+            error.conflict,
+            f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
+            "opened, too.",
+        ) from error
+
+
+def _data_access(config: DataConfig) -> DataAccess:
+    folder = config.dir
+    if folder is not None and "://" not in folder:
+        path = Path(folder).expanduser().absolute()
+        if config.download:
+            _make_folder(path)
+        if not path.exists():
+            raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
+        folder = str(path)
+    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {path} cannot be made: {error.strerror}.",
+            "--data.download is to put data there.",
+            "give a folder that you can write as --data.dir.",
+        ) from error
+
+
+def _verify(config: DataConfig, data: _Data, topology: Topology) -> None:
+    """This rank's share of a small data set's records, read once with their checksums."""
+    for part in data.parts():
+        if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
+            own = np.arange(topology.rank, len(part), topology.size)
+            with RecordReader(part) as reader:
+                for start in range(0, len(own), _VERIFY_RECORDS):
+                    reader.read(own[start : start + _VERIFY_RECORDS])
+
+
+def _require_same_data(comm: Communicator, own: list[list[Any]]) -> None:
+    """`own`: records and fingerprint of each part of what this rank sees."""
+    everywhere = gather_json(comm, own, "hvdtrain.prepare.fingerprints")
+    other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
+    if other is not None:
+        raise UsageError(
+            f"Rank {other} sees other data than rank 0: {_counts(everywhere[other])} against {_counts(everywhere[0])}.",
+            "Each rank reads its part of one plan, so that some records would be read twice and others never.",
+            "give every host the same files; `hvdtrain env --explain` shows where each rank runs.",
+        ).on_all_ranks()
+
+
+def _counts(parts: list[list[Any]]) -> str:
+    return " and ".join(f"{count:,} records ({fingerprint[:8]})" for count, fingerprint in parts)
+
+
+def _build_sources(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> RunSetup:
+    batch, epochs, peak = config.global_batch_size, config.epochs, config.lr
+    require_validation(config, data.validation is not None)
+    if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
+        raise ValueError("with_defaults has not been applied")
+    if batch < comm.topology.size:
+        raise UsageError(
+            f"The global batch holds {batch} records for {comm.topology.size} workers.",
+            "Some workers would have nothing to do in any step.",
+            f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
+        )
+    _require_large_enough(batch, comm.topology.size, config, task)
+
+    def source(catalog: Catalog, training: bool) -> CatalogSource:
+        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
+
+    train: CatalogSource | PipeSource | AgreedPipeSource
+    if data.train is None:
+        train = open_pipe_source(config.data, task, comm, batch, config.seed)
+        fingerprint = train.fingerprint
+    else:
+        train, fingerprint = source(data.train, True), data.train.fingerprint
+    steps = train.plan(0).steps
+    scaled = scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch)
+    schedule = schedule_of(config, scaled, epochs, config.warmup_epochs, steps)
+    validation = source(data.validation, False) if data.validation is not None else None
+    about = _about(config, task, fingerprint, data.validation, comm.topology)
+    return RunSetup(config, task, train, validation, schedule, epochs, about)
+
+
+def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task) -> None:
+    """Every micro batch of every worker holds as many records as the model needs."""
+    parts = size * config.accumulate_steps
+    smallest = 1 if config.sync_batch_norm and size > 1 else task.smallest_slice
+    if batch // parts >= smallest:
+        return
+    cut = f"{size} workers" + (f" × {config.accumulate_steps} micro batches" if config.accumulate_steps > 1 else "")
+    raise UsageError(
+        f"The global batch of {batch} records leaves {batch // parts} to some of the {cut}.",
+        "Each needs one record or more."
+        if smallest == 1
+        else f"BatchNorm takes its statistics from the records of one worker's micro batch, of which there must be "
+        f"{smallest} or more.",
+        f"give --global-batch-size {parts * smallest} or more, "
+        + ("or a smaller --accumulate-steps." if config.accumulate_steps > 1 else "or start fewer workers."),
+    )
+
+
+def _about(
+    config: TrainConfig, task: Task, fingerprint: str, validation: Catalog | None, topology: Topology
+) -> dict[str, Any]:
+    return {
+        "framework": task.framework,
+        "task": config.task,
+        "mode": config.data.mode,
+        "data": fingerprint,
+        "validation": validation.fingerprint if validation is not None else None,
+        "task_args": task_arguments(type(task), config.model, config.task_args),
+        "optimizer": config.optimizer,
+        "global_batch_size": config.global_batch_size,
+        "seed": config.seed,
+        "shuffle": config.data.shuffle,
+        "world_size": topology.size,
+    }

@@ -1,0 +1,99 @@
+"""What a run leaves for people and programs: result.json, env.json, and the closing table."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from hvdtrain.engine.events import StoppedEarly
+from hvdtrain.engine.outcome import RunResult
+from hvdtrain.run.sinks.recorder import Totals
+from hvdtrain.topology import Topology
+from hvdtrain.version import versions
+
+
+def environment(topology: Topology) -> dict[str, Any]:
+    """Content of env.json. Only named facts, never the environment itself: that may hold secrets."""
+    facts = {k: v for k, v in asdict(topology).items() if k != "source"}
+    return {"versions": versions(), "platform": platform.platform(), "topology": facts, "argv": sys.argv[1:]}
+
+
+def result(
+    about: dict[str, Any], outcome: RunResult, totals: Totals, seconds: tuple[float, float], parameters: int
+) -> dict[str, Any]:
+    """Content of result.json. Times are in seconds; "data", "compute" and "allreduce" are means over ranks.
+
+    Args:
+        about: what the run is: framework, task, world size, global batch size.
+        outcome: what the engine returned.
+        totals: sums over this process's part of the run.
+        seconds: of the whole run, and of these until training began.
+        parameters: trainable parameters of the model.
+    """
+    total, start = seconds
+    mean = {
+        part: sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds)
+        for part in ("data", "compute", "allreduce")
+    }
+    return {
+        "status": "finished" if outcome.finished else "stopped",
+        "framework": about["framework"],
+        "task": about["task"],
+        "world_size": about["world_size"],
+        "global_batch_size": about["global_batch_size"],
+        "steps": outcome.step,
+        "epochs": outcome.epochs,
+        "samples_seen": outcome.samples_seen,
+        "metrics": outcome.metrics,
+        "best": asdict(outcome.best) if outcome.best is not None else None,
+        "stopped_early": asdict(outcome.stopped_early) if outcome.stopped_early is not None else None,
+        "first_step_loss": totals.first_loss,
+        "samples_per_second": round(totals.samples_per_second, 1),
+        "seconds": {
+            "total": total,
+            "start": start,
+            **mean,
+            "checkpoint": totals.checkpoint_seconds,
+            "validation": totals.validation_seconds,
+            "ranks": [asdict(rank) for rank in totals.rank_seconds],
+        },
+        "parameters": parameters,
+        "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},
+        "versions": versions(),
+    }
+
+
+def print_table(result: dict[str, Any], folder: str) -> None:
+    """The closing table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    seconds = result["seconds"]
+    table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
+    for name, value in result["metrics"].items():
+        table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
+    if result["best"]:
+        table.add_row("best checkpoint", _best(result["best"]))
+    if result["stopped_early"]:
+        table.add_row("stopped early", StoppedEarly(**result["stopped_early"]).reason)
+    table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
+    table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
+    table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
+    table.add_row("a step's time", _step_shares(seconds))
+    table.add_row("parameters", f"{result['parameters']:,}")
+    table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
+    table.add_row("run folder", folder)
+    # No colours: mpirun shows workers a terminal even where there is none.
+    Console(width=100, color_system=None).print(table)
+
+
+def _best(best: dict[str, Any]) -> str:
+    return f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
+
+
+def _step_shares(seconds: dict[str, Any]) -> str:
+    parts = {part: seconds[part] for part in ("data", "compute", "allreduce")}
+    total = sum(parts.values())
+    return ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else "no step was trained"

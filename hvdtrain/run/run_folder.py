@@ -1,0 +1,136 @@
+"""The folder of one run: where everything goes, and the refusal to overwrite what is there."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.files import unwritable, write_atomically
+
+_PROBE_BYTES = 2**16  # a full disk still makes empty files
+
+
+class RunFolder:
+    """Paths in a run folder.
+
+    config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/
+    checkpoints/latest  checkpoints/best (the names of two of these folders)
+    audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
+    """
+
+    def __init__(self, path: Path, keep_checkpoints: int) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.env = path / "env.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.logs = path / "logs"
+        self.audit = path / "audit"
+        self.quarantine = path / "quarantine"
+        self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
+        self._lock = FileLock(path / ".lock")
+
+    def claim(self) -> None:
+        """Hold the folder until this process ends. Rank 0 only.
+
+        Raises:
+            UsageError: another job is running in it.
+        """
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UsageError(
+                f"Another job is running in {self.path}.",
+                "Two jobs in one folder would delete each other's checkpoints.",
+                "choose another --output-dir, or wait until that job has ended.",
+            ) from error
+
+    def release(self) -> None:
+        """End what `claim` began, on any rank."""
+        self._lock.release()
+
+    def open_log(self, rank: int) -> None:
+        """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
+
+        Raises:
+            UsageError: the folder cannot be written on this rank's host.
+        """
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            handler = _LogFile(self.logs / f"rank_{rank}.log")
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        own = logging.getLogger("hvdtrain")
+        own.addHandler(handler)
+        if rank == 0:
+            own.addHandler(_console())
+        own.setLevel(logging.INFO)
+        own.propagate = False
+
+
+def close_logs() -> None:
+    """End what `RunFolder.open_log` began, where the process goes on after its run."""
+    own = logging.getLogger("hvdtrain")
+    for handler in list(own.handlers):
+        own.removeHandler(handler)
+        handler.close()
+
+
+class _LogFile(logging.FileHandler):
+    """Training goes on without its log when the disk is full; logging's own habit is a traceback for every line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  overrides
+        logging.getLogger("hvdtrain").removeHandler(self)
+        print(f"{self.baseFilename} cannot be written any more: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+
+
+def choose_folder(config: TrainConfig, framework: str) -> Path:
+    """The run folder, made if it is not there. Rank 0 only.
+
+    Raises:
+        UsageError: it cannot be written, or holds a run that is not the one to resume.
+    """
+    path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / ".writable", bytes(_PROBE_BYTES))
+        (path / ".writable").unlink()
+    except OSError as error:
+        raise unwritable(path, error) from error
+    if (path / "metrics.jsonl").exists() and not _continues(config.resume, path):
+        raise UsageError(
+            f"{path} already holds a run.",
+            f"--resume {config.resume} would mix another one into it.",
+            "choose another --output-dir, or continue it with --resume auto.",
+        )
+    return path.absolute()
+
+
+def _continues(resume: str, path: Path) -> bool:
+    """Whether the run in `path` is the one to resume: by itself, or by a checkpoint of its own."""
+    return resume == "auto" or (resume != "never" and Path(resume).resolve().is_relative_to(path.resolve()))
+
+
+def _console() -> logging.Handler:
+    console = logging.StreamHandler()
+    console.setLevel(logging.WARNING)
+    console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
+    return console
+
+
+def _new_folder(task: str, framework: str) -> Path:
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in task.rpartition(":")[2])
+    stem = Path("runs") / f"{name}-{framework}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = stem, 1
+    while path.exists():
+        number += 1
+        path = stem.with_name(f"{stem.name}-{number}")
+    return path

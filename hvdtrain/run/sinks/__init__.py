@@ -1,0 +1,1 @@
+"""Where the events of a run go: each sink is one file."""

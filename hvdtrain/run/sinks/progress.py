@@ -1,0 +1,193 @@
+"""Progress on rank 0: a bar where somebody watches it being redrawn, else lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TextIO
+
+from tqdm import tqdm
+
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Event
+from hvdtrain.run.sinks.terminal import Terminal
+
+_REDRAWN_SECONDS = 0.2
+_SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
+"""Between two lines passes this share of the time since the start, within these bounds."""
+
+
+class Bar:
+    """A tqdm bar over all steps.
+
+    Args:
+        stream: where to draw it.
+        terminal: where the stream ends.
+    """
+
+    def __init__(self, stream: TextIO, terminal: Terminal) -> None:
+        self._stream = stream if terminal.is_direct else _ReturnLast(stream)
+        self._terminal = terminal
+        self._bar: _FittingBar | None = None
+        self._epochs = 0
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(step=step, total_steps=total, epochs=epochs):
+                self._epochs = epochs
+                self._bar = _FittingBar(self._terminal.columns, total, step, self._stream)
+            case events.StepEnded():
+                self._require().update()
+            case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
+                self._require().words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f} "
+                self._require().words["speed"] = f"{speed:,.0f} samples/s"
+            case events.Evaluated():
+                self._require().words["validation"], self._require().words["best"] = _short(event)
+            case events.StoppedEarly():
+                self._require().words["head"] = "stopped early "
+            case events.RunEnded():
+                self.close()
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Draw it for the last time and leave its line; what follows, an error too, begins on a line of its own."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _require(self) -> _FittingBar:
+        if self._bar is None:
+            raise RuntimeError("an event came before RunStarted")
+        return self._bar
+
+
+class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself does not take
+    """Shows as much beside the bar as the terminal is wide, the most important first."""
+
+    def __init__(self, columns: Callable[[], int], total: int, step: int, stream: TextIO | _ReturnLast) -> None:
+        self.words = dict.fromkeys(("head", "speed", "validation", "best"), "")
+        self._columns = columns
+        # Without `nrows`, tqdm asks the terminal, and draws nothing where that has no size (docker exec, expect).
+        super().__init__(total=total, initial=step, file=stream, mininterval=_REDRAWN_SECONDS, miniters=1, nrows=20)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:  # what tqdm draws from, and lets users extend
+        facts = {**super().format_dict, **self.words, "ncols": None}  # without `ncols`, a bar is 10 wide
+        columns = self._columns()
+        for layout in self._layouts():
+            if len(self.format_meter(**{**facts, "bar_format": layout})) <= columns:
+                break
+        return {**facts, "ncols": columns, "bar_format": layout}
+
+    def _layouts(self) -> Iterator[str]:
+        """From the longest to the shortest; the last one is cut where it does not fit."""
+        speed, validation, best = (f"{{{n}}}" if self.words[n] else "" for n in ("speed", "validation", "best"))
+        for shown in (
+            ("{elapsed}<{remaining}", speed, validation + best),
+            ("{remaining} left", speed, validation + best),
+            ("{remaining} left", speed, validation),
+            ("{remaining} left", validation),
+            ("{remaining} left",),
+        ):
+            yield f"{{head}}|{{bar}}| {{n_fmt}}/{{total_fmt}} [{', '.join(filter(None, shown))}]"
+        yield "{head}|{bar}| {n_fmt}/{total_fmt}"
+        yield "{head}{n_fmt}/{total_fmt}"
+
+
+class _ReturnLast:
+    """Launchers pass on what ends with a carriage return; tqdm begins with it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        self._stream.write(f"{text[1:]}\r" if text.startswith("\r") else text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class Lines:
+    """One line when training has begun, one line an epoch, and others between them where epochs are long.
+
+    Args:
+        stream: where to write them.
+        clock: seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._epochs = self._total = 0
+        self._begun: tuple[int, float] | None = None  # the first step that this process has logged, and when
+        self._next_at = 0.0
+        self._logged, self._step = 0, ("", "")
+        self._train = ""
+        self._validation = ""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(epochs=epochs, step=step, total_steps=total):
+                self._epochs, self._total = epochs, total
+                self._print(f"training from step {step} to {total}, {epochs} epochs")
+            case events.StepEnded(epoch=epoch, step=step):
+                if self._begun is not None and self._clock() >= self._next_at:
+                    self._print_step(epoch, step, *self._begun)
+            case events.Logged(epoch=epoch, step=step, values=values, samples_per_second=speed):
+                self._logged, self._step = step, (f"loss {values['loss']:.4f}", f"  {speed:,.0f} samples/s")
+                self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
+                if self._begun is None:
+                    self._begun = step, self._clock()
+                    self._print_step(epoch, step, *self._begun)
+            case events.Evaluated(values=values):
+                self._validation = f"  validation {format_values(values)}" + (" (best)" if event.is_best else "")
+            case events.EpochEnded(epoch=epoch):
+                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}{self._validation}")
+            case events.StoppedEarly():
+                self._print(f"stopped early {event.reason}")
+            case events.RunEnded(step=step, finished=False):
+                self._print(f"stopped at step {step}  {self._train}{self._validation}")
+            case _:
+                pass
+
+    def _print_step(self, epoch: int, step: int, first: int, begin: float) -> None:
+        left = ""
+        if step > first:
+            seconds = (self._clock() - begin) / (step - first) * (self._total - step)
+            left = f"  {tqdm.format_interval(seconds)} left"
+        loss, speed = self._step
+        of_step = f" (step {self._logged})" if self._logged != step else ""  # it is not asked for at each step
+        self._print(f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}  {loss}{of_step}{speed}{left}")
+
+    def _print(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+        now = self._clock()
+        since = 0.0 if self._begun is None else now - self._begun[1]
+        self._next_at = now + min(max(since * _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+def progress_callback(
+    kind: Literal["auto", "bar", "lines", "none"], stream: TextIO, launcher: str
+) -> Bar | Lines | None:
+    """What `--progress` asks for; auto is a bar where `stream` ends on a terminal and `launcher` lets it be redrawn."""
+    if kind == "none":
+        return None
+    terminal = Terminal(stream, launcher)
+    return Bar(stream, terminal) if kind == "bar" or (kind == "auto" and terminal.redraws) else Lines(stream)
+
+
+def _short(event: events.Evaluated) -> tuple[str, str]:
+    """One measure, the one that decides if it is not the loss; and the best so far where it is another."""
+    values, best = event.values, event.best
+    chosen = best.metric if best is not None else "loss"
+    name = chosen if chosen != "loss" else next((n for n in values if n != "loss"), "loss")
+    shown = f"{name} {values[name]:.4f}"
+    if best is None or event.is_best:
+        return shown, " (best)" if event.is_best else ""
+    return shown, f" (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
+
+
+def format_values(values: Mapping[str, float]) -> str:
+    """`loss 0.0512  accuracy 0.9833`."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in values.items())

@@ -1,0 +1,61 @@
+"""Every rank's model, as equal as the first step needs it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.open import open_adapter
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.engine.state_sync import assert_equal_weights, broadcast_state
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.state import State
+from hvdtrain.weights.start import initial_state
+
+
+def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:
+    """This rank's model and optimizer, on its device. Collective.
+
+    Raises:
+        UsageError: on every rank, whichever of them could not build it.
+    """
+    config, peak = setup.config, setup.schedule.peak
+    return agree(
+        comm,
+        lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config),
+        "hvdtrain.start.adapter",
+    )
+
+
+def restore_and_broadcast(
+    setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator
+) -> Position:
+    """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
+    position = checkpoint.position if checkpoint is not None else Position()
+    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
+    state = broadcast_state(comm, own)
+    agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
+    assert_equal_weights(comm, adapter.state(), "Before training")
+    return position
+
+
+def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:
+    """On rank 0 the state to begin with: the checkpoint's, or a fresh one, with given weights if there are any."""
+    path = setup.config.init_weights
+    if not comm.topology.is_root:
+        return None
+    if checkpoint is not None:
+        if path is not None:
+            print(f"hvdtrain: --init-weights {path} is not read: training continues from a checkpoint", flush=True)
+        return checkpoint.state
+    if path is None:
+        return adapter.state()
+    state = initial_state(adapter.state(), Path(path), setup.task, setup.config.init_weights_exclude)
+    exclude = setup.config.init_weights_exclude
+    print(f"hvdtrain: the first weights are those in {path}{f', except for {exclude}' if exclude else ''}", flush=True)
+    return state

@@ -1,0 +1,102 @@
+"""A training as a function call, for notebooks, scripts and sweeps: one process."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.parser import read_yaml, train_config_of
+from hvdtrain.errors import UsageError
+from hvdtrain.run.job import load_kind, run_job
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.run_folder import close_logs
+from hvdtrain.run.stop_signals import StopSignals
+from hvdtrain.run.training import dry_run
+from hvdtrain.run.training import train as train_prepared
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology, detect_topology
+
+
+def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> dict[str, Any]:
+    """Train in this process, as `hvdtrain train` does; returns what result.json holds, and "run_folder".
+
+    An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
+
+    Args:
+        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined (default:
+            what `config` says, otherwise digits).
+        config: a YAML file; `keys` override it.
+        keys: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
+
+    Returns:
+        result.json's content; {"status": "checked"} with dry_run=True.
+
+    Raises:
+        UsageError: an unknown key or wrong value, data or a task that cannot be used, or this is a worker of a job.
+        HvdtrainError: training failed.
+    """
+    begin = time.perf_counter()
+    given = task if inspect.isclass(task) else None
+    named = {} if task is None else {"task": _name_of(task)}
+    parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
+    topology = detect_topology(os.environ)
+    _require_alone(topology)
+    folder: Path | None = None
+    with StopSignals("hvdtrain", answers=True) as signals:
+
+        def work(setup: RunSetup, comm: Communicator) -> int:
+            nonlocal folder
+            if parsed.dry_run:
+                dry_run(setup, comm)
+                return 0
+            code, folder = train_prepared(setup, comm, begin, signals.asked)
+            return code
+
+        try:
+            run_job(parsed, load_kind(parsed, given), topology, work)
+        finally:
+            close_logs()
+    if folder is None:
+        return {"status": "checked"}
+    return {**json.loads((folder / "result.json").read_text()), "run_folder": str(folder)}
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above`, and of `below` what it does not name, at any depth."""
+    both = {key for key in below.keys() & above.keys() if isinstance(below[key], dict) and isinstance(above[key], dict)}
+    return {**below, **above, **{key: _over(below[key], above[key]) for key in both}}
+
+
+def _name_of(task: str | type[Task]) -> str:
+    if isinstance(task, str):
+        return task
+    if not inspect.isclass(task):
+        raise UsageError(
+            f"hvdtrain.train() was given task={task!r}.",
+            "A task is a name or a class.",
+            "give the name of a built-in task, 'module:Class', or a class derived from hvdtrain.Task.",
+        )
+    return f"{task.__module__}:{task.__qualname__}"
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths as text, at any depth."""
+    return {
+        key: _plain(value) if isinstance(value, Mapping) else str(value) if isinstance(value, Path) else value
+        for key, value in values.items()
+    }
+
+
+def _require_alone(topology: Topology) -> None:
+    if topology.is_distributed:
+        raise UsageError(
+            f"hvdtrain.train() is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
+            "It trains in one process, and an error in it would leave the other workers waiting.",
+            "start the command in the workers: python -m hvdtrain --task module:Class ...",
+        )

@@ -1,0 +1,279 @@
+"""One training run, from what was setup to its result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from data_sharding import Catalog
+from hvdtrain.adapters.device_kind import device_kind
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.audit.ledger import CoverageLedger, audit_of
+from hvdtrain.audit.pipe_note import NoLedger
+from hvdtrain.checkpoints.finite_weights import infinite_from_the_start
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.resume import checkpoint_at, checkpoints_of, require_same_training
+from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.config.optimizer_options import describe as describe_optimizer
+from hvdtrain.config.parser import dump_config
+from hvdtrain.config.training_options import non_default_options
+from hvdtrain.config.validation_options import early_stopping_of
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.data.corruption import require_little_lost, warn_of_damage
+from hvdtrain.engine import events
+from hvdtrain.engine.engine import Engine
+from hvdtrain.engine.interface import Ledger
+from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.engine.validator import require_measured
+from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
+from hvdtrain.run.dry_run import try_batches
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.result import environment, print_table, result
+from hvdtrain.run.run_folder import RunFolder, choose_folder
+from hvdtrain.run.sinks.progress import Bar, progress_callback
+from hvdtrain.run.sinks.recorder import MetricsFile, RankLog, Totals
+from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
+from hvdtrain.run.stop_report import RESUMABLE, asked_or_late, how_to_continue
+from hvdtrain.topology import Topology
+from hvdtrain.version import versions
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest) -> tuple[int, Path]:
+    """Train, and leave result.json. Returns the run folder and the exit code: 0, or RESUMABLE where a request stopped
+    it early.
+
+    Args:
+        setup: what to train.
+        comm: the other ranks.
+        begin: `time.perf_counter()` when the process began its work, for the times in the result.
+        asked: whether this rank was asked to stop.
+    """
+    require_little_lost(_catalogs(setup), setup.config.data.max_corrupt)
+    named = agree(comm, lambda: _named_checkpoint(setup, comm), "hvdtrain.resume.named")
+    adapter = open_own_adapter(setup, comm)  # which may be refused, and then leaves no folder
+    folder = _open_folder(setup, comm)
+    try:
+        return _train_in(folder, named, adapter, setup, comm, begin, asked), folder.path
+    finally:
+        folder.release()  # a later run of this process may go on in it
+
+
+def _train_in(
+    folder: RunFolder,
+    named: Checkpoint | None,
+    adapter: Adapter,
+    setup: RunSetup,
+    comm: Communicator,
+    begin: float,
+    asked: StopRequest,
+) -> int:
+    checkpoint = agree(comm, lambda: named or _own_checkpoint(setup, folder, comm), "hvdtrain.resume")
+    if comm.topology.is_root:
+        _say(describe(setup, comm))
+    if comm.topology.is_root:
+        warn_of_damage(_catalogs(setup))
+        _warn_of_slow_precision(setup)
+    _log.info("%s", describe(setup, comm))
+    position = restore_and_broadcast(setup, adapter, checkpoint, comm)
+    if setup.validation is not None and setup.config.best_metric is not None:
+        require_measured(adapter, comm, setup.validation, setup.config.best_metric)
+    agree(comm, lambda: _write_down(setup, folder, position, comm), "hvdtrain.folder.config")
+    totals = Totals(comm.topology.size)
+    if comm.topology.is_root:
+        totals.resume_from(folder.metrics, position.step)
+    start_seconds = time.perf_counter() - begin
+    with ExitStack() as stack:
+        callbacks: list[events.Callback] = [
+            totals,
+            RankLog(comm.topology.rank),
+            *_root_callbacks(setup, folder, comm, stack),
+        ]
+        asked = asked_or_late(asked, setup.config, begin)
+        engine = _engine(setup, comm, adapter, folder, callbacks, asked)
+        own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
+        outcome = engine.run(position, own)
+    if comm.topology.is_root:
+        _report(setup, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
+    return RESUMABLE if outcome.stopped_by else 0
+
+
+def _report(
+    setup: RunSetup,
+    folder: RunFolder,
+    outcome: RunResult,
+    totals: Totals,
+    seconds: tuple[float, float],
+    adapter: Adapter,
+) -> None:
+    """result.json and the closing table; a run that trained nothing leaves an existing result of its kind alone."""
+    summary = result(setup.about, outcome, totals, seconds, adapter.parameter_count())
+    if totals.samples or not folder.result.exists() or _status(folder.result) != summary["status"]:
+        write_json(folder.result, summary)
+    elif not outcome.stopped_by:
+        _say("nothing was left to train; result.json stays as it was")
+    inside = folder.path.is_relative_to(Path.cwd())
+    print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
+    if outcome.stopped_by:
+        _say(
+            f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
+            f"to go on, {how_to_continue(setup.config, folder.path)}"
+        )
+
+
+def _status(result_file: Path) -> str:
+    status: str = json.loads(result_file.read_text())["status"]
+    return status
+
+
+def _write_down(setup: RunSetup, folder: RunFolder, position: Position, comm: Communicator) -> None:
+    if not comm.topology.is_root:
+        return
+    try:
+        write_atomically(folder.config, dump_config(setup.config).encode())
+        write_json(folder.env, environment(comm.topology))
+        folder.checkpoints.resume_from(position, checkpoints_of(setup.config.resume))
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+
+
+def _warn_of_slow_precision(setup: RunSetup) -> None:
+    if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
+        _say("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them")
+
+
+def dry_run(setup: RunSetup, comm: Communicator) -> None:
+    """Say what would be trained, and try it on one batch. Collective; writes nothing."""
+    named = agree(comm, lambda: _named_checkpoint(setup, comm), "hvdtrain.resume.named")
+    adapter = open_own_adapter(setup, comm)
+    restore_and_broadcast(setup, adapter, named, comm)
+    say = _say if comm.topology.is_root else _say_nothing
+    say(describe(setup, comm))
+    if setup.validation is not None and setup.config.best_metric is not None:
+        require_measured(adapter, comm, setup.validation, setup.config.best_metric)
+    for line in try_batches(setup, adapter, comm):
+        say(f"dry run: {line}")
+    say("dry run: nothing was written, and the weights are discarded")
+
+
+def describe(setup: RunSetup, comm: Communicator) -> str:
+    """What is trained, in one line: nothing that changes the numbers is left unsaid."""
+    config, schedule, topology = setup.config, setup.schedule, comm.topology
+    plan = setup.train.plan(0)
+    return (
+        f"hvdtrain: {config.task} in {setup.task.framework}, {_workers(topology)}; "
+        f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
+        f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
+        f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
+        f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
+        f"{''.join(f'{option}; ' for option in non_default_options(config))}"
+        f"seed {config.seed}"
+    )
+
+
+def _workers(topology: Topology) -> str:
+    return f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
+
+
+def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
+    """Rank 0 chooses and makes the folder, every rank opens its log in it."""
+
+    def choose() -> str | None:
+        return str(choose_folder(setup.config, setup.task.framework)) if comm.topology.is_root else None
+
+    path = broadcast_json(comm, agree(comm, choose, "hvdtrain.folder"), "hvdtrain.folder.path")
+    folder = RunFolder(Path(path), setup.config.keep_checkpoints)
+    agree(comm, lambda: folder.claim() if comm.topology.is_root else None, "hvdtrain.folder.claim")
+    agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
+    return folder
+
+
+def _named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
+    """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
+    if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
+        return None
+    checkpoint = checkpoint_at(Path(setup.config.resume))
+    require_same_training(checkpoint, setup.about)
+    return checkpoint
+
+
+def _own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one."""
+    if not comm.topology.is_root or setup.config.resume != "auto":
+        return None
+    checkpoint = folder.checkpoints.newest()
+    if checkpoint is not None:
+        require_same_training(checkpoint, setup.about)
+    return checkpoint
+
+
+def _root_callbacks(setup: RunSetup, folder: RunFolder, comm: Communicator, stack: ExitStack) -> list[events.Callback]:
+    if not comm.topology.is_root:
+        return []
+    metrics = MetricsFile(stack.enter_context(open_lines(folder.metrics)))
+    progress = progress_callback(setup.config.progress, sys.stderr, comm.topology.launcher)
+    if isinstance(progress, Bar):
+        stack.callback(progress.close)
+    return [metrics] + ([progress] if progress is not None else [])
+
+
+def _engine(
+    setup: RunSetup,
+    comm: Communicator,
+    adapter: Adapter,
+    folder: RunFolder,
+    callbacks: list[events.Callback],
+    asked: StopRequest,
+) -> Engine:
+    config = setup.config
+    found = dict(setup.task.found)
+    about = {**setup.about, "found": found, "config": asdict(config), "versions": versions()}
+    infinite = infinite_from_the_start(adapter.state()) if comm.topology.is_root else frozenset()
+    return Engine(
+        adapter=adapter,
+        comm=comm,
+        train=setup.train,
+        validation=setup.validation,
+        schedule=setup.schedule,
+        limits=RunLimits(
+            setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
+        ),
+        checkpoints=CheckpointWriter(comm, folder.checkpoints, about, infinite),
+        ledger=_ledger(setup, comm, folder),
+        callbacks=callbacks,
+        asked=asked,
+        early_stopping=early_stopping_of(config),
+    )
+
+
+def _ledger(setup: RunSetup, comm: Communicator, folder: RunFolder) -> Ledger:
+    if not isinstance(setup.train, CatalogSource):
+        return NoLedger(comm, folder.audit)
+    quarantine = folder.quarantine if setup.config.data.on_corrupt == "quarantine" else None
+    return CoverageLedger(
+        comm, folder.audit, setup.train, setup.train.plan(0).steps, quarantine, audit_of(setup.config.resume)
+    )
+
+
+def _catalogs(setup: RunSetup) -> list[Catalog]:
+    return [source.catalog for source in (setup.train, setup.validation) if isinstance(source, CatalogSource)]
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _say_nothing(line: str) -> None:
+    pass

@@ -1,0 +1,34 @@
+"""Named arrays: the state of training as it is copied, saved, broadcast and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from hvdtrain.errors import UsageError
+
+State = dict[str, NDArray[Any]]
+"""Named arrays. "model/…" are weights and buffers, "optimizer/…" the optimizer's slots."""
+
+
+class Shaped(Protocol):
+    """An array, or what has its shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def require_fit(
+    saved: Mapping[str, Shaped],
+    needed: Mapping[str, tuple[int, ...]],
+    fact: str,
+    hint: str = "build the model with the options it was saved with, or train from the start with --resume never.",
+) -> None:
+    """Raise `UsageError`, with `fact` and the names, unless names and shapes are the needed ones."""
+    wrong = sorted(saved.keys() ^ needed.keys())
+    wrong += sorted(n for n in saved.keys() & needed.keys() if tuple(saved[n].shape) != needed[n])
+    if wrong:
+        some = ", ".join(wrong[:5]) + (" …" if len(wrong) > 5 else "")
+        raise UsageError(fact, f"Missing, unexpected or of another shape: {some}.", hint)

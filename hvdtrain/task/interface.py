@@ -1,0 +1,157 @@
+"""`Task`: what a user writes to train something of their own.
+
+A task says where the records are, how a batch of them becomes arrays, which model is trained, and what is
+measured per sample. Everything else (shards, gradients, learning rate, metrics over ranks, checkpoints,
+resume) is hvdtrain's. The same class shape serves both frameworks; `framework` says which one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, RecordBatch
+from hvdtrain.errors import UsageError
+from hvdtrain.task.data_access import DataAccess
+
+Features = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TaskDefaults:
+    """What is used where the user's config says nothing. `global_batch_size` is in records, over all workers."""
+
+    epochs: int = 10
+    global_batch_size: int = 64
+    lr: float = 1e-3
+    warmup_epochs: float = 0.0
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The records to train on, and those to validate on after each epoch (None: no validation)."""
+
+    train: Catalog
+    validation: Catalog | None = None
+
+
+class Task(ABC):
+    """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`.
+
+    An argument called `model` is also `--model NAME`: a task that has it offers several models by name.
+    """
+
+    framework: ClassVar[str]
+    """"torch" or "tensorflow"."""
+
+    defaults: ClassVar[TaskDefaults] = TaskDefaults()
+
+    needs_data_dir: ClassVar[bool] = False
+    """Whether `--data.dir` must be given."""
+
+    can_download: ClassVar[bool] = False
+    """Whether `open_data` heeds `data.download`."""
+
+    smallest_slice: int = 1
+    """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
+
+    found: Mapping[str, Any] = MappingProxyType({})
+    """Constructor arguments that `open_data` learnt from the data, e.g. how many classes there are. Checkpoints keep
+    them, so that `hvdtrain export` builds the same model without the data."""
+
+    def example(self) -> Features | None:
+        """Arrays as `decode` gives them, of two samples or more with any values: `hvdtrain export` learns from them
+        what the model takes. None, unless overridden: it decodes records of the run's data for that.
+        """
+        return None
+
+    @abstractmethod
+    def open_data(self, data: DataAccess) -> Splits:
+        """Find (or, under a lock, make) the records: most often `data.catalog("train-*.tfrecord")`. Called once on
+        every rank.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: the data is missing or not what the task expects.
+        """
+
+    def open_validation(self, data: DataAccess) -> Catalog | None:
+        """The validation records alone, for pipe mode, where the training records come through pipes; None: there are
+        none. Called instead of `open_data`, once on every rank.
+
+        Left as it is, it takes those of `open_data`, which then needs the training files on every host as well.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: as `open_data`.
+        """
+        return self.open_data(data).validation
+
+    @abstractmethod
+    def decode(self, records: RecordBatch) -> Features:
+        """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.
+
+        `records` is a sequence of bytes that also knows the records' ids, their labels where the format keeps those
+        apart, and in training `records.random`: draws for augmentation that are the same at every world size.
+        """
+
+    @abstractmethod
+    def build_model(self) -> Any:
+        """A new `torch.nn.Module`, or a built `keras.Model`, with freshly initialized weights."""
+
+    @abstractmethod
+    def build_optimizer(self, model: Any, lr: float) -> Any:
+        """A `torch.optim.Optimizer` or `keras.optimizers.Optimizer`, whose learning rate is set again before each step.
+
+        `lr` is the schedule's peak. Parameter groups of a torch optimizer that are built with another learning rate
+        keep their proportion to it.
+        """
+
+    @abstractmethod
+    def measure(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Per-sample values, each a tensor of shape [n]; "loss" is differentiated, all are averaged over samples.
+
+        Do not reduce over samples: masks and unequal slices are weighted by hvdtrain, so that the mean is the mean
+        over the global batch at every world size. The model is in training or evaluation mode as needed.
+
+        Args:
+            model: what `build_model` returned.
+            batch: the arrays of `decode` as tensors on the model's device.
+        """
+
+
+def check_measures(measures: Any, samples: int) -> None:
+    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples."""
+    if not isinstance(measures, dict) or "loss" not in measures:
+        raise UsageError(
+            f"The task's measure() returned {type(measures).__name__} without a 'loss'.",
+            "There is nothing to differentiate.",
+            "return a dict of per-sample tensors with the key 'loss'.",
+        )
+    for name, value in measures.items():
+        shape = tuple(getattr(value, "shape", ()))
+        if shape != (samples,):
+            raise UsageError(
+                f"The task's measure() returned {name!r} of shape {shape} for {samples} samples.",
+                "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
+                f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
+            )
+
+
+def require_trainable(depends: bool) -> None:
+    """Raise `UsageError` unless the loss `depends` on a weight that is trained: training would change nothing."""
+    if not depends:
+        raise UsageError(
+            "The 'loss' of the task's measure() depends on no weight that is trained.",
+            "There is nothing to differentiate, and training would change nothing.",
+            "compute it from the model's outputs without detach(), stop_gradient or numpy, and freeze fewer weights.",
+        )
+
+
+def sample_weights(weights: NDArray[np.float32], global_weight: float) -> NDArray[np.float32]:
+    """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
+    return (weights / np.float32(max(global_weight, 1.0))).astype(np.float32)
