@@ -157,6 +157,9 @@ def run(argv: list[str], path: list[str]) -> None:
     sys.path[:] = [first, *filter(None, extra), *path]
     sys.argv = argv[1:] if argv[0] == "-m" else argv
     sys.path_importer_cache.clear()
+    sys.modules.pop("sitecustomize", None)
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
     if argv[0] == "-m":
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
     else:
