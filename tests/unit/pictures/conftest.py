@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by file, so their helpers need a folder to be found in; commands run as in the core's tests.
-for _folder in (Path(__file__).parent / "support", Path(__file__).parents[1] / "core" / "support"):
-    if str(_folder) not in sys.path:
-        sys.path.insert(0, str(_folder))
+# Tests are imported by file, so their helpers need a folder to be found in.
+_SUPPORT = str(Path(__file__).parent / "support")
+if _SUPPORT not in sys.path:
+    sys.path.insert(0, _SUPPORT)
 
-from collections.abc import Iterator  # noqa: E402
-
-from commands import Forker  # noqa: E402
 from picture_files import write_cifar10, write_mnist  # noqa: E402
 
 
@@ -28,10 +25,3 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 records to train on and 20 to validate on, where torchvision's download puts them."""
     return write_mnist(tmp_path_factory.mktemp("mnist"))
-
-
-@pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
-    """Starts `hvdtrain` quickly; see there."""
-    with Forker() as running:
-        yield running

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "support" / "keras_options.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "keras_options.py"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import run_python
 
-SCRIPT = Path(__file__).parent / "support" / "checkpoint_killer.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "checkpoint_killer.py"
 
 # scenario: (step and content that load while the new one is not there, those of the new one)
 SCENARIOS = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import (
+from optimizer_reference import (
     KNOBS,
     NAMES,
     OPERATIONS,

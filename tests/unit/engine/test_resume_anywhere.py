@@ -76,7 +76,7 @@ def test_resume_at_every_step(setting: Setting) -> None:
 
 def test_resume_at_every_step_in_keras(data: Data, tmp_path: Path) -> None:
     """In a process of its own: TensorFlow shall not meet torch in this one."""
-    script = Path(__file__).parent / "support" / "keras_resume.py"
+    script = Path(__file__).parents[1] / "support" / "keras_resume.py"
     done = run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
     assert done.code == 0, done.stderr
     steps = [*range(1, LAST + 1)]

@@ -91,6 +91,6 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    root = str(Path(__file__).parents[4])
+    root = str(Path(__file__).parents[3])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **added}

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SUPPORT = Path(__file__).parent / "support"
+SUPPORT = Path(__file__).parents[1] / "support"
 ROOT = Path(__file__).parents[3]
 
 

@@ -86,7 +86,7 @@ def finished(program: str) -> subprocess.CompletedProcess[str]:
     argv = [
         sys.executable,
         "-c",
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'support')!r})\n{program}",
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{program}",
     ]
     return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
 

@@ -1,25 +1,23 @@
-"""What the tests of the core share."""
+"""What the tests of several rooms share; their helpers lie in support/, which pyproject.toml puts on the path."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-# Tests are imported by file, so their helpers need a folder to be found in.
-_SUPPORT = str(Path(__file__).parent / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
-
-from commands import Forker  # noqa: E402
-from numpy_training import Data, write_data  # noqa: E402
+if TYPE_CHECKING:
+    from commands import Forker
+    from numpy_training import Data
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
+    from numpy_training import write_data
+
     return write_data(tmp_path_factory.mktemp("data"), train=22, validation=9)
 
 
@@ -37,5 +35,7 @@ def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forker]:
     """Starts `hvdtrain` quickly; see there."""
+    from commands import Forker
+
     with Forker() as running:
         yield running

@@ -77,7 +77,7 @@ run_on_ranks(2, lambda comm: do_while_others_wait(comm, lambda: time.sleep(60 * 
 
 
 def test_work_that_does_not_end_ends_its_rank() -> None:
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'support')!r})\n{HANGS}"
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{HANGS}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "rank 1 on " in done.stderr

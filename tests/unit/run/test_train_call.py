@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import run_python
 
-SCRIPT = str(Path(__file__).parent / "support" / "train_calls.py")
+SCRIPT = str(Path(__file__).parents[1] / "support" / "train_calls.py")
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -12,7 +12,7 @@ import tensorflow as tf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import KNOBS, NAMES, Array, drawn, train_by_rules, warm_up
+from optimizer_reference import KNOBS, NAMES, Array, drawn, train_by_rules, warm_up
 
 from hvdtrain.adapters.keras import update as keras_update
 from hvdtrain.adapters.keras.ema import WeightAverage

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import KNOBS, NAMES, drawn, train_by_rules, warm_up
+from optimizer_reference import KNOBS, NAMES, drawn, train_by_rules, warm_up
 from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
