@@ -57,7 +57,7 @@ def load_task(name: str, framework: str) -> type[Task]:
     """
     _require_known(framework)
     if ":" in name:
-        importlib.import_module("hvdtrain.adapters.torchvision_import")  # the task may import torchvision
+        importlib.import_module("hvdtrain.models.torchvision_import")  # the task may import torchvision
         return usable(_load_class(name), name, framework)
     if name not in BUILT_IN:
         raise UsageError(

@@ -101,7 +101,7 @@ def test_a_task_imports_torchvision_in_workers_and_in_decode_processes(tmp_path:
 
 def test_nobody_who_only_looks_for_torchvision_imports_torch() -> None:
     code = (
-        "import sys, importlib.util, hvdtrain.adapters.torchvision_import; importlib.util.find_spec('torchvision');"
+        "import sys, importlib.util, hvdtrain.models.torchvision_import; importlib.util.find_spec('torchvision');"
         "print('torch' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
