@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self, final
+from typing import ClassVar, Final, NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.storage import ByteSource, FileEntry, open_source
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class RecordIndex(NamedTuple):
@@ -145,3 +147,14 @@ def check_choice(format_name: str, option: str, value: object, valid: tuple[obje
             f"It can be {' or '.join(map(repr, valid))}.",
             f"choose one of these for {option}.",
         )
+
+
+def gzip_refused(path: str, hint: str = "") -> CorruptRecordError:
+    """The error for a file compressed as a whole with gzip that should be read at random."""
+    return CorruptRecordError(
+        f"{path} is compressed with gzip, from byte offset 0 on.",
+        "A gzip stream allows no random access, so its records cannot be indexed.",
+        hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+        path=path,
+        offset=0,
+    )

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice
+from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, check_choice, gzip_refused
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 
 _STEMS: Final = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES: Final = 8
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 @final
@@ -112,14 +111,8 @@ class _Header(NamedTuple):
 def _read_header(path: str, source: ByteSource, dimensions: int) -> _Header:
     length = 4 + 4 * dimensions
     start = source[0:length]
-    if start[:2] == _GZIP_MAGIC:
-        raise CorruptRecordError(
-            f"{path} is compressed with gzip, from byte offset 0 on.",
-            "A gzip stream allows no random access.",
-            f"decompress it once with `gunzip --keep {path}`.",
-            path=path,
-            offset=0,
-        )
+    if start[:2] == GZIP_MAGIC:
+        raise gzip_refused(path, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
     if len(start) < length:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_sharding.formats.recordio_framing import (
+from data_sharding.formats.recordio import (
     FIRST,
     HEADER,
     LAST,
