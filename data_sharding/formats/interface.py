@@ -139,6 +139,35 @@ class ByteFormat:
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
 
+def labelled_index(
+    path: str,
+    offsets: NDArray[np.int64],
+    size: int,
+    labels: NDArray[np.int64],
+    classes: int,
+    labels_at: NDArray[np.int64],
+) -> RecordIndex:
+    """An index without the records whose label is out of range: nothing would reveal those when they are read.
+
+    Args:
+        path: the file of the labels, in which label i is at byte `labels_at[i]`.
+        size: bytes of every record.
+    """
+    good = (labels >= 0) & (labels < classes)
+    damage = [
+        CorruptRecordError(
+            f"Record {number} of {path}, at byte offset {labels_at[number]}, has the label {labels[number]}.",
+            f"Labels are 0 to {classes - 1}.",
+            "restore the file from its source, or correct the option classes.",
+            path=path,
+            offset=int(labels_at[number]),
+        )
+        for number in np.flatnonzero(~good).tolist()
+    ]
+    offsets = offsets[good]
+    return RecordIndex(offsets, np.full_like(offsets, size), labels=labels[good], damage=tuple(damage))
+
+
 def check_choice(format_name: str, option: str, value: object, valid: tuple[object, ...]) -> None:
     """Raise PlanError unless a format's option has one of the `valid` values."""
     if value not in valid:
