@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
+from data_sharding.checks import whole
 from data_sharding.convert.content import OPAQUE_FORMATS, Payloads, digest, encoder
 from data_sharding.convert.shards import SUFFIXES, check_free, open_shard, shard_names
 from data_sharding.convert.sources import ImageNames, index_source, records_in
@@ -32,11 +33,10 @@ from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tar_members import tar_sample
-from data_sharding.permutation import Permutation
-from data_sharding.reader import RecordReader
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.plan.permutation import Permutation
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted
-from data_sharding.whole_numbers import whole
 
 Progress = Callable[[Literal["write", "check"], int, int], None]
 """Called with the step, records done and records in all."""

@@ -24,7 +24,7 @@ from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.interface import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.formats.tfrecord_framing import HEADER, length_crc
-from data_sharding.reader import RecordReader
+from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import is_remote
 from data_sharding.storage.input_files import Paths, find_files
 

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import BinaryIO, Self, get_args
 
 from data_sharding.atomic import atomic_file
+from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import check_choice
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
-from data_sharding.whole_numbers import whole
 
 
 class _Writer:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
-from data_sharding.plan import Shuffle
+from data_sharding.plan.shard_plan import Shuffle
 from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.lanes import MAX_LANES, lane_count
-from data_sharding.plan_summary import PlanSummary, per_rank, requests_per_1000
+from data_sharding.plan.block_shuffle import MAX_LANES, lane_count
+from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
 from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
 

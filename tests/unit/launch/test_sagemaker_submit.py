@@ -24,8 +24,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from data_sharding.formats.writers import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import Estimator
+from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
-from hvdtrain.launch.sagemaker.submit import Service
 from hvdtrain.launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 
 REGION = "us-east-1"
