@@ -1,4 +1,4 @@
-"""RecordIO frames from a stream; see `formats.recordio_framing` for what they look like."""
+"""RecordIO frames from a stream; see `formats.recordio` for what they look like."""
 
 from __future__ import annotations
 

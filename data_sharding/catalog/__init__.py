@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import catalog_file
+from data_sharding.catalog import file as catalog_file
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex

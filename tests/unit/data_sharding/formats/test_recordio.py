@@ -19,7 +19,7 @@ from data_sharding.formats.recordio import MAGIC_BYTES, Multipart, RecordIOForma
 from data_sharding.formats.recordio_image import decode_image_record, encode_image_record
 from data_sharding.formats.writers import RecordIOWriter
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 MULTIPART = pytest.mark.parametrize("multipart", ["dmlc", "sagemaker"])
 
 payloads_with_magic = st.lists(

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import filelock
 
-from data_sharding import catalog_file
 from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog import file as catalog_file
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat
