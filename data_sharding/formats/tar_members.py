@@ -221,11 +221,7 @@ def tar_members(payload: bytes) -> dict[str, bytes]:
 
 
 def tar_sample(payload: bytes) -> TarSample:
-    """Like `tar_members`, with the sample's key.
-
-    Raises:
-        ExampleError: the bytes are not the members of one sample.
-    """
+    """Like `tar_members`, with the sample's key. Raises ExampleError (the bytes are not the members of one sample)."""
     try:
         return parse_sample(payload)
     except TarError as error:
