@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from data_sharding.catalog import Catalog, Damage, OnCorrupt
-from data_sharding.catalog_file import COLUMNS
+from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog.file import COLUMNS, Damage
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.loading.decoding import Decode

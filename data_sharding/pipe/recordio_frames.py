@@ -1,8 +1,8 @@
-"""RecordIO frames from a stream; see `formats.recordio_framing` for what they look like."""
+"""RecordIO frames from a stream; see `formats.recordio` for what they look like."""
 
 from __future__ import annotations
 
-from data_sharding.formats.recordio_framing import (
+from data_sharding.formats.recordio import (
     FIRST,
     HEADER,
     LAST,

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import filelock
 
-from data_sharding import catalog_file
 from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog.file import VERSION
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat
@@ -89,33 +89,23 @@ def _kept(wanted: _Wanted, places: Sequence[Path], wait_s: float) -> Catalog:
     """The first true catalog of `places`, or a new one, put at the last of them."""
     if (found := _first_true(wanted, places)) is not None:
         return found
-    lock = filelock.FileLock(f"{places[-1]}.lock", timeout=wait_s)
+    place, catalog = places[-1], None
     try:
-        places[-1].parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{place}.lock", timeout=wait_s):
+            if (found := _first_true(wanted, places)) is not None:  # made by another process while this one waited
+                return found
+            catalog = wanted.scan()
+            catalog.save(place)
     except filelock.Timeout as error:
         raise CatalogError(
             f"Another process has been indexing {wanted.files[0]} and its neighbours for {wait_s:g} s.",
             "Its catalog was waited for.",
-            f"look for a process that hangs, or wait longer; the lock is {lock.lock_file}.",
+            f"look for a process that hangs, or wait longer; the lock is {place}.lock.",
         ) from error
     except OSError as error:
-        _log.warning("catalogs cannot be kept at %s: %s", places[-1].parent, error)
-        return wanted.scan()
-    try:
-        found = _first_true(wanted, places)  # another process may have put it there while this one waited
-        return _renewed(wanted, places[-1]) if found is None else found
-    finally:
-        lock.release()
-
-
-def _renewed(wanted: _Wanted, place: Path) -> Catalog:
-    catalog = wanted.scan()
-    try:
-        catalog.save(place)
-    except OSError as error:
-        _log.warning("the catalog cannot be kept at %s: %s", place, error)
-    return catalog
+        _log.warning("catalogs cannot be kept at %s: %s", place.parent, error)
+    return wanted.scan() if catalog is None else catalog
 
 
 def _first_true(wanted: _Wanted, places: Sequence[Path]) -> Catalog | None:
@@ -143,14 +133,12 @@ def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> 
     for file in files:
         if file.path in listed:
             file.verify_same(listed[file.path])
-    files = [file for file in files if file.path not in listed]
-    if not any(is_remote(file.path) for file in files):
-        for file in files:
-            verify_unchanged(file)
-        return
-    with ThreadPoolExecutor(_VERIFY_THREADS, thread_name_prefix="data_sharding-verify") as pool:
-        for _ in pool.map(verify_unchanged, files):
-            pass
+    others = [file for file in files if file.path not in listed]
+    if any(is_remote(file.path) for file in others):
+        with ThreadPoolExecutor(_VERIFY_THREADS, thread_name_prefix="data_sharding-verify") as pool:
+            list(pool.map(verify_unchanged, others))
+    else:
+        list(map(verify_unchanged, others))
 
 
 def _folder(paths: Paths, files: Sequence[str], cache_dir: str | Path | None, beside_data: bool) -> Path | None:
@@ -171,5 +159,5 @@ def _key(paths: Paths, chosen: RecordFormat) -> str:
     """Names the request, not the files: when these change, the catalog is replaced."""
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     absolute = [str(path) if is_remote(str(path)) else os.path.abspath(path) for path in named]
-    request = [catalog_file.VERSION, chosen.name, format_options(chosen), absolute]
+    request = [VERSION, chosen.name, format_options(chosen), absolute]
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]

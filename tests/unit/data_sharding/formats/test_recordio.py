@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.recordio import RecordIOFormat
-from data_sharding.formats.recordio_framing import MAGIC_BYTES, Multipart, split
+from data_sharding.formats.recordio import MAGIC_BYTES, Multipart, RecordIOFormat, split
 from data_sharding.formats.recordio_image import decode_image_record, encode_image_record
 from data_sharding.formats.writers import RecordIOWriter
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 MULTIPART = pytest.mark.parametrize("multipart", ["dmlc", "sagemaker"])
 
 payloads_with_magic = st.lists(

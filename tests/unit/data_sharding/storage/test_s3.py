@@ -19,7 +19,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 import data_sharding as ds
-from data_sharding.catalog_cache import open_catalog
+from data_sharding.catalog.cache import open_catalog
 from data_sharding.plan.summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.byte_source import SpanRequest, read_spans

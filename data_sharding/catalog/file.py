@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,41 +29,42 @@ COLUMNS: Final = {
 _OPTIONAL: Final = ("crcs", "labels")
 
 
+class Damage(NamedTuple):
+    """What was found to be wrong with a file when it was indexed: where, and in which words."""
+
+    path: str
+    offset: int
+    reason: str
+
+
 class StoredCatalog(NamedTuple):
     """What a file holds.
 
-    `columns` has the arrays of `COLUMNS` by name, None for one that the format does not have; `fingerprint` is the one
-    that the catalog was saved with; `damage` are (path, offset, reason).
+    Attributes:
+        columns: the arrays of `COLUMNS` by name, None for one that the format does not have.
+        fingerprint: the one that the catalog was saved with.
     """
 
     format: RecordFormat
     files: tuple[FileEntry, ...]
     columns: dict[str, Any]
-    damage: tuple[tuple[str, int, str], ...]
+    damage: tuple[Damage, ...]
     fingerprint: str
 
 
-def write(
-    path: str | Path,
-    record_format: RecordFormat,
-    fingerprint: str,
-    files: Sequence[FileEntry],
-    damage: Sequence[tuple[str, int, str]],
-    columns: Mapping[str, Any],
-) -> None:
+def write(path: str | Path, catalog: StoredCatalog) -> None:
     """Write all of it under the name `path`, or nothing."""
     manifest = {
         "version": VERSION,
-        "format": record_format.name,
-        "options": format_options(record_format),
-        "fingerprint": fingerprint,
-        "files": [dataclasses.astuple(file) for file in files],
-        "damage": [list(item) for item in damage],
+        "format": catalog.format.name,
+        "options": format_options(catalog.format),
+        "fingerprint": catalog.fingerprint,
+        "files": [dataclasses.astuple(file) for file in catalog.files],
+        "damage": catalog.damage,
     }
-    present = {name: column for name, column in columns.items() if column is not None}
-    members: dict[str, Any] = {"manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8), **present}
+    members: dict[str, Any] = {name: column for name, column in catalog.columns.items() if column is not None}
     with atomic_file(path) as file:
-        np.savez(file, **members)
+        np.savez(file, manifest=np.frombuffer(json.dumps(manifest).encode(), np.uint8), **members)
 
 
 def read(path: str | Path) -> StoredCatalog:
@@ -82,7 +82,7 @@ def read(path: str | Path) -> StoredCatalog:
             format_named(manifest["format"], manifest["options"]),
             tuple(FileEntry(str(name), int(size), str(version)) for name, size, version in manifest["files"]),
             columns,
-            tuple((str(name), int(offset), str(reason)) for name, offset, reason in manifest["damage"]),
+            tuple(Damage(str(name), int(offset), str(reason)) for name, offset, reason in manifest["damage"]),
             str(manifest["fingerprint"]),
         )
     except OSError as error:
@@ -91,12 +91,12 @@ def read(path: str | Path) -> StoredCatalog:
         ) from error
     except Exception as error:
         # A damaged zip, .npy header or JSON surfaces as any of a dozen exception types of three libraries.
-        raise damaged(path, f"{type(error).__name__}: {error}") from error
+        raise unusable(path, f"{type(error).__name__}: {error}") from error
     _check_columns(path, stored)
     return stored
 
 
-def damaged(path: str | Path, reason: str) -> CatalogError:
+def unusable(path: str | Path, reason: str) -> CatalogError:
     """The error for a catalog that cannot be used."""
     return CatalogError(
         f"The catalog {path} cannot be used: {reason}.", "It names no records reliably.", "index again."
@@ -123,14 +123,14 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
     columns, rows = stored.columns, stored.columns["offsets"].shape
     present = {name: column for name, column in columns.items() if column is not None}
     if any(column.dtype != COLUMNS[name] or column.shape != rows for name, column in present.items()):
-        raise damaged(path, "its columns differ in length or type")
+        raise unusable(path, "its columns differ in length or type")
     file_ids, offsets, lengths = columns["file_ids"], columns["offsets"], columns["lengths"]
     if len(rows) != 1 or not rows[0] or file_ids.min() < 0 or file_ids.max() >= len(stored.files):
-        raise damaged(path, "it names files that it does not list")
+        raise unusable(path, "it names files that it does not list")
     sizes = np.array([file.size for file in stored.files], np.int64)
     if (
         (offsets < stored.format.header_bytes).any()
         or (lengths < 0).any()
         or (stored.format.offset_unit == "byte" and (offsets > sizes[file_ids] - lengths).any())
     ):
-        raise damaged(path, "it places records outside their files")
+        raise unusable(path, "it places records outside their files")

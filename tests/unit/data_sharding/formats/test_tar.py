@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.tar_sample import TarSample, split_name, tar_members, tar_sample
+from data_sharding.formats.tar_members import TarSample, split_name, tar_members, tar_sample
 from data_sharding.formats.writers import TarWriter
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 BLOCK = 512
 
 letters = st.text("abz019-_ é水", min_size=1, max_size=8).filter(lambda text: text.strip("_") == text)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import data_sharding as ds
-from data_sharding.catalog_cache import FOLDER, open_catalog
+from data_sharding.catalog.cache import FOLDER, open_catalog
 
 DEADLINE_S = 60
 

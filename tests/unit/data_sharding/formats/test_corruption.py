@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.catalog import OnCorrupt
-from data_sharding.catalog_cache import open_catalog
+from data_sharding.catalog.cache import open_catalog
 from data_sharding.convert import convert
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import catalog_file
+from data_sharding.catalog.file import COLUMNS, Damage, StoredCatalog, read, unusable, write
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
@@ -29,14 +29,6 @@ OnCorrupt = Literal["raise", "mask", "quarantine"]
 T = TypeVar("T", bound=np.generic)
 
 _SCAN_THREADS: Final = 8
-
-
-class Damage(NamedTuple):
-    """What was found to be wrong with a file when it was indexed: where, and in which words."""
-
-    path: str
-    offset: int
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,57 +92,22 @@ class Catalog:
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
-        return cls._from_scan(chosen, scanned, damage)
-
-    @classmethod
-    def _from_scan(
-        cls,
-        record_format: RecordFormat,
-        scanned: Sequence[tuple[FileEntry, RecordIndex]],
-        damage: tuple[CorruptRecordError, ...],
-    ) -> Self:
-        entries = tuple(entry for entry, _ in scanned)
-        indexes = [index for _, index in scanned]
-        counts = [len(index.offsets) for index in indexes]
-        if not any(counts):
-            others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
-            raise MissingDataError(
-                f"{redacted(entries[0].path)} holds no record{others}.",
-                "There is nothing to read.",
-                "check the path, and how the files were written.",
-            )
-        _check_alike(scanned)
-        by_file = record_format.file_labels([entry.path for entry in entries])
-        sound = [index for index in indexes if len(index.offsets)]
-        labels = np.repeat(by_file, counts) if by_file is not None else _joined([i.labels for i in sound])
-        return cls._checked(
-            record_format,
-            entries,
-            np.repeat(np.arange(len(entries), dtype=np.int32), counts),
-            np.concatenate([index.offsets for index in indexes]),
-            np.concatenate([index.lengths for index in indexes]),
-            _joined([index.crcs for index in sound]),
-            labels,
-            tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage),
-        )
+        columns = _columns(chosen, scanned)
+        found = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
+        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, found)
 
     @classmethod
     def _checked(
         cls,
         record_format: RecordFormat,
         files: tuple[FileEntry, ...],
-        file_ids: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        crcs: NDArray[np.uint32] | None,
-        labels: NDArray[np.int64] | None,
+        columns: dict[str, Any],
         damage: tuple[Damage, ...],
     ) -> Self:
-        columns = (file_ids, offsets, lengths, crcs, labels)
-        for column in columns:
+        for column in columns.values():
             if column is not None:
                 column.setflags(write=False)
-        return cls(record_format, files, *columns, fingerprint=_fingerprint(files, *columns), damage=damage)
+        return cls(record_format, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -210,8 +167,8 @@ class Catalog:
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""
-        columns = {name: getattr(self, name) for name in catalog_file.COLUMNS}
-        catalog_file.write(path, self.format, self.fingerprint, self.files, self.damage, columns)
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        write(path, StoredCatalog(self.format, self.files, columns, self.damage, self.fingerprint))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -221,12 +178,34 @@ class Catalog:
             MissingDataError: there is no such file.
             CatalogError: the file is damaged, or is no catalog of this version.
         """
-        stored = catalog_file.read(path)
-        damage = tuple(Damage(*item) for item in stored.damage)
-        catalog = cls._checked(stored.format, stored.files, **stored.columns, damage=damage)
+        stored = read(path)
+        catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage)
         if catalog.fingerprint != stored.fingerprint:
-            raise catalog_file.damaged(path, "its content does not match its fingerprint")
+            raise unusable(path, "its content does not match its fingerprint")
         return catalog
+
+
+def _columns(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
+    """The arrays of `COLUMNS` of all files together."""
+    entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
+    counts = [len(index.offsets) for index in indexes]
+    if not any(counts):
+        others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
+        raise MissingDataError(
+            f"{redacted(entries[0].path)} holds no record{others}.",
+            "There is nothing to read.",
+            "check the path, and how the files were written.",
+        )
+    _check_alike(scanned)
+    by_file = record_format.file_labels([entry.path for entry in entries])
+    sound = [index for index in indexes if len(index.offsets)]
+    return {
+        "file_ids": np.repeat(np.arange(len(entries), dtype=np.int32), counts),
+        "offsets": np.concatenate([index.offsets for index in indexes]),
+        "lengths": np.concatenate([index.lengths for index in indexes]),
+        "crcs": _joined([index.crcs for index in sound]),
+        "labels": _joined([index.labels for index in sound]) if by_file is None else np.repeat(by_file, counts),
+    }
 
 
 def _scan_all(
@@ -286,12 +265,12 @@ def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:
     return np.concatenate(present) if len(present) == len(parts) else None
 
 
-def _fingerprint(files: Sequence[FileEntry], *columns: NDArray[np.generic] | None) -> str:
+def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(b"data_sharding.catalog/1")
     for file in files:
         name = os.fsencode(os.path.basename(file.path))
         digest.update(b"%d %d " % (len(name), file.size) + name)
-    for column in columns:
+    for column in map(columns.get, COLUMNS):
         if column is not None:
             digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()
