@@ -10,8 +10,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.audit import serialization
 from data_sharding.audit.bitmap import Bitmap
-from data_sharding.audit.coverage_audit import serialization
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.splitmix import GOLDEN, mix

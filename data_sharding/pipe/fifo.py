@@ -7,6 +7,7 @@ import fcntl
 import os
 import select
 import stat
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
+from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.pipe.locks import OwnedDescriptor, busy, lock_at_once
 
 PIPE_BYTES: Final = 2**20
 """Asked of the kernel for each FIFO, and read at a time: the most an unprivileged process may have (fcntl(2),
 /proc/sys/fs/pipe-max-size). Linux gives 64 KiB by itself, and switching threads for so little costs throughput."""
 
+_GRACE_S: Final = 10.0
 _APPEARANCE_POLL_S: Final = 0.01
 _LATER_GRACE_S: Final = 2.0
 """What an agent may take between a later FIFO and an earlier one, should it make them out of order."""
@@ -96,16 +99,19 @@ def numbers_of(base: Path, channel: str) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
-class FifoPass:
+class Fifo:
     """The reading end of one FIFO, open and locked.
+
+    Args:
+        timeout_s: longest wait for bytes, in seconds.
 
     Raises:
         PlanError: it is no FIFO, or another process reads it.
         MissingDataError: it cannot be opened.
     """
 
-    def __init__(self, name: PassName, timeout_s: float, stop: Stop) -> None:
-        self._name, self._timeout_s, self._stop = name, timeout_s, stop
+    def __init__(self, name: PassName, timeout_s: float) -> None:
+        self.name, self._timeout_s, self._stop = name, timeout_s, Stop()
         self._bytes = 0
         try:
             self._open()
@@ -113,15 +119,15 @@ class FifoPass:
             raise _unreadable(name, error) from error
         self._poll = select.poll()
         self._poll.register(self._file.fileno(), select.POLLIN)
-        self._poll.register(stop.fileno(), select.POLLIN)
+        self._poll.register(self._stop.fileno(), select.POLLIN)
 
     def _open(self) -> None:
         # Without O_NONBLOCK open() itself would wait for a writer, for ever.
-        self._file = OwnedDescriptor(self._name.path, os.O_RDONLY | os.O_NONBLOCK)
+        self._file = OwnedDescriptor(self.name.path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            _require_fifo(self._name, os.fstat(self._file.fileno()))
+            _require_fifo(self.name, os.fstat(self._file.fileno()))
             if not lock_at_once(self._file):
-                raise busy(self._name.channel, "another process")
+                raise busy(self.name.channel, "another process")
             self._enlarge()
         except BaseException:
             self._file.close()
@@ -151,6 +157,23 @@ class FifoPass:
             if time.monotonic() >= end:
                 raise self._silent(has_writer=chunk is None)
 
+    def in_background(self, buffer_bytes: int) -> OrderedPrefetch[bytes | None]:
+        """Its chunks, read by a thread into a buffer, so that the writer waits only when the buffer is full.
+
+        The thread keeps the deadline; its consumer stops trusting it some seconds later.
+        """
+        depth = 1 + buffer_bytes // fcntl.fcntl(self._file.fileno(), fcntl.F_GETPIPE_SZ)
+        timeout_s, name = self._timeout_s + _GRACE_S, str(self.name.path)
+        chunks = OrderedPrefetch(
+            lambda _: self.read_chunk(), 0, sys.maxsize, depth=depth, threads=1, timeout_s=timeout_s, name=name
+        )
+        chunks.start()
+        return chunks
+
+    def stop(self) -> None:
+        """End a `read_chunk` that waits, and all later ones."""
+        self._stop.set()
+
     def close(self) -> None:
         """Close, at any point: a writer then gets EPIPE, which is legal. May be called twice."""
         self._file.close()
@@ -162,7 +185,7 @@ class FifoPass:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise _unreadable(self._name, error) from error
+            raise _unreadable(self.name, error) from error
 
     def _enlarge(self) -> None:
         try:
@@ -175,12 +198,12 @@ class FifoPass:
     def _silent(self, has_writer: bool) -> LoaderTimeoutError:
         if has_writer or self._bytes:
             return LoaderTimeoutError(
-                f"{self._name.path} ({self._name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes.",
+                f"{self.name.path} ({self.name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes.",
                 "Its writer is still there and writes nothing.",
                 "look at the agent that feeds the pipe, or allow more time.",
             )
         return LoaderTimeoutError(
-            f"Nobody opened {self._name.path} ({self._name}) for writing within {self._timeout_s:g} s.",
+            f"Nobody opened {self.name.path} ({self.name}) for writing within {self._timeout_s:g} s.",
             "The FIFO exists, but no agent feeds it: 0 bytes came.",
             "start the agent, remove a FIFO that an earlier job left, or allow more time.",
         )

@@ -1,12 +1,13 @@
 """Who may read a channel: one process, and never a forked child of it.
 
-The lock is flock(2) on a file `.<channel>.lock` beside the FIFOs, taken without waiting and held for life. It belongs
-to the open file: a second opener is refused in another process and in the same one alike (fcntl's record locks would
-let the same process in, and would be lost when any of its descriptors of the file is closed), and the kernel frees it
-when its holder dies, however that happens. The file stays: removing it would let two processes lock two files of one
-name. A fork would share the open file, so that a child could keep the lock, and the FIFO's read end, after its parent
-died or closed early: then the writer would never see EPIPE. So a child closes its copies at once, and every method of
-an inherited reader is refused there.
+Before anything is opened, `check_openers` compares what all ranks are about to open. Then a lock, flock(2) on a file
+`.<channel>.lock` beside the FIFOs, is taken without waiting and held for life. It belongs to the open file: a second
+opener is refused in another process and in the same one alike (fcntl's record locks would let the same process in, and
+would be lost when any of its descriptors of the file is closed), and the kernel frees it when its holder dies, however
+that happens. The file stays: removing it would let two processes lock two files of one name. A fork would share the
+open file, so that a child could keep the lock, and the FIFO's read end, after its parent died or closed early: then the
+writer would never see EPIPE. So a child closes its copies at once, and every method of an inherited reader is refused
+there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import fcntl
 import functools
 import multiprocessing
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from data_sharding.errors import MissingDataError, PlanError
@@ -151,3 +154,45 @@ def _refuse_helpers(channel: str) -> None:
             "Each such subprocess would open the same FIFO.",
             "read the channel in the worker itself, e.g. with num_workers=0.",
         )
+
+
+@dataclass(frozen=True)
+class FifoOpener:
+    """A rank, and the FIFO that it is about to open.
+
+    Attributes:
+        rank: of the job.
+        host: name of its node, for the message.
+        local_rank: among the workers of its node.
+        channel: name of the channel.
+        machine: what tells kernels apart, such as the boot id: names of hosts may be equal.
+        device, inode: of the FIFO. On one machine two paths with the same ones are one FIFO.
+    """
+
+    rank: int
+    host: str
+    local_rank: int
+    channel: str
+    machine: str
+    device: int
+    inode: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (local rank {self.local_rank} on {self.host}, channel {self.channel})"
+
+
+def check_openers(openers: Sequence[FifoOpener]) -> None:
+    """Refuse what would give one FIFO two readers. All ranks pass all ranks' openers, so that all raise or none.
+
+    Raises:
+        PlanError: two of them are for one FIFO.
+    """
+    seen: dict[tuple[str, int, int], FifoOpener] = {}
+    for opener in openers:
+        first = seen.setdefault((opener.machine, opener.device, opener.inode), opener)
+        if first is not opener:
+            raise PlanError(
+                f"One FIFO would be opened by {first} and by {opener}.",
+                "Each would get some of its bytes, and torn records, or wait for ever.",
+                "give each worker of a node a channel of its own, as `hvdtrain shard pipe-plan` does.",
+            )

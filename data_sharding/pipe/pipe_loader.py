@@ -1,21 +1,88 @@
-"""Decoded batches of one rank from its pipe, read ahead in the background, in the shape of `ShardLoader`'s."""
+"""Decoded batches of one rank from its pipe, read ahead in the background, where all ranks' record counts are known."""
 
 from __future__ import annotations
 
 import weakref
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Final, Self
 
+from data_sharding.checks import check_batch_fits, check_step
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
 from data_sharding.pipe.pipe_reader import PipePass
-from data_sharding.pipe.steps import PipeSteps
 
 GRACE_S: Final = 20.0
 """The pipe's own deadline, whose message says more, comes first."""
+
+
+@dataclass(frozen=True)
+class PipeSteps:
+    """Steps of an epoch whose ranks have unequal numbers of records; a pure function of its fields, equal on all ranks.
+
+    Rank r of W fills k_r = (r+1)*G//W - r*G//W slots a step, as in `ShardPlan`. Where its n_r records have run out its
+    slots have weight 0, so that every rank makes max over ranks of ceil(n_r / k_r) steps, no record counts twice, none
+    is dropped, and the gradient of a step is the mean over the real records of all ranks.
+
+    Attributes:
+        records: n_r of each rank.
+        global_batch: G, slots of a step over all ranks.
+
+    Raises:
+        PlanError: a rank has no record, or G < W.
+    """
+
+    records: tuple[int, ...]
+    global_batch: int
+
+    def __post_init__(self) -> None:
+        empty = [rank for rank, count in enumerate(self.records) if count < 1]
+        if empty or not self.records:
+            raise PlanError(
+                f"Rank {empty[0] if empty else 0} has no record.",
+                "Even a masked slot needs a record that can be decoded.",
+                "use fewer workers, or write the data to more files.",
+            )
+        check_batch_fits(self.global_batch, len(self.records))
+
+    @property
+    def num_records(self) -> int:
+        """Records of an epoch, over all ranks."""
+        return sum(self.records)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, the same for all ranks."""
+        return max(-(-count // self.slots(rank)) for rank, count in enumerate(self.records))
+
+    def slots(self, rank: int) -> int:
+        """k_r: slots of a rank in every step."""
+        return slots(rank, len(self.records), self.global_batch)
+
+    def count(self, rank: int, step: int) -> int:
+        """Real records of a rank in a step; its other slots are masked.
+
+        Raises:
+            PlanError: the step is outside [0, steps).
+        """
+        check_step(step, self.steps)
+        width = self.slots(rank)
+        return min(width, max(0, self.records[rank] - step * width))
+
+    def global_weight(self, step: int) -> float:
+        """Real records of a step over all ranks; at least 1. Errors as `count`."""
+        return float(sum(self.count(rank, step) for rank in range(len(self.records))))
+
+    def first_id(self, rank: int) -> int:
+        """Id of a rank's first record of an epoch; the next ones follow in the order of its stream."""
+        return sum(self.records[:rank])
+
+
+def slots(rank: int, size: int, global_batch: int) -> int:
+    """Slots of a step for one rank of `size`: they differ by at most one between ranks."""
+    return (rank + 1) * global_batch // size - rank * global_batch // size
 
 
 class PipeLoader:
@@ -90,9 +157,7 @@ class PipeLoader:
         self._prefetch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.pipe.frames import Framing
+from data_sharding.pipe.parsers import Framing
 
 MAX_CHANNELS: Final = 20
 """Input channels of one SageMaker training job: API_CreateTrainingJob, InputDataConfig."""

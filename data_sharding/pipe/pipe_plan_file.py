@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.tfrecord import scan
-from data_sharding.pipe.frames import FrameError, Framing, parser_for
+from data_sharding.pipe.parsers import FrameError, Framing, parser_for
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.input_files import Paths, find_files

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
-from data_sharding.pipe.drain import Drain
-from data_sharding.pipe.fifo import FifoPass, PassName, Stop, await_fifo
-from data_sharding.pipe.frames import FrameError, Framing, parser_for
+from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.pipe.fifo import Fifo, PassName, await_fifo
 from data_sharding.pipe.locks import ChannelLock, refuse_other_process
+from data_sharding.pipe.parsers import FrameError, Framing, parser_for
 
 
 def await_pipe(base: str | Path, channel: str, epoch: int, *, rank: int, timeout_s: float) -> os.stat_result:
@@ -87,22 +86,10 @@ class PipeReader:
                 "close it first.",
             )
         name = _pass_name(self._base, self.channel, self.epoch, self._rank)
-        stop = Stop()
         await_fifo(name, self._timeout_s)
-        drain = Drain(FifoPass(name, self._timeout_s, stop), name, stop, self._buffer_bytes, self._timeout_s)
-        self._pass = PipePass(self, name, drain, self._framing, expected_records)
+        fifo = Fifo(name, self._timeout_s)
+        self._pass = PipePass(self, fifo, fifo.in_background(self._buffer_bytes), self._framing, expected_records)
         return self._pass
-
-    def skip_epoch(self) -> None:
-        """Pass over one epoch: open it, wait for its first bytes, and close it early, which is legal.
-
-        Without the wait the FIFO might be closed before its writer, who waits for a reader, has noticed one.
-
-        Raises:
-            LoaderTimeoutError: no FIFO, writer or byte came in time.
-        """
-        with self.open() as one:
-            one.await_data()
 
     def close(self) -> None:
         """Close the open pass, if any, and let others have the channel. May be called twice."""
@@ -116,9 +103,7 @@ class PipeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_usable(self) -> None:
@@ -133,14 +118,17 @@ class PipePass:
     """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
 
     def __init__(
-        self, reader: PipeReader, name: PassName, drain: Drain, framing: Framing, expected_records: int | None
+        self,
+        reader: PipeReader,
+        fifo: Fifo,
+        chunks: OrderedPrefetch[bytes | None],
+        framing: Framing,
+        expected_records: int | None,
     ) -> None:
-        self.name = name
-        self.closed = False
-        self._reader, self._drain = reader, drain
+        self.name, self.closed = fifo.name, False
+        self._reader, self._fifo, self._chunks, self._expected = reader, fifo, chunks, expected_records
         self._process = os.getpid()
         self._parser = parser_for(framing)
-        self._expected = expected_records
         self._ready: deque[bytes] = deque()
         self._ended = False
         self._bytes = self._records = 0
@@ -177,7 +165,10 @@ class PipePass:
             )
 
     def await_data(self) -> None:
-        """Return once a byte, or the end, has come; errors as `read`."""
+        """Return once a byte, or the end, has come; errors as `read`.
+
+        A pass that is to be closed early waits for it: else its writer, who waits for a reader, may not notice one.
+        """
         if not self._bytes and not self._ended:
             self._take_chunk()
 
@@ -186,27 +177,35 @@ class PipePass:
         if self.closed or self._process != os.getpid():
             return
         self.closed = True
-        self._drain.close()
+        self._chunks.cancel()
+        self._fifo.stop()
+        self._chunks.close()
+        if not self._chunks.is_busy:  # else the thread might read another file of the same number
+            self._fifo.close()
         self._reader.epoch = self.name.epoch + 1
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take_chunk(self) -> None:
         try:
-            chunk = self._drain.take()
+            chunk = self._chunks.take()
             if chunk is None:
                 self._finish()
                 return
             self._bytes += len(chunk)
             records = self._parser.feed(chunk)
         except FrameError as error:
-            self._refuse_frame(error)
+            raise CorruptRecordError(
+                f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
+                "What follows cannot be told apart, and leaving it out would leave this rank without data.",
+                "check the objects of this channel, and that all of them have the framing that the plan names.",
+                path=str(self.name.path),
+                offset=error.offset,
+            ) from error
         self._records += len(records)
         self._ready.extend(records)
         if self._expected is not None and self._records > self._expected:
@@ -217,15 +216,6 @@ class PipePass:
         self._ended = True
         if self._expected is not None and self._records != self._expected:
             raise self._wrong_count(self._expected)
-
-    def _refuse_frame(self, error: FrameError) -> NoReturn:
-        raise CorruptRecordError(
-            f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
-            "What follows cannot be told apart, and leaving it out would leave this rank without data.",
-            "check the objects of this channel, and that all of them have the framing that the plan names.",
-            path=str(self.name.path),
-            offset=error.offset,
-        ) from error
 
     def _wrong_count(self, expected: int) -> ChangedDataError:
         so_far = " or more" if not self._ended else ""

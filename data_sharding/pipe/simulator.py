@@ -15,7 +15,6 @@ from typing import Self
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.pipe.feed import ChannelFeed, Delivery, FeedThread
 from data_sharding.pipe.pipe_plan import check_channel_name
-from data_sharding.pipe.pipe_reader import await_pipe
 
 
 class PipeSimulator:
@@ -63,15 +62,6 @@ class PipeSimulator:
         self.stop()
         if error is None:
             self.raise_errors()
-
-    def await_fifos(self, timeout_s: float) -> None:
-        """Return when the first FIFO of every channel exists, for readers that cannot wait for it themselves.
-
-        Raises:
-            LoaderTimeoutError: they did not appear within `timeout_s` seconds.
-        """
-        for name in self._threads:
-            await_pipe(self._base, name, 0, rank=0, timeout_s=timeout_s)
 
     def stop(self) -> None:
         """End all channels now, wherever they are, and remove their FIFOs. May be called twice."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from data_sharding.errors import MissingDataError, PlanError
@@ -25,7 +24,7 @@ AgreeCounts = Callable[[int], Sequence[int]]
 """From this rank's number of records in a step to all ranks' numbers; called once a step by every rank."""
 
 
-class AgreedStream:
+class UnevenStream:
     """One rank's batches, pass after pass, for the life of a job. All ranks call `next` equally often.
 
     Args:
@@ -90,8 +89,8 @@ class AgreedStream:
         return self._prefetch.take()
 
 
-class AgreedPipeLoader:
-    """Iterator over the batches of one epoch of fixed length, cut from an `AgreedStream`; a context manager.
+class UnevenPipeLoader:
+    """Iterator over the batches of one epoch of fixed length, cut from an `UnevenStream`; a context manager.
 
     Args:
         stream: outlives this loader, since what is left of a pass belongs to the next epoch.
@@ -103,7 +102,7 @@ class AgreedPipeLoader:
         PlanError: the stream is past that step.
     """
 
-    def __init__(self, stream: AgreedStream, steps: int, epoch: int, start_step: int = 0) -> None:
+    def __init__(self, stream: UnevenStream, steps: int, epoch: int, start_step: int = 0) -> None:
         self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
         target = epoch * steps + start_step
         if stream.steps_taken > target:
@@ -121,7 +120,7 @@ class AgreedPipeLoader:
         return self
 
     def __next__(self) -> LoadedBatch:
-        """The next batch; errors as `AgreedStream.next`."""
+        """The next batch; errors as `UnevenStream.next`."""
         if self._step >= self._steps:
             self._ended = True
             raise StopIteration
@@ -135,8 +134,6 @@ class AgreedPipeLoader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             self._stream.close()

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.pipe.claims import Claim, check_openers
+from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipeFile, PipePlan, make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_paths, save_plan
 
@@ -184,8 +184,8 @@ def test_a_plan_whose_channels_contradict_its_job(tmp_path: Path) -> None:
         load_plan(tmp_path)
 
 
-def claim(rank: int, host: str, channel: str, inode: int) -> Claim:
-    return Claim(rank, host, rank % 2, channel, f"machine of {host}", 5, inode)
+def claim(rank: int, host: str, channel: str, inode: int) -> FifoOpener:
+    return FifoOpener(rank, host, rank % 2, channel, f"machine of {host}", 5, inode)
 
 
 def test_claims() -> None:

@@ -165,7 +165,8 @@ def test_an_agent_that_is_at_a_later_epoch(base: Path, data_folder: Path) -> Non
     with PipeSimulator(base, {"train-0": feed, "train-1": feed}, 9) as simulator:
         with reader_of(base) as first:
             for _ in range(3):
-                first.skip_epoch()
+                with first.open() as one:
+                    one.await_data()
         begin = time.monotonic()
         with reader_of(base) as second, pytest.raises(ds.PlanError) as caught:
             second.open()
@@ -372,7 +373,8 @@ def test_closing_early_is_legal_and_moves_on(base: Path, tmp_path: Path) -> None
     with PipeSimulator(base, {"train-0": feed}, 3) as simulator, reader_of(base, buffer_bytes=2**20) as reader:
         with reader.open(12) as one:
             assert len(one.read(1)) == 1
-        reader.skip_epoch()
+        with reader.open() as one:
+            one.await_data()
         with reader.open(12) as one:
             assert len(one.read(12)) == 12
             one.require_end()

@@ -15,7 +15,7 @@ import data_sharding as ds
 from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_plan import make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, save_plan
-from data_sharding.pipe.pipe_reader import PipeReader
+from data_sharding.pipe.pipe_reader import PipeReader, await_pipe
 from data_sharding.pipe.simulator import PipeSimulator
 
 TIMEOUT_S = 30.0
@@ -89,7 +89,7 @@ def test_a_fifo_that_comes_into_the_way(tmp_path: Path, files: tuple[str, ...]) 
         PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 2) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
     ):
-        simulator.await_fifos(TIMEOUT_S)
+        await_pipe(tmp_path, "a", 0, rank=0, timeout_s=TIMEOUT_S)
         os.mkfifo(tmp_path / "a_1")
         read_epoch(reader)
         simulator.join(TIMEOUT_S)
@@ -110,7 +110,7 @@ def test_what_the_system_refuses(tmp_path: Path, files: tuple[str, ...]) -> None
         PipeSimulator(tmp_path, {"a": ChannelFeed((str(vanishing),))}, 1) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
     ):
-        simulator.await_fifos(TIMEOUT_S)
+        await_pipe(tmp_path, "a", 0, rank=0, timeout_s=TIMEOUT_S)
         vanishing.unlink()
         assert read_epoch(reader) == []
         simulator.join(TIMEOUT_S)
