@@ -38,7 +38,8 @@ from data_sharding.errors import (
 )
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
-from data_sharding.formats.tfrecord import TFRecordWriter, scan, write_shards
+from data_sharding.formats.tfrecord import scan
+from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader

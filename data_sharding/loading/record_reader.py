@@ -17,8 +17,7 @@ from data_sharding.formats.interface import Damaged
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
-from data_sharding.storage.many_files import SpanRequest, read_spans
-from data_sharding.storage.open_files import OpenFiles
+from data_sharding.storage.byte_source import OpenFiles, SpanRequest, read_spans
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 

@@ -21,7 +21,7 @@ from data_sharding.pipe.pipe_reader import await_pipe
 from data_sharding.pipe.simulator import PipeSimulator
 from hvdtrain.audit.pipe_note import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 DEADLINE_S = 240
 EPOCHS = 3

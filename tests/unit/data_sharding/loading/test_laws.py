@@ -19,9 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.recordio_writer import RecordIOWriter
 from data_sharding.formats.tar_sample import tar_members
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import RecordIOWriter, TarWriter
 
 
 @dataclass(frozen=True)
