@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -23,6 +24,7 @@ _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
 }
 _CHUNK_BYTES: Final = 2**20
 
+_FIELDS: Final = {"prefix": str, "framing": str, "hosts": int, "workers_per_host": int, "distribution": str}
 PLAN_FORMAT: Final = "data_sharding.pipe_plan/1"
 
 
@@ -137,22 +139,14 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
 
 
 def _as_json(plan: PipePlan) -> dict[str, Any]:
+    fields = {name: getattr(plan, name) for name in _FIELDS}
     return {
         "format": PLAN_FORMAT,
-        "prefix": plan.prefix,
-        "framing": plan.framing,
-        "hosts": plan.hosts,
-        "workers_per_host": plan.workers_per_host,
-        "distribution": plan.distribution,
+        **fields,
         "records": plan.rank_records(),
         "channels": [
-            {
-                "name": channel.name,
-                "bytes": channel.bytes,
-                "records": channel.records,
-                "files": [[file.name, file.size, file.records] for file in channel.files],
-            }
-            for channel in plan.channels
+            {"name": one.name, "bytes": one.bytes, "records": one.records, "files": list(map(astuple, one.files))}
+            for one in plan.channels
         ],
     }
 
@@ -162,14 +156,8 @@ def _from_json(content: Any) -> PipePlan:
         raise ValueError(f"its format is {content['format']!r}")
     if content["framing"] not in get_args(Framing):
         raise ValueError(f"its framing is {content['framing']!r}")
-    return PipePlan(
-        prefix=_typed(content["prefix"], str),
-        framing=content["framing"],
-        hosts=_typed(content["hosts"], int),
-        workers_per_host=_typed(content["workers_per_host"], int),
-        distribution=content["distribution"],
-        channels=tuple(_channel(entry) for entry in content["channels"]),
-    )
+    fields = {name: _typed(content[name], kind) for name, kind in _FIELDS.items()}
+    return PipePlan(**fields, channels=tuple(_channel(entry) for entry in content["channels"]))
 
 
 def _channel(entry: Any) -> PipeChannel:

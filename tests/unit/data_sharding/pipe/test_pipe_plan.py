@@ -92,8 +92,12 @@ REFUSED = {
     "no records": ({"workers_per_host": 1, "files": [PipeFile("a", 9, 0)]}, "a holds no record", "leave it out"),
     "twice": ({"workers_per_host": 1, "files": [PipeFile("a", 1)] * 2}, "a is named twice", "name it once"),
     "name": ({"workers_per_host": 1, "channel": "a/b"}, "The channel name 'a/b-0' is not allowed", "letters"),
-    "workers": ({"workers_per_host": 0}, "0 workers", "give 1 or more"),
-    "distribution": ({"workers_per_host": 1, "distribution": "copied"}, "'copied'", "divided or sharded-by-s3-key"),
+    "workers": ({"workers_per_host": 0}, "workers_per_host is 0", "1 or more"),
+    "distribution": (
+        {"workers_per_host": 1, "distribution": "copied"},
+        "'copied' was asked for. It can be divided or sharded-by-s3-key",
+        "",
+    ),
 }
 
 
