@@ -82,11 +82,7 @@ class RecordReader:
         return RecordBatch(payloads, ids, labels, intact, random)
 
     def raw(self, record_id: int) -> bytes:
-        """The bytes of a record's span as they are in the file, damaged or not.
-
-        Raises:
-            ChangedDataError, PlanError: as `read`.
-        """
+        """The bytes of a record's span as they are in the file, damaged or not. Errors as `read`."""
         return self._raw(self._checked_ids(np.array([record_id])))[0]
 
     def close(self) -> None:

@@ -41,26 +41,21 @@ class PassName:
         return f"channel {self.channel}, epoch {self.epoch}, of rank {self.rank}"
 
 
-class Stop:
-    """A switch that ends waiting threads at once: an Event that poll(2) can wait for."""
+class StopEvent(threading.Event):
+    """A `threading.Event` that poll(2) can wait for: its descriptor is readable once it is set."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        super().__init__()
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
-        """Readable once set."""
+        """Of the event."""
         return self._descriptor
 
     def set(self) -> None:
         """End all waits, now and later."""
-        if not self._event.is_set():
-            self._event.set()
-            os.eventfd_write(self._descriptor, 1)
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it was set within so many seconds."""
-        return self._event.wait(seconds)
+        super().set()
+        os.eventfd_write(self._descriptor, 1)
 
     def __del__(self) -> None:
         os.close(self._descriptor)
@@ -75,8 +70,14 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
         MissingDataError: this user may not look at it.
     """
     begin = passed_since = time.monotonic()
-    while (status := _status(name)) is None:
-        now = time.monotonic()
+    while True:
+        try:
+            status = os.stat(name.path)
+            break
+        except FileNotFoundError:
+            now = time.monotonic()
+        except OSError as error:
+            raise _unreadable(name, error) from error
         later = [number for number in numbers_of(name.path.parent, name.channel) if number > name.epoch]
         if not later:
             passed_since = now
@@ -111,7 +112,7 @@ class Fifo:
     """
 
     def __init__(self, name: PassName, timeout_s: float) -> None:
-        self.name, self._timeout_s, self._stop = name, timeout_s, Stop()
+        self.name, self._timeout_s, self._stop = name, timeout_s, StopEvent()
         self._bytes = 0
         try:
             self._open()
@@ -207,15 +208,6 @@ class Fifo:
             "The FIFO exists, but no agent feeds it: 0 bytes came.",
             "start the agent, remove a FIFO that an earlier job left, or allow more time.",
         )
-
-
-def _status(name: PassName) -> os.stat_result | None:
-    try:
-        return os.stat(name.path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _unreadable(name, error) from error
 
 
 def _unreadable(name: PassName, error: OSError) -> MissingDataError:

@@ -46,19 +46,11 @@ class FrameParser(Protocol):
     """Sans-I/O parser of one stream."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads of the records that `chunk` completes.
-
-        Raises:
-            FrameError: framing or checksum is wrong.
-        """
+        """The payloads of the records that `chunk` completes. Raises FrameError if framing or checksum is wrong."""
         ...
 
     def finish(self) -> None:
-        """The stream has ended.
-
-        Raises:
-            FrameError: inside a record.
-        """
+        """The stream has ended. Raises FrameError if it ended inside a record."""
         ...
 
 

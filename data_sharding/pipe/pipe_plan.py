@@ -94,11 +94,7 @@ class PipePlan:
         return self.hosts * self.workers_per_host
 
     def channel(self, rank: int, local_rank: int) -> PipeChannel:
-        """The channel of one worker.
-
-        Raises:
-            PlanError: the plan has none for it.
-        """
+        """The channel of one worker. Raises PlanError if the plan has none for it."""
         index = rank if self.distribution == "divided" else local_rank
         if not 0 <= index < len(self.channels):
             raise PlanError(

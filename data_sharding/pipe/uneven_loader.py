@@ -1,10 +1,10 @@
-"""Batches where nobody knows what will arrive: in every step the ranks agree on how many records each of them has.
+"""Batches where nobody knows what will arrive: in every step the ranks exchange how many records each of them has.
 
 A service that divides objects over hosts again in each epoch gives a rank an unpredictable number of records. A rank
-that ran out alone would leave the others waiting in their next collective. So each step begins with one small
-exchange; a rank without records takes part with slots of weight 0, and when none has any left, all open their next
-FIFO together. Since such a pass has no known length, an epoch is a number of steps that the caller fixes; passes
-follow each other inside it, and what is left of one is the beginning of the next epoch. So no record is dropped.
+that ran out alone would leave the others waiting in their next collective. So each step begins with an allgather of one
+number; a rank without records takes part with slots of weight 0, and when none has any left, all open their next FIFO
+together. Such a pass has no known length, so an epoch is a number of steps that the caller fixes. Passes follow each
+other inside it, and what is left of one is the beginning of the next epoch: no record is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
 from data_sharding.pipe.pipe_loader import prefetch_in_order, read_to_its_end
 from data_sharding.pipe.pipe_reader import PipePass
 
-AgreeCounts = Callable[[int], Sequence[int]]
+GatherCounts = Callable[[int], Sequence[int]]
 """From this rank's number of records in a step to all ranks' numbers; called once a step by every rank."""
 
 
@@ -29,7 +29,7 @@ class UnevenStream:
 
     Args:
         open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
-        agree: the exchange of counts.
+        gather_counts: the exchange of counts.
         shape: of the batches.
         prefetch: batches ready or in the making ahead of the consumer.
         timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
@@ -38,13 +38,13 @@ class UnevenStream:
     def __init__(
         self,
         open_pass: Callable[[], PipePass],
-        agree: AgreeCounts,
+        gather_counts: GatherCounts,
         shape: BatchShape,
         *,
         prefetch: int = 2,
         timeout_s: float = 300.0,
     ) -> None:
-        self._open_pass, self._agree, self._shape = open_pass, agree, shape
+        self._open_pass, self._gather_counts, self._shape = open_pass, gather_counts, shape
         self._depth, self._timeout_s = prefetch, timeout_s
         self._pass: PipePass | None = None
         self._batches: PipeBatches | None = None
@@ -60,7 +60,7 @@ class UnevenStream:
         """
         for _ in range(2):  # the first try may find the end of a pass, which all ranks then leave together
             raw = self._next_raw()
-            counts = self._agree(raw.real)
+            counts = self._gather_counts(raw.real)
             if sum(counts):
                 self.steps_taken += 1
                 return raw.loaded(self.steps_taken - 1, float(sum(counts)))

@@ -55,11 +55,7 @@ class Permutation:
         return self._walk(positions, range(_ROUNDS))
 
     def inverse(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Map elements int64[...] back to their positions.
-
-        Raises:
-            PlanError: an element is outside [0, n).
-        """
+        """Map elements int64[...] back to their positions. Raises PlanError if an element is outside [0, n)."""
         return self._walk(elements, range(_ROUNDS - 1, -1, -1))
 
     def _walk(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:

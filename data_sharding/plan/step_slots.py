@@ -83,11 +83,7 @@ class SlotPlanner:
         )
 
     def __call__(self, step: int) -> StepSlots:
-        """The slots of a step.
-
-        Raises:
-            PlanError: as `ShardPlan.shard`.
-        """
+        """The slots of a step. Errors as `ShardPlan.shard`."""
         plan, (block, row) = self._plan, divmod(step, self._block_steps)
         batch = self._block(block)
         ids = batch.ids[row]

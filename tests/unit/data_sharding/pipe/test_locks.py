@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_reader import PipeReader
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 30.0
 RECORDS = 3000

@@ -141,7 +141,7 @@ def test_recordio_is_counted(tmp_path: Path) -> None:
     assert describe_files(tmp_path, "recordio")[1] == [PipeFile("a.rec", 60, 5)]
     assert describe_files(tmp_path, "recordio", count=False)[1] == [PipeFile("a.rec", 60, None)]
     (tmp_path / "a.rec").write_bytes(frame * 5 + b"?")
-    with pytest.raises(ds.CorruptRecordError, match="cannot be read on from byte 60"):
+    with pytest.raises(ds.CorruptRecordError, match=r"byte offset 60 of .*a\.rec"):
         describe_files(tmp_path, "recordio")
 
 

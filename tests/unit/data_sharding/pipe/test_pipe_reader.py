@@ -18,9 +18,8 @@ from typing import Self
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 20.0
 SHORT_S = 0.3

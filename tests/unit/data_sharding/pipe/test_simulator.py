@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_plan import make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, save_plan
 from data_sharding.pipe.pipe_reader import PipeReader, await_pipe
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 30.0
 
