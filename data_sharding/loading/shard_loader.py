@@ -190,7 +190,18 @@ class ShardLoader:
 def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: int) -> tuple[Fetch, int]:
     """What makes a batch of ids, and how many batches it can make at a time without waiting."""
     if isinstance(decode, DecodeProcesses):
-        _check_same_processes(decode, reader, processes)
+        if processes:
+            raise PlanError(
+                f"DecodeProcesses and processes={processes} were given.",
+                "There can be only one set of processes.",
+                "leave out processes.",
+            )
+        if decode.catalog.fingerprint != reader.catalog.fingerprint:
+            raise PlanError(
+                "The decode processes were made for other data than the reader's.",
+                "Record ids of one mean nothing in the other.",
+                "make them with DecodeProcesses(reader, ...).",
+            )
         return decode, len(decode)
     if processes:
         return DecodeProcesses(reader, decode, processes), processes
@@ -201,18 +212,3 @@ def _abandon(prefetch: OrderedPrefetch[LoadedBatch], own: DecodeProcesses | None
     prefetch.cancel()
     if own is not None:
         own.close()  # frees threads that wait for them
-
-
-def _check_same_processes(helpers: DecodeProcesses, reader: RecordReader, processes: int) -> None:
-    if processes:
-        raise PlanError(
-            f"DecodeProcesses and processes={processes} were given.",
-            "There can be only one set of processes.",
-            "leave out processes.",
-        )
-    if helpers.catalog.fingerprint != reader.catalog.fingerprint:
-        raise PlanError(
-            "The decode processes were made for other data than the reader's.",
-            "Record ids of one mean nothing in the other.",
-            "make them with DecodeProcesses(reader, ...).",
-        )

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from data_sharding.checks import check_batch_fits, check_step
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode
-from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
-from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
+from data_sharding.pipe.batches import BatchShape, PipeBatches
 from data_sharding.pipe.pipe_reader import PipePass
-
-GRACE_S: Final = 20.0
-"""The pipe's own deadline, whose message says more, comes first."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,17 @@ class PipeLoader:
         prefetch: int = 2,
         timeout_s: float = 300.0,
     ) -> None:
-        self._pass, self._steps = one, steps
-        shape = BatchShape(decode, steps.slots(rank), seed, steps.first_id(rank))
-        batches = PipeBatches(one, shape, steps.records[rank], start_step)
-        self._prefetch = prefetch_in_order(batches, start_step, steps.steps, prefetch, timeout_s)
+        self._steps = steps
+        self._batches = PipeBatches(
+            one,
+            BatchShape(decode, steps.slots(rank), seed, steps.first_id(rank)),
+            steps.records[rank],
+            start_step=start_step,
+            steps=steps.steps,
+            prefetch=prefetch,
+            timeout_s=timeout_s,
+        )
+        self._prefetch = self._batches.prefetch
         self._next, self._ended = start_step, False
         weakref.finalize(self, self._prefetch.cancel)
 
@@ -149,9 +152,7 @@ class PipeLoader:
 
     def close(self) -> None:
         """Close the pass (early, if not at its end) and end the background threads. May be called twice."""
-        self._prefetch.cancel()
-        self._pass.close()
-        self._prefetch.close()
+        self._batches.close()
 
     def __enter__(self) -> Self:
         self._prefetch.start()
@@ -164,10 +165,3 @@ class PipeLoader:
 def read_to_its_end() -> PlanError:
     """The error for a second pass over a loader of one epoch, which would yield nothing."""
     return PlanError("The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader.")
-
-
-def prefetch_in_order(
-    batches: PipeBatches, start: int, stop: int, depth: int, timeout_s: float
-) -> OrderedPrefetch[RawBatch]:
-    """One thread: a stream is read in order."""
-    return OrderedPrefetch(batches, start, stop, depth=depth, threads=1, timeout_s=timeout_s + GRACE_S)

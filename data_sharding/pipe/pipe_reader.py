@@ -36,7 +36,6 @@ class PipeReader:
         framing: how records stand in the stream; see `parser_for`.
         timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
         buffer_bytes: what may wait in memory, drained and not yet asked for.
-        first_epoch: number of the first FIFO.
 
     Raises:
         MissingDataError: no such folder, or one in which nothing can be locked.
@@ -52,14 +51,13 @@ class PipeReader:
         framing: Framing = "tfrecord",
         timeout_s: float = 300.0,
         buffer_bytes: int = 2**25,
-        first_epoch: int = 0,
     ) -> None:
         self._base, self.channel, self._rank = Path(base), channel, rank
         self._framing: Framing = framing
         self._timeout_s, self._buffer_bytes = timeout_s, buffer_bytes
         self._process = os.getpid()
         self._pass: PipePass | None = None
-        self.epoch = first_epoch
+        self.epoch = 0
         """Number of the FIFO that is open, or else of the next to be opened."""
         parser_for(framing)
         self._lock = ChannelLock(self._base, channel, f"rank {rank}")

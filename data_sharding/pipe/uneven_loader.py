@@ -9,15 +9,13 @@ other inside it, and what is left of one is the beginning of the next epoch: no 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Self
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
-from data_sharding.pipe.pipe_loader import prefetch_in_order, read_to_its_end
+from data_sharding.pipe.pipe_loader import read_to_its_end
 from data_sharding.pipe.pipe_reader import PipePass
 
 GatherCounts = Callable[[int], Sequence[int]]
@@ -45,10 +43,9 @@ class UnevenStream:
         timeout_s: float = 300.0,
     ) -> None:
         self._open_pass, self._gather_counts, self._shape = open_pass, gather_counts, shape
-        self._depth, self._timeout_s = prefetch, timeout_s
-        self._pass: PipePass | None = None
+        self._prefetch, self._timeout_s = prefetch, timeout_s
         self._batches: PipeBatches | None = None
-        self._prefetch: OrderedPrefetch[RawBatch] | None = None
+        self._filler: bytes | None = None
         self.steps_taken = 0
 
     def next(self) -> LoadedBatch:
@@ -73,20 +70,17 @@ class UnevenStream:
 
     def close(self) -> None:
         """Close the open pass, early if need be; `next` would open another. May be called twice."""
-        if self._pass is not None and self._prefetch is not None:
-            self._prefetch.cancel()
-            self._pass.close()
-            self._prefetch.close()
-        self._pass = self._prefetch = None
+        if self._batches is not None:
+            self._batches.close()
+            self._filler, self._batches = self._batches.filler, None
 
     def _next_raw(self) -> RawBatch:
-        if self._prefetch is None:
-            filler = self._batches.filler if self._batches is not None else None
-            self._pass = self._open_pass()
-            self._batches = PipeBatches(self._pass, self._shape, None, 0, filler)
-            self._prefetch = prefetch_in_order(self._batches, 0, sys.maxsize, self._depth, self._timeout_s)
-            self._prefetch.start()
-        return self._prefetch.take()
+        if self._batches is None:
+            self._batches = PipeBatches(
+                self._open_pass(), self._shape, filler=self._filler, prefetch=self._prefetch, timeout_s=self._timeout_s
+            )
+            self._batches.prefetch.start()
+        return self._batches.prefetch.take()
 
 
 class UnevenPipeLoader:
