@@ -16,7 +16,7 @@ from typing import Final
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.loading.prefetch import OrderedPrefetch
-from data_sharding.pipe.locks import OwnedDescriptor, busy, lock_at_once
+from data_sharding.pipe.locks import OwnedDescriptor, lock_at_once
 
 PIPE_BYTES: Final = 2**20
 """Asked of the kernel for each FIFO, and read at a time: the most an unprivileged process may have (fcntl(2),
@@ -32,10 +32,15 @@ _LATER_GRACE_S: Final = 2.0
 class PassName:
     """Which FIFO this is, as errors name it."""
 
-    rank: int
+    base: Path
     channel: str
     epoch: int
-    path: Path
+    rank: int
+
+    @property
+    def path(self) -> Path:
+        """`<base>/<channel>_<epoch>`."""
+        return self.base / f"{self.channel}_{self.epoch}"
 
     def __str__(self) -> str:
         return f"channel {self.channel}, epoch {self.epoch}, of rank {self.rank}"
@@ -62,7 +67,7 @@ class StopEvent(threading.Event):
 
 
 def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
-    """The FIFO's status once it exists.
+    """The FIFO's status once it exists; opens nothing.
 
     Raises:
         LoaderTimeoutError: it did not appear within `timeout_s` seconds.
@@ -78,7 +83,7 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
             now = time.monotonic()
         except OSError as error:
             raise _unreadable(name, error) from error
-        later = [number for number in numbers_of(name.path.parent, name.channel) if number > name.epoch]
+        later = [number for number in numbers_of(name.base, name.channel) if number > name.epoch]
         if not later:
             passed_since = now
         elif now - passed_since >= min(_LATER_GRACE_S, timeout_s):
@@ -101,48 +106,69 @@ def numbers_of(base: Path, channel: str) -> list[int]:
 
 
 class Fifo:
-    """The reading end of one FIFO, open and locked.
+    """The reading end of one FIFO, open, locked, and read by a thread, so that its writer waits for a full buffer only.
 
     Args:
         timeout_s: longest wait for bytes, in seconds.
+        buffer_bytes: what may wait in memory.
 
     Raises:
         PlanError: it is no FIFO, or another process reads it.
         MissingDataError: it cannot be opened.
     """
 
-    def __init__(self, name: PassName, timeout_s: float) -> None:
+    def __init__(self, name: PassName, timeout_s: float, buffer_bytes: int) -> None:
         self.name, self._timeout_s, self._stop = name, timeout_s, StopEvent()
         self._bytes = 0
         try:
             self._open()
+            depth = 1 + buffer_bytes // fcntl.fcntl(self._file.fileno(), fcntl.F_GETPIPE_SZ)
         except OSError as error:
             raise _unreadable(name, error) from error
         self._poll = select.poll()
         self._poll.register(self._file.fileno(), select.POLLIN)
         self._poll.register(self._stop.fileno(), select.POLLIN)
+        # The thread keeps the deadline; the consumer stops trusting the thread some seconds later.
+        wait_s = timeout_s + _GRACE_S
+        self._chunks = OrderedPrefetch(
+            self._read_chunk, 0, sys.maxsize, depth=depth, threads=1, timeout_s=wait_s, name=str(name.path)
+        )
+        self._chunks.start()
+
+    def take(self) -> bytes | None:
+        """The next bytes; None at the end.
+
+        Raises:
+            LoaderTimeoutError: nothing came for `timeout_s` seconds.
+            MissingDataError: it cannot be read.
+            PlanError: closed before.
+        """
+        return self._chunks.take()
+
+    def close(self) -> None:
+        """End the thread and close, at any point: a writer then gets EPIPE, which is legal. May be called twice."""
+        self._chunks.cancel()
+        self._stop.set()
+        self._chunks.close()
+        if not self._chunks.is_busy:  # else the thread might read another file of the same number
+            self._file.close()
 
     def _open(self) -> None:
         # Without O_NONBLOCK open() itself would wait for a writer, for ever.
         self._file = OwnedDescriptor(self.name.path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             _require_fifo(self.name, os.fstat(self._file.fileno()))
-            if not lock_at_once(self._file):
-                raise busy(self.name.channel, "another process")
+            lock_at_once(self._file, self.name.channel)
             self._enlarge()
         except BaseException:
             self._file.close()
             raise
 
-    def read_chunk(self) -> bytes | None:
+    def _read_chunk(self, number: int) -> bytes | None:  # noqa: ARG002
         """The next bytes, as many as are there (at most `PIPE_BYTES`); None at the end, or once stopped.
 
         An empty read alone is no end: before a writer comes a FIFO reads as empty, too. Linux reports POLLHUP only
         after a writer was there and has gone, so the end is POLLHUP together with an empty read.
-
-        Raises:
-            LoaderTimeoutError: nothing came for `timeout_s` seconds.
-            MissingDataError: it cannot be read.
         """
         end = time.monotonic() + self._timeout_s
         while True:
@@ -157,27 +183,6 @@ class Fifo:
                 return None
             if time.monotonic() >= end:
                 raise self._silent(has_writer=chunk is None)
-
-    def in_background(self, buffer_bytes: int) -> OrderedPrefetch[bytes | None]:
-        """Its chunks, read by a thread into a buffer, so that the writer waits only when the buffer is full.
-
-        The thread keeps the deadline; its consumer stops trusting it some seconds later.
-        """
-        depth = 1 + buffer_bytes // fcntl.fcntl(self._file.fileno(), fcntl.F_GETPIPE_SZ)
-        timeout_s, name = self._timeout_s + _GRACE_S, str(self.name.path)
-        chunks = OrderedPrefetch(
-            lambda _: self.read_chunk(), 0, sys.maxsize, depth=depth, threads=1, timeout_s=timeout_s, name=name
-        )
-        chunks.start()
-        return chunks
-
-    def stop(self) -> None:
-        """End a `read_chunk` that waits, and all later ones."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Close, at any point: a writer then gets EPIPE, which is legal. May be called twice."""
-        self._file.close()
 
     def _read(self) -> bytes | None:
         """b"": nobody writes; None: a writer is there and has written nothing."""
@@ -228,7 +233,7 @@ def _passed_by(name: PassName, later: list[int]) -> PlanError:
 
 
 def _never_appeared(name: PassName, timeout_s: float) -> LoaderTimeoutError:
-    channels = sorted({path.name.rpartition("_")[0] for path in name.path.parent.glob("*_*") if path.is_fifo()})
+    channels = sorted({path.name.rpartition("_")[0] for path in name.base.glob("*_*") if path.is_fifo()})
     return LoaderTimeoutError(
         f"{name.path} ({name}) did not appear within {timeout_s:g} s.",
         f"FIFOs there are of channels {', '.join(channels)}." if channels else "There is no FIFO at all in its folder.",

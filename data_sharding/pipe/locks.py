@@ -76,7 +76,14 @@ class ChannelLock:
     """
 
     def __init__(self, base: Path, channel: str, who: str) -> None:
-        _refuse_helpers(channel)
+        # Workers of a torch DataLoader and of a multiprocessing.Pool are daemons; launchers' workers are not.
+        if multiprocessing.current_process().daemon:
+            helper = multiprocessing.current_process().name
+            raise PlanError(
+                f"Channel {channel} was asked for in {helper}, a data-loading subprocess.",
+                "Each such subprocess would open the same FIFO.",
+                "read the channel in the worker itself, e.g. with num_workers=0.",
+            )
         if not os.path.isdir(base):
             raise MissingDataError(
                 f"There is no folder {base}.", f"The FIFOs of channel {channel} are to appear in it.", "check the path."
@@ -84,10 +91,13 @@ class ChannelLock:
         self._file: OwnedDescriptor | None = None
         path = base / f".{channel}.lock"
         try:
-            self._file = _open_to_write(path)
-            if self._file is not None:
-                self._hold(self._file, path, channel, who)
+            self._file = OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
+            lock_at_once(self._file, channel, path)
+            os.ftruncate(self._file.fileno(), 0)
+            os.write(self._file.fileno(), f"{who} (process {os.getpid()})\n".encode())
         except OSError as error:
+            if self._file is None and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return  # this user may not write there
             self.release()
             raise MissingDataError(
                 f"{path} cannot be locked: {error.strerror}.",
@@ -100,60 +110,19 @@ class ChannelLock:
         if self._file is not None:
             self._file.close()
 
-    def _hold(self, file: OwnedDescriptor, path: Path, channel: str, who: str) -> None:
-        if not lock_at_once(file):
-            file.close()
-            raise busy(channel, path.read_text(errors="replace").strip() or "another process")
-        os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), f"{who} (process {os.getpid()})\n".encode())
 
-
-def _open_to_write(path: Path) -> OwnedDescriptor | None:
-    """None where this user may not write."""
-    try:
-        return OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return None
-        raise
-
-
-def lock_at_once(file: OwnedDescriptor) -> bool:
-    """Lock without waiting; whether nobody else holds it."""
+def lock_at_once(file: OwnedDescriptor, channel: str, holder: Path | None = None) -> None:
+    """Lock without waiting; `holder` is a file that says who else may have the lock. Raises PlanError if one has."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def busy(channel: str, holder: str) -> PlanError:
-    """The error of a second opener."""
-    return PlanError(
-        f"Channel {channel} is already being read by {holder}.",
-        "Two readers of one FIFO would each get torn records.",
-        "wait for the end of the job that reads it; within one job each worker of a node needs its own channel.",
-    )
-
-
-def refuse_other_process(owner: int, channel: str) -> None:
-    """Raise `PlanError` unless this is process `owner`."""
-    if os.getpid() != owner:
+        file.close()
+        name = holder.read_text(errors="replace").strip() if holder is not None else ""
         raise PlanError(
-            f"Channel {channel} was opened by process {owner} and is used in process {os.getpid()}, forked from it.",
+            f"Channel {channel} is already being read by {name or 'another process'}.",
             "Two readers of one FIFO would each get torn records.",
-            "read the channel in the worker itself; it is drained in a background thread anyway.",
-        )
-
-
-def _refuse_helpers(channel: str) -> None:
-    """Workers of a torch DataLoader and of a multiprocessing.Pool are daemons; launchers' workers are not."""
-    if multiprocessing.current_process().daemon:
-        raise PlanError(
-            f"Channel {channel} was asked for in {multiprocessing.current_process().name}, a data-loading subprocess.",
-            "Each such subprocess would open the same FIFO.",
-            "read the channel in the worker itself, e.g. with num_workers=0.",
-        )
+            "wait for the end of the job that reads it; within one job each worker of a node needs its own channel.",
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,9 @@ from pathlib import Path
 from typing import Self
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
-from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.pipe.fifo import Fifo, PassName, await_fifo
-from data_sharding.pipe.locks import ChannelLock, refuse_other_process
-from data_sharding.pipe.parsers import FrameError, Framing, parser_for
-
-
-def await_pipe(base: str | Path, channel: str, epoch: int, *, rank: int, timeout_s: float) -> os.stat_result:
-    """The status of `<base>/<channel>_<epoch>`, once it exists; for `check_openers`. Opens nothing.
-
-    Raises:
-        LoaderTimeoutError, PlanError, MissingDataError: as `PipeReader.open`.
-    """
-    return await_fifo(_pass_name(Path(base), channel, epoch, rank), timeout_s)
+from data_sharding.pipe.locks import ChannelLock
+from data_sharding.pipe.parsers import FrameError, FrameParser, Framing, parser_for
 
 
 class PipeReader:
@@ -76,17 +66,17 @@ class PipeReader:
             PlanError: another process reads it; it is no FIFO; the agent is at a later epoch; the last pass is still
                 open; this reader is closed, or is used in a forked child.
         """
-        self._check_usable()
+        self.check_usable()
         if self._pass is not None and not self._pass.closed:
             raise PlanError(
                 f"Epoch {self._pass.name.epoch} of channel {self.channel} is still open.",
                 "The FIFOs of a channel come one after the other.",
                 "close it first.",
             )
-        name = _pass_name(self._base, self.channel, self.epoch, self._rank)
+        name = PassName(self._base, self.channel, self.epoch, self._rank)
         await_fifo(name, self._timeout_s)
-        fifo = Fifo(name, self._timeout_s)
-        self._pass = PipePass(self, fifo, fifo.in_background(self._buffer_bytes), self._framing, expected_records)
+        fifo = Fifo(name, self._timeout_s, self._buffer_bytes)
+        self._pass = PipePass(self, fifo, parser_for(self._framing), expected_records)
         return self._pass
 
     def close(self) -> None:
@@ -104,29 +94,28 @@ class PipeReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise `PlanError` if it is closed, or this is a forked child."""
         if self._process == -1:
             raise PlanError(
                 f"The reader of channel {self.channel} is closed.", "Its lock is given up.", "make another reader."
             )
-        refuse_other_process(self._process, self.channel)
+        if self._process != os.getpid():
+            raise PlanError(
+                f"Channel {self.channel} was opened by process {self._process} and is used in process {os.getpid()}, "
+                "forked from it.",
+                "Two readers of one FIFO would each get torn records.",
+                "read the channel in the worker itself; it is drained in a background thread anyway.",
+            )
 
 
 class PipePass:
     """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
 
-    def __init__(
-        self,
-        reader: PipeReader,
-        fifo: Fifo,
-        chunks: OrderedPrefetch[bytes | None],
-        framing: Framing,
-        expected_records: int | None,
-    ) -> None:
+    def __init__(self, reader: PipeReader, fifo: Fifo, parser: FrameParser, expected_records: int | None) -> None:
         self.name, self.closed = fifo.name, False
-        self._reader, self._fifo, self._chunks, self._expected = reader, fifo, chunks, expected_records
+        self._reader, self._fifo, self._parser, self._expected = reader, fifo, parser, expected_records
         self._process = os.getpid()
-        self._parser = parser_for(framing)
         self._ready: deque[bytes] = deque()
         self._ended = False
         self._bytes = self._records = 0
@@ -140,7 +129,7 @@ class PipePass:
             ChangedDataError: more or fewer records came than were expected.
             PlanError: closed, or used in a forked child.
         """
-        refuse_other_process(self._process, self.name.channel)
+        self._reader.check_usable()
         while len(self._ready) < count and not self._ended:
             self._take_chunk()
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
@@ -175,11 +164,7 @@ class PipePass:
         if self.closed or self._process != os.getpid():
             return
         self.closed = True
-        self._chunks.cancel()
-        self._fifo.stop()
-        self._chunks.close()
-        if not self._chunks.is_busy:  # else the thread might read another file of the same number
-            self._fifo.close()
+        self._fifo.close()
         self._reader.epoch = self.name.epoch + 1
 
     def __enter__(self) -> Self:
@@ -190,7 +175,7 @@ class PipePass:
 
     def _take_chunk(self) -> None:
         try:
-            chunk = self._chunks.take()
+            chunk = self._fifo.take()
             if chunk is None:
                 self._finish()
                 return
@@ -225,7 +210,3 @@ class PipePass:
 
     def _where(self) -> str:
         return f"{self.name.path} ({self.name}; {self._bytes:,} bytes and {self._records:,} records so far)"
-
-
-def _pass_name(base: Path, channel: str, epoch: int, rank: int) -> PassName:
-    return PassName(rank, channel, epoch, base / f"{channel}_{epoch}")

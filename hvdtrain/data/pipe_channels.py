@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import final
 
 from data_sharding.errors import ShardingError
+from data_sharding.pipe.fifo import PassName, await_fifo
 from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipePlan
-from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
+from data_sharding.pipe.pipe_reader import PipePass, PipeReader
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import DataConfig
@@ -56,9 +57,7 @@ class PipeChannels:
 
     def _opener(self) -> FifoOpener:
         topology, config = self._comm.topology, self._config
-        status = await_pipe(
-            pipe_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout
-        )
+        status = await_fifo(PassName(pipe_folder(config), self._channel, self.epoch, topology.rank), config.timeout)
         return FifoOpener(
             rank=topology.rank,
             host=socket.gethostname(),

@@ -18,7 +18,8 @@ from typing import Self
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
+from data_sharding.pipe.fifo import PassName, await_fifo
+from data_sharding.pipe.pipe_reader import PipePass, PipeReader
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 20.0
@@ -155,7 +156,7 @@ def test_a_fifo_that_never_appears(base: Path) -> None:
     assert "train-0_0 (channel train-0, epoch 0, of rank 3) did not appear within 0.3 s" in str(caught.value)
     assert "FIFOs there are of channels train-1." in str(caught.value)
     with pytest.raises(ds.LoaderTimeoutError, match="did not appear"):
-        await_pipe(base, "train-0", 0, rank=3, timeout_s=0)
+        await_fifo(PassName(base, "train-0", 0, 3), 0)
 
 
 def test_an_agent_that_is_at_a_later_epoch(base: Path, data_folder: Path) -> None:
