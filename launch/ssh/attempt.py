@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import asdict
 from typing import Any, final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -11,17 +12,18 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host, total_slots
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.ssh.address import address_for_hosts
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.network import address_for_hosts
 from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
-from hvdtrain.launch.ssh.variables import host_variables
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.resume_command import command_for_restart, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.worker_environment import host_variables
 
 
 @final
@@ -45,7 +47,7 @@ class Attempt:
 
     def run(self, restarts: int) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
-        number = self._agents.gather()
+        number = self._agents.connect_all()
         if number is not None:
             return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
         hosts = [host for host in self._job.hosts if host.name in self._agents.links]
@@ -70,9 +72,7 @@ class Attempt:
                 "rendezvous": server.environment,
                 "restarts": restarts,
             }
-            groups = [
-                RemoteWorkerGroup(link, _on(name, places), common | self._own(name)) for name, link in links.items()
-            ]
+            groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]
             watched = len(places) > 1 and trains(self._command)
             timeouts = JobTimeouts(self._job.start_timeout if watched else None, self._job.grace)
@@ -86,12 +86,17 @@ class Attempt:
             return self._command
         return command_for_restart(self._command, lambda path: self._agents.exists(host, self._folder, path))
 
-    def _own(self, name: str) -> dict[str, Any]:
-        """What only the workers of one host are told. Two host names may mean the same machine, and a sweep of one must
-        not reach the other's processes: hence a token for each."""
-        host = next(host for host in self._job.hosts if host.name == name)
-        token = f"{self._token}-{self._job.hosts.index(host)}"
-        return {"token": token, "variables": host_variables(self._job, host, os.environ)}
+    def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
+        """Order the workers of one host to start. Two host names may mean the same machine, and a sweep of one must not
+        reach the other's processes: hence a token for each."""
+        host = next(host for host in self._job.hosts if host.name == link.name)
+        mine = [place for place in places if place.host == link.name]
+        own = {
+            "token": f"{self._token}-{self._job.hosts.index(host)}",
+            "variables": host_variables(self._job, host, os.environ),
+            "places": [asdict(place) for place in mine],
+        }
+        return RemoteWorkerGroup(link, [place.rank for place in mine], "start", common | own)
 
     @property
     def _folder(self) -> str:
@@ -136,10 +141,6 @@ class Attempt:
     def _said(self, outcome: JobOutcome) -> JobOutcome:
         self._console.say(outcome.message)
         return outcome
-
-
-def _on(host: str, places: list[RankAssignment]) -> list[RankAssignment]:
-    return [place for place in places if place.host == host]
 
 
 def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:

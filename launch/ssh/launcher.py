@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.ssh.address import is_this_machine
 from hvdtrain.launch.ssh.attempt import Attempt
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.network import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
 from hvdtrain.launch.supervisor.resume_command import flag, trains

@@ -17,15 +17,15 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
 
 _READ_BYTES = 2**18
-_WORDS_BYTES = 4000
+_ERRORS_BYTES = 4000
 _STEPS = 5  # in the time after which silence means loss
 _LAST_SECONDS = 2.0  # for ssh to end, and to say why, after its output has ended
 
 
 @final
 class HostLink:
-    """A running agent, or one that is starting. A thread reads what it says and answers its beats, whatever else the
-    launcher waits for: a terminal that stands still must not look like a dead launcher.
+    """A running agent, or one that is starting. A thread reads what it says and answers its heartbeats, whatever else
+    the launcher waits for: a terminal that stands still must not look like a dead launcher.
 
     Args:
         name: of the host.
@@ -47,10 +47,11 @@ class HostLink:
         """When something came from it last."""
         self._hello_seconds = hello_seconds
         self._link_seconds = link_seconds
+        self._reader = FrameReader(skips_greeting=True)
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        self._words = b""
-        self._stood_still = 0.0
-        self._turn = threading.Lock()
+        self._errors = b""
+        self._suspended = 0.0
+        self._writing = threading.Lock()
         self._process = _started(argv)
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name=f"link to {name}", daemon=True)
@@ -59,6 +60,11 @@ class HostLink:
     def fileno(self) -> int:
         """Readable when `take` has something."""
         return self._event
+
+    @property
+    def greeting(self) -> str:
+        """What the host's shell printed before the agent began."""
+        return self._reader.greeting
 
     @property
     def called_from(self) -> str:
@@ -78,14 +84,14 @@ class HostLink:
     def send(self, kind: str, **fields: Any) -> None:
         """WorkerSpec something. An agent that is gone does not hear it, which `take` tells."""
         data = Frame(kind, fields).encode()
-        with self._turn, suppress(OSError, ValueError):
+        with self._writing, suppress(OSError, ValueError):
             while data:
                 data = data[os.write(self._stdin, data) :]
 
     def hang_up(self) -> None:
         """End the agent's input: it kills its workers and ends."""
         if self._process.stdin is not None:
-            with self._turn, suppress(OSError):
+            with self._writing, suppress(OSError):
                 self._process.stdin.close()
 
     def close(self, seconds: float = 0.0) -> None:
@@ -115,7 +121,6 @@ class HostLink:
 
     def _follow(self) -> str:
         """Hear all until nothing more can come; returns why not."""
-        reader = FrameReader(skips_greeting=True)
         out, err = self._process.stdout, self._process.stderr
         if out is None or err is None:
             raise RuntimeError("ssh's outputs are pipes")
@@ -124,23 +129,23 @@ class HostLink:
             selector.register(err, selectors.EVENT_READ)
             while True:
                 ready = [key.fileobj for key, _ in self._select(selector)]
-                if err in ready and not self._hear_words(err.fileno()):
+                if err in ready and not self._read_errors(err.fileno()):
                     selector.unregister(err)
-                why = self._hear_frames(out.fileno(), reader) if out in ready else ""
+                why = self._read_frames(out.fileno()) if out in ready else ""
                 if why == _ENDED:
                     self._let_end(err.fileno())
-                if why or self._patience() == 0:
+                if why or self._time_left() == 0:
                     return why or self._silence()
 
     def _select(self, selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait in steps: one that takes far longer than it should shows that this process itself stood still."""
-        step = min(self._patience(), self._link_seconds / _STEPS)
+        step = min(self._time_left(), self._link_seconds / _STEPS)
         began = time.monotonic()
         ready = selector.select(step)
-        self._stood_still = max(self._stood_still, time.monotonic() - began - step)
+        self._suspended = max(self._suspended, time.monotonic() - began - step)
         return ready
 
-    def _patience(self) -> float:
+    def _time_left(self) -> float:
         deadline = self._began + self._hello_seconds if self.hello is None else self.heard + self._link_seconds
         return max(0.0, deadline - time.monotonic())
 
@@ -149,43 +154,43 @@ class HostLink:
             return f"its agent did not start within {self._hello_seconds:g} s"
         return f"nothing was heard from it for {self._link_seconds:g} s"
 
-    def _hear_words(self, file: int) -> bool:
+    def _read_errors(self, file: int) -> bool:
         data = os.read(file, _READ_BYTES)
-        self._words = (self._words + data)[-_WORDS_BYTES:]
+        self._errors = (self._errors + data)[-_ERRORS_BYTES:]
         return bool(data)
 
-    def _hear_frames(self, file: int, reader: FrameReader) -> str:
+    def _read_frames(self, file: int) -> str:
         """Why nothing more can come; empty while it can."""
         data = os.read(file, _READ_BYTES)
         if not data:
             return _ENDED
         self.heard = time.monotonic()
         try:
-            for frame in reader.feed(data):
-                self._hear(frame)
+            for frame in self._reader.feed(data):
+                self._take_in(frame)
         except BrokenFrameError as error:
             return str(error)
         return ""
 
-    def _hear(self, frame: Frame) -> None:
-        if frame.kind == "beat":
+    def _take_in(self, frame: Frame) -> None:
+        if frame.kind == "heartbeat":
             self._answer(frame)
             return
         if frame.kind == "hello":
             self.hello = frame.fields
         self._put(frame)
 
-    def _answer(self, beat: Frame) -> None:
-        """Unless an order is on its way: then that, or the next beat's answer, shows that somebody is there."""
-        data = Frame("beat", {"sent": beat.fields.get("sent", 0.0)}).encode()
-        if self._turn.acquire(blocking=False):
+    def _answer(self, heartbeat: Frame) -> None:
+        """Unless an order is on its way: then that, or the next heartbeat's answer, shows that somebody is there."""
+        data = Frame("heartbeat", {"sent": heartbeat.fields.get("sent", 0.0)}).encode()
+        if self._writing.acquire(blocking=False):
             try:
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
                 with suppress(OSError, ValueError):
                     if _is_ready(self._stdin, select.POLLOUT, 0):
                         os.write(self._stdin, data)
             finally:
-                self._turn.release()
+                self._writing.release()
 
     def _put(self, frame: Frame) -> None:
         self._frames.put(frame)
@@ -196,7 +201,7 @@ class HostLink:
         """ssh's output has ended: let it say why, and end by itself."""
         deadline = time.monotonic() + _LAST_SECONDS
         while (left := deadline - time.monotonic()) > 0 and _is_ready(err, select.POLLIN, left):
-            if not self._hear_words(err):
+            if not self._read_errors(err):
                 break
         try:
             self._process.wait(max(0.1, deadline - time.monotonic()))
@@ -204,13 +209,11 @@ class HostLink:
             self._process.kill()
 
     def _explained(self, why: str) -> str:
-        said = [line for line in self._words.decode(errors="replace").splitlines() if line.strip()]
+        said = [line for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
         if why == _ENDED:
             why = f"{why} (exit code {self._process.returncode})"
-        if self._stood_still > self._link_seconds / 2:
-            why += (
-                f"; this launcher itself stood still for {self._stood_still:.0f} s (stopped by Ctrl-Z or a debugger?)"
-            )
+        if self._suspended > self._link_seconds / 2:
+            why += f"; this launcher itself stood still for {self._suspended:.0f} s (stopped by Ctrl-Z or a debugger?)"
         return f"{why}; its last words: {said[-1].strip()[:300]}" if said else why
 
 

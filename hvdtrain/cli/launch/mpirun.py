@@ -13,7 +13,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import mpirun
 from hvdtrain.launch.programs import find_program, mpi_flavor
 from hvdtrain.launch.ssh.check import require_usable_hosts
-from hvdtrain.launch.variables import needed_names
+from hvdtrain.launch.worker_environment import needed_names
 
 
 def add_flags(parser: CommandParser) -> None:

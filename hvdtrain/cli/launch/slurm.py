@@ -12,7 +12,7 @@ from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.rendered import print_or_execute
 from hvdtrain.launch import slurm
 from hvdtrain.launch.programs import find_program, mpi_flavor
-from hvdtrain.launch.variables import needed_names
+from hvdtrain.launch.worker_environment import needed_names
 
 
 def add_flags(parser: CommandParser) -> None:

@@ -11,8 +11,8 @@ from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import hosts_from, job_from
 from hvdtrain.cli.launch.rendered import require_outside_job
 from hvdtrain.launch.ssh import launcher
-from hvdtrain.launch.ssh.address import is_this_machine
 from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.network import is_this_machine
 from hvdtrain.launch.ssh.preview import preview
 
 

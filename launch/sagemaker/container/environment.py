@@ -102,8 +102,3 @@ def _log_level(container: Container) -> object:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those by which mpirun tells a process its rank: hvdtrain tells it again."""
-    return {name: value for name, value in environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}

@@ -20,7 +20,7 @@ from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.environment import script_variables, without_launcher
+from hvdtrain.launch.sagemaker.container.environment import script_variables
 from hvdtrain.launch.sagemaker.container.places import Place, meeting_variables, places
 from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.failure import cause_of
@@ -30,6 +30,7 @@ from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import worker_environment
+from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""

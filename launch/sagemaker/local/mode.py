@@ -15,7 +15,6 @@ from pathlib import Path
 
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.environment import without_launcher
 from hvdtrain.launch.sagemaker.local.channels import LocalChannel, find_channels
 from hvdtrain.launch.sagemaker.local.container import LocalContainer
 from hvdtrain.launch.sagemaker.local.files import checkpoint_folder, make_folders, write_config
@@ -23,6 +22,7 @@ from hvdtrain.launch.sagemaker.local.pipes import PipeFeeder
 from hvdtrain.launch.sagemaker.local.watch import Watch
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.topology.launcher_variables import without_launcher
 
 _LOOPBACK = "127.0.0.1"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
