@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.sagemaker import Input, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.script import script

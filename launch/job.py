@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvdtrain.launch.hosts import Host, total_slots
+from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.job_checks import require_valid_job
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.hosts.rank_assignment import assign_ranks
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec

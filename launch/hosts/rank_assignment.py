@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.hosts import Host, total_slots
+from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.ssh.check import check_hosts

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self, final
 
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.frames import Frame

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.plan import comment, wrap_command

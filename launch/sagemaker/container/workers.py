@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.hosts.rank_assignment import assign_ranks
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token

@@ -15,7 +15,7 @@ import pytest
 
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
 from hvdtrain.launch.example_scripts import FOLDER, example_scripts
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.mpi_flavors import FLAVORS
 from hvdtrain.launch.plan import LaunchPlan

@@ -15,7 +15,7 @@ import pytest
 
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.ssh.attempt import workers_on
 from hvdtrain.launch.ssh.command import SshOptions, ssh_argv
