@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -12,24 +11,26 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.environment import script_variables
-from hvdtrain.launch.sagemaker.container.places import Place, meeting_variables, places
 from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
+from hvdtrain.launch.sagemaker.container.variables import (
+    assigned_ranks,
+    rendezvous_variables,
+    script_variables,
+)
 from hvdtrain.launch.sagemaker.failure import cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import worker_environment
+from hvdtrain.launch.worker_environment import THREADS, worker_environment
 from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
@@ -44,7 +45,6 @@ _RESUME = "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on fr
 _PERHAPS_ELSEWHERE = (
     "If nobody stopped the job and it had time left, another machine has failed: its own account tells the cause."
 )
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
         UsageError: they cannot be started.
         HvdtrainError: nobody reads their output.
     """
-    own = places(container, environ)
+    own = assigned_ranks(container, environ)
     token = secrets.token_hex(16)
     inherited = {**environ, **script_variables(container)}
     with SignalInbox() as inbox, OrphanReaper(token), ExitStack() as stack:
         stack.callback(kill_job, token)
         if own[0].size > len(own):
-            variables = [_among_others(inherited, container, place, token) for place in own]
+            variables = [_variables_among_hosts(inherited, container, place, token) for place in own]
             return _supervise(_connecting(command, inherited), variables, own, container.current_host, None, inbox)
         server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
-        variables = _alone(inherited, len(own), server.environment, token)
+        variables = [worker_environment(inherited, place, server.environment, "lo", token, 0) for place in own]
         return _supervise(command, variables, own, "", server, inbox)
 
 
@@ -94,7 +94,7 @@ def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerC
 def _supervise(
     command: WorkerCommand,
     variables: Sequence[Mapping[str, str]],
-    own: Sequence[Place],
+    own: Sequence[RankAssignment],
     host: str,
     server: RendezvousServer | None,
     inbox: SignalInbox,
@@ -120,22 +120,20 @@ def _supervise(
     return _ending(outcome, workers, own, tapped, command)
 
 
-def _alone(inherited: Mapping[str, str], count: int, rendezvous: Mapping[str, str], token: str) -> list[dict[str, str]]:
-    name = socket.gethostname()
-    dealt = (replace(place, host=name) for place in assign_ranks([Host("localhost", count)], count))
-    return [worker_environment(inherited, place, rendezvous, "lo", token, 0) for place in dealt]
-
-
-def _among_others(inherited: Mapping[str, str], container: Container, place: Place, token: str) -> dict[str, str]:
-    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
-    by_mpi = inherited.get("HOROVOD_CONTROLLER") == "mpi"
-    rank = dict(inherited) if by_mpi else without_launcher(inherited) | meeting_variables(container, place, inherited)
+def _variables_among_hosts(
+    inherited: Mapping[str, str], container: Container, place: RankAssignment, token: str
+) -> dict[str, str]:
+    """The variables of one of the workers whose ranks are on several hosts."""
+    if inherited.get("HOROVOD_CONTROLLER") == "mpi":
+        of_rank = dict(inherited)
+    else:
+        of_rank = without_launcher(inherited) | rendezvous_variables(container, place, inherited)
     return {
-        **dict.fromkeys(_THREADS, threads),
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // place.local_size))),
         "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
         "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
         **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
-        **rank,
+        **of_rank,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
     }
 
@@ -143,7 +141,7 @@ def _among_others(inherited: Mapping[str, str], container: Container, place: Pla
 def _ending(
     outcome: JobOutcome,
     workers: Sequence[WorkerState],
-    own: Sequence[Place],
+    own: Sequence[RankAssignment],
     tapped: TappedWorkers,
     command: WorkerCommand,
 ) -> Ending:

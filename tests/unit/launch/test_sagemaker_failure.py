@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from hvdtrain.failure_record import FailureRecord
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
-from hvdtrain.launch.sagemaker.container.places import Place
 from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, cause_of
@@ -54,7 +54,7 @@ def ending(
 ) -> Ending:
     worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [worker], [Place(0, hosts, 0, 1, 0, hosts)], heard(), command)
+    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(), command)
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
