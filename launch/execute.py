@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.mpi_flavors import FLAVORS, flavor_of
-from hvdtrain.launch.plan import LaunchPlan
+from hvdtrain.launch.mpirun import FLAVORS, flavor_of
+from hvdtrain.launch.rendering import LaunchPlan
 
 VERSION_SECONDS = 30.0
 
@@ -99,7 +99,7 @@ def path_with(program: str, environ: Mapping[str, str]) -> str:
 
 
 def mpi_flavor(program: str | None) -> str:
-    """The flavor (see `hvdtrain.launch.mpi_flavors.FLAVORS`) of an mpirun, by its `--version`.
+    """The flavor (see `hvdtrain.launch.mpirun.FLAVORS`) of an mpirun, by its `--version`.
 
     Args:
         program: its path; None if there is none.

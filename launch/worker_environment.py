@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import Host, RankAssignment
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import RANK_VARIABLES, matches, without_launcher

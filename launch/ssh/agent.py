@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
 from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup

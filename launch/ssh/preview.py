@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
+from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.plan import comment, wrap_command
-from hvdtrain.launch.resources import Note, resource_notes
+from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.worker_environment import THREADS, host_variables, worker_environment
 

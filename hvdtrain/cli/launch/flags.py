@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.launch.job_checks import BINDINGS
-from hvdtrain.launch.mpi_flavors import FLAVORS
+from hvdtrain.launch.mpirun import FLAVORS
 
 Flag = tuple[tuple[str, ...], dict[str, Any]]
 """Names, and further arguments of `ArgumentParser.add_argument`."""

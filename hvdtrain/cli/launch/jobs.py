@@ -13,7 +13,7 @@ from hvdtrain.launch.hosts.hostfile import read_hostfile
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
 from hvdtrain.launch.hosts.rank_table import read_rank_table
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.plan import LaunchPlan
+from hvdtrain.launch.rendering import LaunchPlan
 from hvdtrain.topology import detect_topology
 from hvdtrain.topology.readers.torchrun import PER_NODE
 

@@ -16,8 +16,7 @@ from hvdtrain.cli.launch.flags import Flag, flag, number
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import horovodrun, local, mpirun, slurm
 from hvdtrain.launch.execute import find_program, mpi_flavor, path_with
-from hvdtrain.launch.plan import comment
-from hvdtrain.launch.resources import resource_notes
+from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh import launcher as ssh_launcher
 from hvdtrain.launch.ssh.check import require_usable_hosts
 from hvdtrain.launch.ssh.command import SshOptions

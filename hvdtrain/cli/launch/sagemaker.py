@@ -14,7 +14,7 @@ from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.plan import comment
+from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Input
 from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec

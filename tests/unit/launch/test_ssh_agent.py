@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.processes.orphan_reaper import processes_of
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.frames import Frame, FrameReader
