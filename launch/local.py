@@ -113,9 +113,7 @@ def _run_once(
         stack.callback(group.close)
         workers = [WorkerState(rank) for rank in range(job.np)]
         timeouts = JobTimeouts(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
-        return Supervisor(
-            [group], workers, console, inbox, timeouts, lambda: server.connected, lambda: server.arrived
-        ).run()
+        return Supervisor([group], workers, console, inbox, timeouts, server).run()
 
 
 def _orders(job: LocalJob, rendezvous: Mapping[str, str], token: str, restarts: int) -> Iterator[WorkerSpec]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -43,7 +42,7 @@ class Agent:
                     if "error" in frame.fields:
                         raise AgentError(str(frame.fields["error"]))
                     return frame.fields["ok"]
-            if not select.select([self.link], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not self.link.wait(max(0.0, deadline - time.monotonic())):
                 raise AgentError("it did not answer in time")
         raise AgentError(self.link.lost)
 

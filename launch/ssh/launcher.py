@@ -131,9 +131,7 @@ class Attempt:
             watched = len(places) > 1 and trains(self._command)
             timeouts = JobTimeouts(self._job.start_timeout if watched else None, self._job.grace)
             console, inbox = self._console, self._inbox
-            return Supervisor(
-                groups, workers, console, inbox, timeouts, lambda: server.connected, lambda: server.arrived
-            ).run()
+            return Supervisor(groups, workers, console, inbox, timeouts, server).run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         if not restarts:

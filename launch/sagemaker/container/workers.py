@@ -106,7 +106,6 @@ def _supervise(
     tapped = TappedWorkers(group)
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
-    nobody: frozenset[int] = frozenset()
     with closing(group):
         outcome = Supervisor(
             [tapped],
@@ -114,8 +113,7 @@ def _supervise(
             Console(),
             inbox,
             timeouts,
-            lambda: server.connected if server else nobody,
-            lambda: server.arrived if server else nobody,
+            server,
         ).run()
     return _ending(outcome, workers, own, tapped, command)
 
