@@ -36,6 +36,7 @@ from hvdtrain.engine.outcome import RunResult
 from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
 from hvdtrain.run.dry_run import try_batches
 from hvdtrain.run.prepare import RunSetup
@@ -44,7 +45,7 @@ from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.progress import Bar, progress_callback
 from hvdtrain.run.sinks.recorder import MetricsFile, RankLog, Totals
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
-from hvdtrain.run.stop_report import RESUMABLE, asked_or_late, how_to_continue
+from hvdtrain.run.stop_report import asked_or_late, how_to_continue
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 

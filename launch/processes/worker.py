@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, final
 
 from hvdtrain.errors import UsageError
+from hvdtrain.failure_record import FailureRecord
 
 _READ_BYTES = 2**16
 
@@ -33,12 +34,14 @@ class WorkerExit:
         by_us: whether the supervisor killed it.
         out_of_memory: whether the kernel has killed processes of its host for lack of memory meanwhile.
         lost: why it is not known any more what it does; empty where it is.
+        failure: what it has left about its failure, if anything.
     """
 
     code: int
     by_us: bool = False
     out_of_memory: bool = False
     lost: str = ""
+    failure: FailureRecord | None = None
 
     @property
     def failed(self) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import selectors
 import signal
+import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
 from typing import IO, Protocol, final
 
+from hvdtrain.failure_record import FILE_VARIABLE, read_failure
 from hvdtrain.launch.processes.memory import out_of_memory_kills
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
@@ -49,22 +53,24 @@ class LocalWorkerGroup:
     """Children of this process.
 
     Args:
-        orders: what to start.
+        specs: what to start.
         folder: where; None: here.
 
     Raises:
         UsageError: a program cannot be started; others may run, for the caller to kill by their token.
     """
 
-    def __init__(self, orders: Iterable[WorkerSpec], folder: str | None = None) -> None:
+    def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []
         self._readers: dict[IO[bytes], Callable[[], None]] = {}
         self._selector: selectors.BaseSelector | None = None
         self._kills_before = out_of_memory_kills()
         self._paused = False
+        self._failures = tempfile.TemporaryDirectory(prefix="hvdtrain-failures-", ignore_cleanup_errors=True)
         try:
-            for order in orders:
-                self._workers.append(Worker(order, folder))
+            for spec in specs:
+                variables = {**spec.environment, FILE_VARIABLE: str(self._failure_file(spec.rank))}
+                self._workers.append(Worker(replace(spec, environment=variables), folder))
         except BaseException:
             self.close()
             raise
@@ -105,6 +111,7 @@ class LocalWorkerGroup:
             self._unregister(worker.pidfd)
             worker.close()
         self._workers.clear()
+        self._failures.cleanup()
 
     def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: WorkerEvents) -> None:
         data = worker.read(pipe)
@@ -119,7 +126,11 @@ class LocalWorkerGroup:
             for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):
                 events.wrote(worker.rank, stream, data or b"")
             self._forget(pipe)
-        events.ended(worker.rank, worker.reap(out_of_memory_kills() > self._kills_before))
+        end = worker.reap(out_of_memory_kills() > self._kills_before)
+        events.ended(worker.rank, replace(end, failure=read_failure(self._failure_file(worker.rank))))
+
+    def _failure_file(self, rank: int) -> Path:
+        return Path(self._failures.name, f"rank-{rank}.json")
 
     def _forget(self, pipe: IO[bytes]) -> None:
         if self._readers.pop(pipe, None) is not None:

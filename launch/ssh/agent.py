@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
@@ -86,7 +87,7 @@ class Agent:
         self._pause_or_go_on()
 
     def ended(self, rank: int, end: WorkerExit) -> None:
-        self._send("ended", rank=rank, code=end.code, by_us=end.by_us, out_of_memory=end.out_of_memory)
+        self._send("ended", rank=rank, **asdict(end))
 
     def _on_input(self) -> None:
         try:

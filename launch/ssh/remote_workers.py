@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
+from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerEvents
@@ -61,7 +62,8 @@ class RemoteWorkerGroup:
             events.wrote(fields["rank"], int(fields["stream"]), frame.body)
             self._link.send("read", bytes=len(frame.body))
         elif frame.kind == "ended":
-            end = WorkerExit(int(fields["code"]), bool(fields["by_us"]), bool(fields["out_of_memory"]))
+            failure = fields["failure"] and FailureRecord(**fields["failure"])
+            end = WorkerExit(int(fields["code"]), bool(fields["by_us"]), bool(fields["out_of_memory"]), failure=failure)
             self._end(fields["rank"], end, events)
 
     def _lose(self, events: WorkerEvents) -> None:

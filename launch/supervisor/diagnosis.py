@@ -1,4 +1,4 @@
-"""How one start of a job ended: who is to blame, with which exit code, and what to say."""
+"""How one start of a job ended: which rank caused it, with which exit code, and what to say."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import signal
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+from hvdtrain.errors import RESUMABLE, UsageError
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
-USAGE, RESUMABLE = 2, 75
+USAGE = UsageError.exit_code
 
 SHOWN_LINES = 20
 GIST_LINES = 3
@@ -20,8 +21,6 @@ _CRASH = "Fatal Python error"
 _STACKS = ("Traceback (most recent call last)", _CRASH)
 _MISSING = "Missing ranks:"
 _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
-_VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod has been shut down")
-"""What a rank says that only stopped because another did: `hvdtrain.comm.failure`, Horovod itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class JobOutcome:
     """One start of a job.
 
     Attributes:
-        code: exit code, as DESIGN's table has it: 0, 2, 75, 128 + signal, a worker's own, else 1.
+        code: exit code: 0, 2, 75, 128 + signal, a worker's own, else 1.
         root_cause_rank: the rank whose failure ended the job, where there is one.
         message: what to say; empty where a worker has said it all.
         may_restart: whether trying again makes sense.
@@ -57,46 +56,52 @@ def diagnose(
     """
     if stopped_by is not None:
         return _after_signal(workers, stopped_by)
-    failed = sorted((m for m in workers if m.end and m.end.failed), key=lambda m: m.order)
+    failed = sorted((worker for worker in workers if worker.end and worker.end.failed), key=lambda w: w.order)
     if not failed:
         return JobOutcome(0)
-    root_cause = next((member for member in failed if not _is_victim(member)), None)
-    if root_cause is None:
-        return _without_culprit(workers, failed, held)
-    code = root_cause.code
-    if code == USAGE and not met:
-        speaker = next((member for member in failed if member.rank == 0 and member.code == USAGE), root_cause)
-        return JobOutcome(USAGE, speaker.rank)
-    if code == RESUMABLE:
-        return JobOutcome(RESUMABLE, root_cause.rank)  # no failure, and rank 0 has said where to go on
-    message = _report(root_cause, len(workers), root_cause.rank in held)
-    if code in (USAGE, 130, 143):
-        return JobOutcome(code, root_cause.rank, message)
-    return JobOutcome(code if code > 0 else 1, root_cause.rank, message, may_restart=True)
+    causes = [worker for worker in failed if not worker.is_consequence]
+    if not causes:
+        return _without_cause(workers, failed, held)
+    root = next((worker for worker in causes if worker.rank == 0 and _failed_alike(worker, causes[0])), causes[0])
+    if root.code == USAGE and not met:
+        return JobOutcome(USAGE, root.rank)
+    if root.code == RESUMABLE:
+        return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue
+    message = _report(root, len(workers), root.rank in held)
+    if root.code in (USAGE, 130, 143):
+        return JobOutcome(root.code, root.rank, message)
+    return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
 
 
-def _without_culprit(workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int]) -> JobOutcome:
-    """All that failed say that another rank did: the one they wait for, one that left early, or none that is known."""
+def _failed_alike(worker: WorkerState, other: WorkerState) -> bool:
+    """Rank 0 then speaks for all, although another was faster."""
+    if worker.failure and other.failure:
+        return worker.failure.cause == other.failure.cause
+    return worker.code == other.code == USAGE
+
+
+def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int]) -> JobOutcome:
+    """Every failure is the consequence of another one: of a rank that stalls, of one that left early, or unknown."""
     first, size = failed[0], len(workers)
-    stalled = sorted({rank for member in failed for rank in stalled_ranks(member.tail.text())} - {first.rank})
-    early = [m.rank for m in workers if m.end and m.end.code == 0 and m.order < first.order]
+    stalled = sorted({rank for worker in failed for rank in stalled_ranks(worker.tail.text())} - {first.rank})
+    early = [worker.rank for worker in workers if worker.end and worker.end.code == 0 and worker.order < first.order]
     blamed = first.rank
     if stalled and stalled[-1] < size:
         blamed = stalled[0]
         why = f"{_ranks(stalled)} of {size} took no part in a collective operation for which others waited"
     elif early:
         blamed = early[0]
-        why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {_them(early)}"
+        them = "them" if len(early) > 1 else "it"
+        why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
     else:
         why = "the ranks lost each other, and none of them says more"
-    victims = _ranks([member.rank for member in failed])
-    text = f"hvdtrain launch: {why}; {victims} stopped only because of that. Of rank {first.rank}: "
-    code = first.code if first.code > 0 else 1
-    return JobOutcome(code, blamed, text + quoted(first, first.rank in held), may_restart=True)
+    others = _ranks([worker.rank for worker in failed])
+    text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
+    return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
 
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:
-    """The ranks for which others wait, by the words of Horovod's stall_inspector.cc: "Missing ranks:", "1: [names]"."""
+    """Ranks for which others wait. Only Horovod's log names them: stall_inspector.cc, "Missing ranks:", "1: [a]"."""
     found: set[int] = set()
     listing = False
     for line in lines:
@@ -108,50 +113,51 @@ def stalled_ranks(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def _them(ranks: Sequence[int]) -> str:
-    return "them" if len(ranks) > 1 else "it"
-
-
 def _after_signal(workers: Sequence[WorkerState], stopped_by: signal.Signals) -> JobOutcome:
-    codes = {member.code for member in workers}
+    codes = {worker.code for worker in workers}
     if codes == {0}:
         return JobOutcome(0)
-    if RESUMABLE in codes and codes <= {RESUMABLE, 0}:
+    if codes <= {RESUMABLE, 0}:
         return JobOutcome(RESUMABLE)
-    killed = [member.rank for member in workers if member.end and member.end.by_us]
+    killed = [worker.rank for worker in workers if worker.end and worker.end.by_us]
     late = f"; {_ranks(killed)} did not leave in time and had to be killed" if killed else ""
-    return JobOutcome(128 + stopped_by, message=f"hvdtrain launch: stopped by {stopped_by.name}{late}.")
+    said = [f"hvdtrain launch: stopped by {stopped_by.name}{late}.", _untold(workers)]
+    return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
+
+
+def _untold(workers: Sequence[WorkerState]) -> str:
+    """The report of the first rank that has left its traceback to this launcher to print."""
+    first = min((w for w in workers if w.failure and w.failure.detail), key=lambda w: w.order, default=None)
+    return "" if first is None else _report(first, len(workers), in_full=True)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _is_victim(member: WorkerState) -> bool:
-    return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)
-
-
-def _report(member: WorkerState, size: int, in_full: bool) -> str:
-    how = how_it_ended(member.code)
-    if member.end and member.end.lost:
-        how = f"was lost: {member.end.lost}"
-    elif member.end and member.end.out_of_memory and member.code == -signal.SIGKILL:
+def _report(worker: WorkerState, size: int, in_full: bool) -> str:
+    how = how_it_ended(worker.code)
+    if worker.end and worker.end.lost:
+        how = f"was lost: {worker.end.lost}"
+    elif worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
-    return f"hvdtrain launch: rank {member.rank} of {size}{member.place} {how}. {quoted(member, in_full)}"
+    return f"hvdtrain launch: rank {worker.rank} of {size}{worker.on_host} {how}. {quoted(worker, in_full)}"
 
 
-def quoted(member: WorkerState, in_full: bool) -> str:
-    """The worker's last lines, as they end a message; of what was shown before, where it ended."""
-    lines = last_words(member.tail.text())
-    if not in_full:
-        lines = _gist(lines)
+def quoted(worker: WorkerState, in_full: bool) -> str:
+    """The worker's last lines, as they end a message; of what was shown before, only the end."""
+    if worker.failure and worker.failure.detail:
+        lines = worker.failure.detail.splitlines()
+    else:
+        lines = last_words(worker.tail.text())
+        lines = lines if in_full else _gist(lines)
     if not lines:
         return "It wrote nothing."
-    return "\n".join(["Its last lines:", *(f"  [{member.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
+    return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
 
 
 def _gist(lines: list[str]) -> list[str]:
-    """A traceback tells what it was at its end, the interpreter's own report of a crash at its beginning."""
+    """A traceback says what it was at its end, the interpreter's own report of a crash at its beginning."""
     crash = next((i for i, line in enumerate(lines) if _CRASH in line), None)
     return lines[-GIST_LINES:] if crash is None else lines[crash : crash + GIST_LINES]
 

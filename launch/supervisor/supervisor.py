@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.diagnosis import RESUMABLE, USAGE, JobOutcome, diagnose, quoted
-from hvdtrain.launch.supervisor.signals import FINAL, Meaning, Requests, SignalInbox, for_workers
+from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, quoted
+from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.stop_requests import FINAL
 
 OWN_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""
@@ -69,7 +71,7 @@ class Supervisor:
         self._hold_until: float | None = begin + _HOLD_SECONDS
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
-        self._requests = Requests()
+        self._policy = SignalPolicy()
         self._stopped_by: signal.Signals | None = None
         self._met = False
         self._late: JobOutcome | None = None
@@ -97,14 +99,14 @@ class Supervisor:
         self._console.take(rank, stream, data)
 
     def ended(self, rank: int, end: WorkerExit) -> None:
-        member = self._workers[rank]
-        if member.end is not None:
+        worker = self._workers[rank]
+        if worker.end is not None:
             return
         self._console.finish(rank)
-        member.end, member.order = end, self._ended
+        worker.end, worker.order = end, self._ended
         self._ended += 1
         if end.failed and self._kill_at is None and self._give_up_at is None:
-            # Who leaves with 75 has saved; others may still be writing.
+            # A worker that exits with 75 has saved its checkpoint; others may still be writing.
             seconds = self._timeouts.grace if end.code == RESUMABLE else OWN_WORDS_SECONDS
             self._kill_at = time.monotonic() + seconds
             self._start_by = None
@@ -116,13 +118,13 @@ class Supervisor:
 
     def _forward(self, number: signal.Signals) -> None:
         """The first starts the grace period, SIGTERM after a notice restarts it, a second SIGINT or SIGTERM ends it."""
-        meaning = self._requests.meaning(number, time.monotonic())
+        action = self._policy.action(number, time.monotonic())
         if number == signal.SIGHUP:
             self._console.may_vanish = True
-        if meaning is Meaning.END:
+        if action is SignalAction.KILL:
             self._kill()
             return
-        if meaning is Meaning.PASS:
+        if action is SignalAction.FORWARD:
             for group in self._groups:
                 group.send(for_workers(number))
         if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
@@ -170,16 +172,16 @@ class Supervisor:
             self._kill()
         if self._give_up_at is not None and now >= self._give_up_at:
             self._give_up_at = None
-            for member in self._workers:
-                self.ended(member.rank, WorkerExit(-signal.SIGKILL, by_us=True))
+            for worker in self._workers:
+                self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _nobody_waits_longer(self) -> JobOutcome:
         limit, arrived, connected = self._timeouts.start, self._arrived(), self._connected()
-        unconnected = [member for member in self._workers if member.rank not in connected] or list(self._workers)
-        missing = [member for member in unconnected if member.rank not in arrived] or unconnected
-        named = ", ".join(f"rank {member.rank} (process {member.process}{member.place})" for member in missing)
+        unconnected = [worker for worker in self._workers if worker.rank not in connected] or list(self._workers)
+        missing = [worker for worker in unconnected if worker.rank not in arrived] or unconnected
+        named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in missing)
         held = self._console.held
-        words = [f"Rank {member.rank}: {quoted(member, member.rank in held)}" for member in missing[:_QUOTED_RANKS]]
+        words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in missing[:_QUOTED_RANKS]]
         return JobOutcome(
             1,
             missing[0].rank,

@@ -6,15 +6,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import final
 
+from hvdtrain.errors import UsageError
+from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
 _LINE_BYTES = 4000  # of a line that is kept for the report
+_HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
 
 
 @final
 @dataclass
-class Tail:
+class OutputTail:
     """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -53,7 +56,7 @@ class WorkerState:
     rank: int
     host: str = ""
     process: int = 0
-    tail: Tail = field(default_factory=Tail)
+    tail: OutputTail = field(default_factory=OutputTail)
     end: WorkerExit | None = None
     order: int = 0
 
@@ -63,6 +66,20 @@ class WorkerState:
         return self.end.code if self.end else 1
 
     @property
-    def place(self) -> str:
+    def failure(self) -> FailureRecord | None:
+        """What it has left about its failure, if anything."""
+        return self.end.failure if self.end else None
+
+    @property
+    def on_host(self) -> str:
         """ " on HOST", or nothing where there is one host only."""
         return f" on {self.host}" if self.host else ""
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it failed only because another worker did: its record says so, or Horovod in a foreign program."""
+        if self.failure is not None:
+            return self.failure.is_consequence
+        return self.code != UsageError.exit_code and any(
+            sign in line for line in self.tail.text() for sign in _HOROVODS_OWN
+        )

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
@@ -24,8 +25,9 @@ from hvdtrain.launch.sagemaker.container.variables import (
     script_variables,
     without_launcher,
 )
+from hvdtrain.launch.sagemaker.failure import cause_of
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.diagnosis import RESUMABLE, USAGE, JobOutcome, how_it_ended
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -43,7 +45,6 @@ _RESUME = "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on fr
 _PERHAPS_ELSEWHERE = (
     "If nobody stopped the job and it had time left, another machine has failed: its own account tells the cause."
 )
-_VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod has been shut down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +149,17 @@ def _ending(
         return Ending(0)
     is_all = own[0].size == len(own)
     is_whole_machine = not is_all and own[0].local_size == len(own)
-    victims = [_is_victim(member) for member in workers if member.code != 0]
-    elsewhere = ELSEWHERE if is_whole_machine and victims and all(victims) else ""
+    failed = [worker for worker in workers if worker.code != 0]
+    elsewhere = ELSEWHERE if is_whole_machine and failed and all(worker.is_consequence for worker in failed) else ""
     if outcome.root_cause_rank is None or outcome.code == RESUMABLE:
         why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
         return Ending(outcome.code, _lines(outcome.message or _left(command), why), by_itself=is_all)
-    member, place = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
-    if member.code == 0:  # it left while others still needed it
+    worker, place = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
+    if worker.code == 0:  # it left while others still needed it
         return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    told = tapped.cause(member.rank) if member.code > 0 else ""
-    heading = f"Rank {place.rank} of {place.size}{member.place} {how_it_ended(member.code)}."
-    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not _is_victim(member))
+    told = (_recorded(worker) or tapped.cause(worker.rank)) if worker.code > 0 else ""
+    heading = f"Rank {place.rank} of {place.size}{worker.on_host} {how_it_ended(worker.code)}."
+    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not worker.is_consequence)
 
 
 def _lines(*parts: str) -> str:
@@ -176,5 +177,7 @@ def _left(command: WorkerCommand) -> str:
     return f"{told}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
 
 
-def _is_victim(member: WorkerState) -> bool:
-    return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)
+def _recorded(worker: WorkerState) -> str:
+    """What the worker's own record says of the cause, a traceback with its telling part first."""
+    failure = worker.failure
+    return "" if failure is None or failure.is_consequence else cause_of(failure.detail.splitlines()) or failure.cause

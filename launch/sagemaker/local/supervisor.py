@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import final
 
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE
 from hvdtrain.launch.sagemaker.failure import FILE
 from hvdtrain.launch.sagemaker.local.container import END_SECONDS, LocalContainer, PipeFeeder
-from hvdtrain.launch.supervisor.diagnosis import RESUMABLE
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _OTHERS_SECONDS = 8.0  # that containers may still run after one has failed: SageMaker ends them, too

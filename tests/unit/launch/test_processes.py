@@ -24,7 +24,7 @@ from hvdtrain.launch.processes.orphan_reaper import (
 )
 from hvdtrain.launch.processes.worker import Worker, WorkerSpec
 from hvdtrain.launch.processes.worker_group import ERR
-from hvdtrain.launch.supervisor.worker_state import Tail
+from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
 GUARDED = """
@@ -117,7 +117,7 @@ def test_how_a_worker_ended() -> None:
 
 
 def test_the_tail_keeps_what_was_seen_last() -> None:
-    tail = Tail()
+    tail = OutputTail()
     for data in (b"one\ntw", b"o\n 10%\r 20%\r", b" 30%\nhalf"):
         tail.add(ERR, data)
     assert tail.text() == ["one", "two", " 30%", "half"]

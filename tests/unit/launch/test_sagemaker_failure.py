@@ -6,9 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
@@ -49,12 +49,12 @@ def heard(*pieces: bytes) -> TappedWorkers:
     return group
 
 
-def ending(outcome: JobOutcome, run_folder: Path | None, hosts: int = 1, said: bytes = b"", code: int = 75) -> Ending:
-    member = WorkerState(0, "algo-1")
-    member.end = WorkerExit(code)
-    member.tail.add(ERR, said)
+def ending(
+    outcome: JobOutcome, run_folder: Path | None, hosts: int = 1, failure: FailureRecord | None = None
+) -> Ending:
+    worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [member], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(said), command)
+    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(), command)
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
@@ -111,12 +111,22 @@ def test_another_machines_failure_is_told_as_such(tmp_path: Path) -> None:
     assert (alone.cause, alone.by_itself) == (stopped.message, True)
     assert (several.cause.splitlines()[0], several.by_itself) == (stopped.message, False)
     assert "another machine has failed" in several.cause
-    victim = b"rank 0 on algo-1 stopped: Another rank has ended or stalled.\n"
-    told = ending(JobOutcome(1, 0, "message"), tmp_path, 2, victim, 1)
+    lost = FailureRecord("lost_rank", 0, "algo-1", "A collective operation was aborted.", 1)
+    told = ending(JobOutcome(1, 0, "message"), tmp_path, 2, lost)
     assert told.cause.startswith(ELSEWHERE)
     assert not told.by_itself
-    alone = ending(JobOutcome(1, 0, "message"), tmp_path, 1, victim, 1)
+    alone = ending(JobOutcome(1, 0, "message"), tmp_path, 1, lost)
     assert alone.cause == "Rank 0 of 1 on algo-1 failed with exit code 1.\nmessage"
+
+
+def test_the_cause_is_what_the_worker_has_recorded(tmp_path: Path) -> None:
+    error = FailureRecord("error", 0, "algo-1", "The loss is nan.\nHINT: lower the learning rate.", 1)
+    heading = "Rank 0 of 1 on algo-1 failed with exit code 1."
+    assert ending(JobOutcome(1, 0), tmp_path, 1, error).cause == f"{heading}\n{error.cause}"
+    shown = "rank 0 failed:\nTraceback (most recent call last):\n  in f\nValueError: x"
+    raised = FailureRecord("exception", 0, "algo-1", "ValueError: x", 1, shown)
+    told = ending(JobOutcome(1, 0), tmp_path, 1, raised).cause
+    assert told == f"{heading}\nValueError: x\nThe end of its traceback:\n  in f"
 
 
 def test_an_image_without_python_says_so_in_the_failure_file(tmp_path: Path) -> None:

@@ -11,26 +11,32 @@ from pathlib import Path
 
 import pytest
 
+from hvdtrain.failure_record import FailureRecord, read_failure, write_failure
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words
-from hvdtrain.launch.supervisor.signals import ECHO_SECONDS, FINAL, Meaning, Requests, SignalInbox, for_workers
+from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.run import stop_signals
+from hvdtrain.stop_requests import REQUESTS
 
-VICTIM = b"rank 0 on a stopped: A collective operation was aborted. Another rank has ended or stalled: x.\n"
+LOST = FailureRecord("lost_rank", 0, "a", "A collective operation was aborted.", 1)
+
+
+def crashed(cause: str, detail: str = "") -> FailureRecord:
+    return FailureRecord("exception", 0, "a", cause, 1, detail)
 
 
 def workers(
-    *codes: int | tuple[int, bytes], order: list[int] | None = None, killed: tuple[int, ...] = ()
+    *codes: int | tuple[int, bytes | FailureRecord], order: list[int] | None = None, killed: tuple[int, ...] = ()
 ) -> list[WorkerState]:
-    """Rank N ended with codes[N] (and wrote the bytes beside it), as number order[N]."""
+    """Rank N ended with codes[N] (and wrote the bytes or left the record beside it), as number order[N]."""
     made = []
     for rank, given in enumerate(codes):
-        code, text = given if isinstance(given, tuple) else (given, b"")
+        code, left = given if isinstance(given, tuple) else (given, b"")
         number = (order or list(range(len(codes))))[rank]
-        made.append(WorkerState(rank, end=WorkerExit(code, by_us=rank in killed), order=number))
+        text, failure = (left, None) if isinstance(left, bytes) else (b"", left)
+        made.append(WorkerState(rank, end=WorkerExit(code, by_us=rank in killed, failure=failure), order=number))
         made[-1].tail.add(ERR, text)
     return made
 
@@ -40,8 +46,12 @@ def workers(
     [
         (workers(0, 0), 0, None, False),
         (workers(1, 1, order=[1, 0]), 1, 1, True),
-        (workers((1, VICTIM), 1), 1, 1, True),  # who says that another is at fault is believed
-        (workers((1, VICTIM), (1, VICTIM)), 1, 0, True),
+        (workers((1, LOST), 1), 1, 1, True),
+        (workers((1, b"horovod.common.exceptions.HorovodInternalError: x\n"), 1), 1, 1, True),  # a foreign program
+        (workers((1, b"Another rank has ended or stalled\n"), 1), 1, 0, True),  # words alone are no record
+        (workers((1, crashed("x")), (1, crashed("x")), order=[1, 0]), 1, 0, True),  # rank 0 speaks for all
+        (workers((1, crashed("x")), (1, crashed("y")), order=[1, 0]), 1, 1, True),
+        (workers((1, LOST), (1, LOST)), 1, 0, True),
         (workers(0, -9), 1, 1, True),
         (workers(-9, 5, killed=(0,), order=[1, 0]), 5, 1, True),
         (workers(2, 2, order=[1, 0]), 2, 0, False),  # rank 0 speaks for all
@@ -92,7 +102,7 @@ def test_the_host_is_named_where_there_are_several() -> None:
 
 
 def test_a_lost_host_is_to_blame_although_others_fail_first() -> None:
-    others = workers((1, VICTIM), (1, VICTIM))
+    others = workers((1, LOST), (1, LOST))
     outcome = diagnose([*others, WorkerState(2, "b", end=WorkerExit(1, lost="gone"), order=2)], None)
     assert (outcome.code, outcome.root_cause_rank, outcome.may_restart) == (1, 2, True)
 
@@ -157,6 +167,7 @@ def test_holding_has_an_end(console: Console, capfdbinary: pytest.CaptureFixture
     assert len(capfdbinary.readouterr().out) > 30_000
 
 
+FOREIGN = b"HorovodInternalError: x\n"
 STALL = b"""[W stall_inspector.cc:107] One or more tensors were submitted to be reduced, ...
 Missing ranks:
 1: [allreduce.a]
@@ -165,7 +176,7 @@ Missing ranks:
 
 
 def test_who_stalls_is_blamed_by_the_words_of_those_that_waited() -> None:
-    outcome = diagnose(workers((1, STALL + VICTIM), -9, (1, VICTIM), -9, killed=(1, 3)), None, met=True)
+    outcome = diagnose(workers((1, STALL + FOREIGN), -9, (1, LOST), -9, killed=(1, 3)), None, met=True)
     assert outcome.root_cause_rank == 1
     assert "ranks 1, 3 of 4 took no part in a collective operation" in outcome.message
     assert "ranks 0, 2 stopped only because of that" in outcome.message
@@ -173,23 +184,23 @@ def test_who_stalls_is_blamed_by_the_words_of_those_that_waited() -> None:
 
 def test_an_unfinished_line_of_the_other_stream_hides_nothing() -> None:
     """A task that prints dots on standard output while Horovod warns on standard error."""
-    ended = workers((1, b""), -9, (1, VICTIM), -9, killed=(1, 3))
+    ended = workers((1, b""), -9, (1, LOST), -9, killed=(1, 3))
     *whole, last = STALL.splitlines(keepends=True)
-    for line in (*whole, last + VICTIM):
+    for line in (*whole, last + FOREIGN):
         ended[0].tail.add(OUT, b"...")
         ended[0].tail.add(ERR, line)
-    assert ended[0].tail.text() == [*(STALL + VICTIM).decode().splitlines(), "..." * 4]
+    assert ended[0].tail.text() == [*(STALL + FOREIGN).decode().splitlines(), "..." * 4]
     assert "ranks 1, 3 of 4 took no part" in diagnose(ended, None, met=True).message
 
 
 def test_who_leaves_early_is_named() -> None:
-    outcome = diagnose(workers((1, VICTIM), 0, order=[1, 0]), None, met=True)
+    outcome = diagnose(workers((1, LOST), 0, order=[1, 0]), None, met=True)
     assert outcome.root_cause_rank == 1
     assert "rank 1 of 2 left with exit code 0 while others still needed it; rank 0 stopped" in outcome.message
 
 
-def test_victims_are_not_accused() -> None:
-    outcome = diagnose(workers((1, VICTIM), (1, VICTIM)), None, met=True)
+def test_ranks_that_lost_another_are_not_accused() -> None:
+    outcome = diagnose(workers((1, LOST), (1, LOST)), None, met=True)
     assert "failed with" not in outcome.message
     assert "ranks 0, 1 stopped only because of that" in outcome.message
 
@@ -208,28 +219,59 @@ def test_what_was_shown_is_not_repeated_in_full() -> None:
     assert diagnose(workers(0, (1, crash)), None).message.endswith("  [1] Thread 1:\n  [1]   File x in measure")
 
 
-PASS, NOTHING, END = Meaning.PASS, Meaning.NOTHING, Meaning.END
+def test_a_traceback_that_was_left_to_the_launcher_is_printed_whatever_ends_the_job() -> None:
+    left = crashed("ValueError: x", "rank 1 on a failed:\nTraceback (most recent call last):\nValueError: x")
+    lines = "\n  [1] rank 1 on a failed:\n  [1] Traceback (most recent call last):\n  [1] ValueError: x"
+    assert diagnose(workers((1, LOST), (1, left)), None, met=True).message.endswith(f"Its last lines:{lines}")
+    for outcome in (diagnose(workers(75, (1, left)), None), diagnose(workers(75, (1, left)), signal.SIGTERM)):
+        assert outcome.message.endswith(f"rank 1 of 2 failed with exit code 1. Its last lines:{lines}")
+
+
+def test_a_record_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rank-3.json"
+    monkeypatch.delenv("HVDTRAIN_FAILURE_FILE", raising=False)
+    assert not write_failure("error", 3, "x", 1)
+    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(path))
+    assert read_failure(path) is None
+    assert write_failure("lost_rank", 3, "x", 1)
+    assert write_failure("exception", 3, "y é", 1, "z")
+    record = read_failure(path)
+    assert record is not None
+    assert (record.kind, record.rank, record.cause, record.detail, record.is_consequence) == (
+        "exception",
+        3,
+        "y é",
+        "z",
+        False,
+    )
+    assert list(tmp_path.iterdir()) == [path]
+    for content in ("", "[]", '{"kind": "stall"}'):
+        path.write_text(content)
+        assert read_failure(path) is None
+    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(tmp_path / "gone" / "rank-3.json"))
+    assert not write_failure("error", 3, "x", 1)
+
+
+FORWARD, IGNORE, KILL = SignalAction
 INT, TERM, USR1, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
 
 
 @pytest.mark.parametrize(
-    ("came", "meanings"),
+    ("came", "actions"),
     [
-        ([(TERM, 0), (TERM, 0.9), (INT, 1.0), (TERM, 1.1)], [PASS, NOTHING, NOTHING, END]),
-        ([(USR1, 0), (TERM, 60), (TERM, 62)], [PASS, PASS, END]),
-        ([(HUP, 0), (TERM, 60), (INT, 62)], [PASS, NOTHING, END]),  # workers have got SIGTERM for SIGHUP
-        ([(TERM, 0), (HUP, 60), (USR1, 61)], [PASS, NOTHING, PASS]),
+        ([(TERM, 0), (TERM, 0.9), (INT, 1.0), (TERM, 1.1)], [FORWARD, IGNORE, IGNORE, KILL]),
+        ([(USR1, 0), (TERM, 60), (TERM, 62)], [FORWARD, FORWARD, KILL]),
+        ([(HUP, 0), (TERM, 60), (INT, 62)], [FORWARD, IGNORE, KILL]),  # workers have got SIGTERM for SIGHUP
+        ([(TERM, 0), (HUP, 60), (USR1, 61)], [FORWARD, IGNORE, FORWARD]),
     ],
 )
-def test_what_a_signal_means(came: list[tuple[signal.Signals, float]], meanings: list[Meaning]) -> None:
-    requests = Requests()
-    assert [requests.meaning(number, at) for number, at in came] == meanings
+def test_what_a_signal_means(came: list[tuple[signal.Signals, float]], actions: list[SignalAction]) -> None:
+    policy = SignalPolicy()
+    assert [policy.action(number, at) for number, at in came] == actions
 
 
-def test_launcher_and_workers_have_the_same_rules() -> None:
-    assert stop_signals.ECHO_SECONDS == ECHO_SECONDS
-    assert set(stop_signals._FINAL) == set(FINAL)
-    assert for_workers(HUP) in stop_signals.REQUESTS
+def test_workers_hear_of_a_terminal_that_is_gone_by_a_signal_that_they_know() -> None:
+    assert for_workers(HUP) in REQUESTS
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
