@@ -42,7 +42,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         ending = Ending(error.exit_code, str(error))
         _say(ending.cause)
     except Exception:
-        ending = Ending(1, cause_of(traceback.format_exc().splitlines()))
+        ending = Ending(1, cause_of(traceback.format_exc()))
         traceback.print_exc()
     try:
         write_failure(output, ending.cause)

@@ -18,14 +18,13 @@ from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.container.variables import (
     assigned_ranks,
     rendezvous_variables,
     script_variables,
     without_launcher,
 )
-from hvdtrain.launch.sagemaker.failure import cause_of
+from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
@@ -101,15 +100,15 @@ def _supervise(
 ) -> Ending:
     """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
     orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
-    workers = [WorkerState(order.rank, host) for order in orders]
+    outputs = [OutputParser() for _ in orders]
+    workers = [WorkerState(order.rank, host, tail=output.tail) for order, output in zip(orders, outputs, strict=True)]
     group = LocalWorkerGroup(orders, str(command.folder))
-    tapped = TappedWorkers(group)
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
     nobody: frozenset[int] = frozenset()
     with closing(group):
         outcome = Supervisor(
-            [tapped],
+            [group],
             workers,
             Console(),
             inbox,
@@ -117,7 +116,7 @@ def _supervise(
             lambda: server.connected if server else nobody,
             lambda: server.arrived if server else nobody,
         ).run()
-    return _ending(outcome, workers, own, tapped, command)
+    return _ending(outcome, workers, own, outputs, command)
 
 
 def _variables_among_hosts(
@@ -142,7 +141,7 @@ def _ending(
     outcome: JobOutcome,
     workers: Sequence[WorkerState],
     own: Sequence[RankAssignment],
-    tapped: TappedWorkers,
+    outputs: Sequence[OutputParser],
     command: WorkerCommand,
 ) -> Ending:
     if outcome.code == 0:
@@ -157,7 +156,7 @@ def _ending(
     worker, place = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
     if worker.code == 0:  # it left while others still needed it
         return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    told = (_recorded(worker) or tapped.cause(worker.rank)) if worker.code > 0 else ""
+    told = (_recorded(worker) or outputs[worker.rank].cause) if worker.code > 0 else ""
     heading = f"Rank {place.rank} of {place.size}{worker.on_host} {how_it_ended(worker.code)}."
     return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not worker.is_consequence)
 
@@ -180,4 +179,4 @@ def _left(command: WorkerCommand) -> str:
 def _recorded(worker: WorkerState) -> str:
     """What the worker's own record says of the cause, a traceback with its telling part first."""
     failure = worker.failure
-    return "" if failure is None or failure.is_consequence else cause_of(failure.detail.splitlines()) or failure.cause
+    return "" if failure is None or failure.is_consequence else cause_of(failure.detail) or failure.cause
