@@ -153,7 +153,7 @@ def test_the_default_task_survives_a_killed_worker(start: Start, run_command: An
     assert job.stderr.count("epoch 12/12") == 1, job.tail()
     events = [json.loads(line) for line in (job.folder / "out" / "metrics.jsonl").read_text().splitlines()]
     assert any(event.get("event") == "resumed" and event["step"] > 0 for event in events)
-    verified = run_command([sys.executable, "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=job.folder)
+    verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=job.folder)
     assert verified.returncode == 0, verified.tail()
     result = json.loads((job.folder / "out" / "result.json").read_text())
     assert (result["world_size"], result["epochs"], result["metrics"]["accuracy"] >= 0.97) == (2, 12, True)

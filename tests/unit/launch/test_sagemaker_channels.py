@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from data_sharding.pipe.plan import PipeFile, make_plan
-from data_sharding.pipe.plan_file import load_plan, save_plan
+from data_sharding.pipe.pipe_plan import PipeFile, make_plan
+from data_sharding.pipe.pipe_plan_file import load_plan, save_plan
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs
@@ -255,7 +255,7 @@ def test_places_that_a_local_job_cannot_reach(place: str, message: str) -> None:
 
 @pytest.mark.parametrize(("hosts", "counted"), [(1, True), (2, True), (1, False)])
 def test_files_are_dealt_by_the_command_that_does_it(hosts: int, counted: bool, tmp_path: Path) -> None:
-    from data_sharding.formats.tfrecord_writer import TFRecordWriter
+    from data_sharding.formats.writers import TFRecordWriter
 
     for number in range(3):
         with TFRecordWriter(tmp_path / f"{number}.tfrecord") as writer:
