@@ -1,4 +1,4 @@
-"""The one place that talks to AWS, by boto3: upload files, create a training job, look after it, explain refusals."""
+"""All calls of AWS, by boto3: upload files, create a training job, follow it, and explain what AWS refuses."""
 
 from __future__ import annotations
 
@@ -32,22 +32,20 @@ _HINTS = {
     "ResourceNotFound": "check the name and the region.",
 }
 _SAME = {
-    "AccessDeniedException": "AccessDenied",
-    "AllAccessDisabled": "AccessDenied",
-    "403": "AccessDenied",
-    "Forbidden": "AccessDenied",
-    "UnauthorizedOperation": "AccessDenied",
-    "ExpiredTokenException": "ExpiredToken",
-    "RequestExpired": "ExpiredToken",
-    "UnrecognizedClientException": "InvalidToken",
-    "InvalidClientTokenId": "InvalidToken",
-    "InvalidAccessKeyId": "InvalidToken",
-    "SignatureDoesNotMatch": "InvalidToken",
-    "ValidationException": "Validation",
-    "ThrottlingException": "Throttling",
-    "404": "NoSuchBucket",
-    "301": "PermanentRedirect",
+    "AccessDenied": ("AccessDeniedException", "AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
+    "ExpiredToken": ("ExpiredTokenException", "RequestExpired"),
+    "InvalidToken": (
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+    ),
+    "Validation": ("ValidationException",),
+    "Throttling": ("ThrottlingException",),
+    "NoSuchBucket": ("404",),
+    "PermanentRedirect": ("301",),
 }
+"""Key of _HINTS → other codes of the same meaning."""
 _REFUSALS = ("AccessDenied", "ExpiredToken", "InvalidToken", "ResourceInUse", "Validation", "NoSuchBucket")
 """What the same call would meet again, so that it counts as bad usage."""
 _CREDENTIALS = (
@@ -95,10 +93,10 @@ class Service:
 
     def upload(self, path: Path, uri: str) -> None:
         """Copy a file to an s3:// URI. Errors as `explained`."""
-        place = urlsplit(uri)
+        parts = urlsplit(uri)
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self._kms_key} if self._kms_key else {}
         with explained(f"Uploading {path.name} to {uri}"):
-            self._s3.upload_file(str(path), place.netloc, place.path.lstrip("/"), ExtraArgs=encryption)
+            self._s3.upload_file(str(path), parts.netloc, parts.path.lstrip("/"), ExtraArgs=encryption)
 
     def create(self, request: dict[str, Any]) -> str:
         """Start a job; returns its ARN. Errors as `explained`."""
@@ -169,14 +167,14 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", "unknown"))
-        raise _answer(what, code, str(error.response.get("Error", {}).get("Message", ""))) from error
+        answer = error.response.get("Error", {})
+        raise _answer(what, str(answer.get("Code", "unknown")), str(answer.get("Message", ""))) from error
     except (BotoCoreError, Boto3Error) as error:
         raise _failure(what, error) from error
 
 
 def _answer(what: str, code: str, message: str) -> HvdtrainError:
-    kind = _SAME.get(code, code)
+    kind = next((kind for kind, codes in _SAME.items() if code in codes), code)
     said = " ".join(message.split()) or "no reason given"
     error = UsageError if kind in _REFUSALS else HvdtrainError
     return error(f"{what} failed: {code}.", f"AWS says: {said.rstrip('.')}.", _HINTS.get(kind, "see the message."))

@@ -32,8 +32,8 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
         plan_folder: where plans are going to be made that are not there yet.
 
     Raises:
-        UsageError: more than 20 channels, Pipe channels that workers would share, a place that does not exist or cannot
-            be reached from where the job runs.
+        UsageError: more than 20 channels, Pipe channels that workers would share, or a location that does not exist or
+            cannot be reached from where the job runs.
     """
     channels: list[Channel] = []
     for name, source in named_inputs(inputs).items():

@@ -102,7 +102,7 @@ class Estimator:
             require_writable(self._local_folder(job_name))
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
-        """The channels that `inputs` come to.
+        """The channels that `inputs` describe.
 
         Args:
             inputs: see `fit`.
@@ -119,7 +119,7 @@ class Estimator:
         Args:
             inputs: where the data of each channel are: name → URI (a path in local mode), `TrainingInput` or
                 `PipePlanInput`; a single one is the channel "train". None: the task has its own.
-            wait: return when the job has ended; else when SageMaker has it.
+            wait: return when the job has ended; else when SageMaker has accepted it.
             logs: print the workers' logs while waiting.
             job_name: the whole name; None: `base_job_name` and the time.
 

@@ -54,7 +54,7 @@ def write_failure(output: Path, text: str) -> bool:
 def await_first_cause(output: Path, seconds: float) -> None:
     """Return when the folder has its file `failure`, or after `seconds`.
 
-    For a worker that only stopped because another did, which is about to say why.
+    For a worker that only stopped because another did, which is about to write why.
     """
     deadline = time.monotonic() + seconds
     while not (output / FILE).exists() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What a job may be refused for besides its spec: name, source, flags. Looked at before anything is made."""
+"""What a job is refused for besides its arguments: name, source and flags. Checked before anything is made."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     source = channel.source
-    place = _present(
+    location = _present(
         S3DataType=source.s3_data_type,
         S3Uri=source.s3_data,
         S3DataDistributionType=source.distribution,
@@ -173,7 +173,7 @@ def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     shuffle = None if source.shuffle_seed is None else {"Seed": source.shuffle_seed}
     return _present(
         ChannelName=channel.name,
-        DataSource={"S3DataSource": place},
+        DataSource={"S3DataSource": location},
         ContentType=source.content_type,
         CompressionType=source.compression,
         RecordWrapperType=source.record_wrapping,

@@ -1,6 +1,6 @@
-"""`sourcedir.tar.gz`: what comes along with a job, the same bytes for the same files.
+"""`sourcedir.tar.gz`, the source of a job: the same bytes for the same files.
 
-Nothing leaves the folder that was named: a link that leads out of it is refused, and so is what is no file at all.
+Nothing from outside the folder is packed: a link that leads out of it is refused, and so is what is not a file.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait"
 
 
 def add_flags(parser: CommandParser) -> None:
-    """What a training job can be told."""
+    """The flags of a training job."""
     _add_machine_flags(parser)
     _add_data_flags(parser)
     _add_job_flags(parser)

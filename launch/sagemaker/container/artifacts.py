@@ -35,18 +35,18 @@ def fetch_source(container: Container) -> None:
         UsageError: there is no boto3, no right to read the archive, or something in the archive that leads out of it.
         HvdtrainError: S3 does not answer.
     """
-    place = container.hyperparameters.get(_DIRECTORY)
-    if not isinstance(place, str) or not place.startswith("s3://") or not _is_needed(container):
+    uri = container.hyperparameters.get(_DIRECTORY)
+    if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
         return
     container.folders.code.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
-        _download(place, archive.name)
+        _download(uri, archive.name)
         try:
             with tarfile.open(archive.name, "r:gz") as packed:
                 packed.extractall(container.folders.code, filter="data")
         except (tarfile.TarError, OSError) as error:
             raise UsageError(
-                f"The source archive {place} cannot be unpacked: {error}.",
+                f"The source archive {uri} cannot be unpacked: {error}.",
                 "Workers would have nothing to run.",
                 "make it again: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
             ) from error
@@ -62,21 +62,21 @@ def _is_needed(container: Container) -> bool:
     return program != TASK_PROGRAM or ":" in str(own.get("task", "")) or "config" in own
 
 
-def _download(place: str, path: str) -> None:
+def _download(uri: str, path: str) -> None:
     try:
         import boto3
         from botocore.config import Config
     except ImportError as error:
         raise UsageError(
-            f"The job's source is {place}, and boto3 is not installed.",
+            f"The job's source is {uri}, and boto3 is not installed.",
             "Nothing else here can read from S3.",
             "pip install 'hvdtrain[sagemaker]' into the image, or put the source into the image and name its folder in "
             f"{_DIRECTORY}.",
         ) from error
-    uri = urlsplit(place)
-    with explained(f"Fetching {place}"):
+    parts = urlsplit(uri)
+    with explained(f"Fetching {uri}"):
         config = Config(retries={"mode": "standard"}, connect_timeout=_SECONDS, read_timeout=_SECONDS)
-        boto3.client("s3", config=config).download_file(uri.netloc, uri.path.lstrip("/"), path)
+        boto3.client("s3", config=config).download_file(parts.netloc, parts.path.lstrip("/"), path)
 
 
 def export_model(run_folder: Path, model: Path) -> bool:

@@ -17,7 +17,7 @@ from hvdtrain.launch.sagemaker.container.workers import GRACE_SECONDS
 from hvdtrain.launch.sagemaker.failure import FILE
 
 END_SECONDS = GRACE_SECONDS + 20.0
-"""Seconds from SIGTERM to SIGKILL, as SageMaker has it."""
+"""Seconds from SIGTERM to SIGKILL, as on SageMaker."""
 
 _ALL_EPOCHS = 1_000_000  # SageMaker's agent feeds as long as somebody reads
 _FEEDER_END_SECONDS = 10.0

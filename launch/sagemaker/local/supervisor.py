@@ -48,7 +48,7 @@ class ContainerSupervisor:
         """Return when all have ended well.
 
         Raises:
-            UsageError: a container reports that what the job was told is wrong.
+            UsageError: a container reports that an argument of the job is wrong.
             HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it
                 can go on later, else 128 and the signal.
         """
