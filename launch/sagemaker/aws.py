@@ -59,10 +59,7 @@ _S3_CODE = re.compile(r"An error occurred \((\w+)\)")
 class Service:
     """SageMaker, S3 and CloudWatch Logs of one region.
 
-    Args:
-        region: AWS region.
-        profile: of the AWS configuration; None: what the environment says.
-        kms_key: that encrypts what is uploaded; None: the bucket's own default.
+    `profile` is of the AWS configuration; `kms_key` encrypts uploads. None: those of the environment and the bucket.
 
     Raises:
         UsageError: boto3 is not installed, or there is no such profile.
@@ -152,10 +149,7 @@ class Service:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what boto3 raises into our errors.
-
-    Args:
-        what: what is being done, for "… failed".
+    """Turn what boto3 raises into our errors, whose fact is "`what` failed".
 
     Raises:
         UsageError: no credentials or region, or a refusal that the same call would meet again.

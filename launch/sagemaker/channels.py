@@ -26,8 +26,7 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
     """All channels of a job. Reads plans that are named, and nothing else.
 
     Args:
-        spec: the job.
-        inputs: what `fit` was given.
+        spec, inputs: the job, and what `fit` was given.
         upload_prefix: s3:// folder, without a slash at its end, for manifests and plan.
         plan_folder: where plans are going to be made that are not there yet.
 

@@ -24,13 +24,7 @@ _CHECKER = "hvdtrain.cli.launch.train_flags"
 
 
 def require_ready(spec: TrainingSpec, job_name: str, check_flags: FlagCheck) -> None:
-    """Raise UsageError for a name, source, task module or flag that cannot be; nothing is left behind.
-
-    Args:
-        spec: the job.
-        job_name: its whole name, on this machine also that of a folder.
-        check_flags: is given the flags of a task's workers; a script of the user's own has its own flags.
-    """
+    """Raise UsageError for a job name, source, task module or flag of a task that cannot be."""
     require_job_name(job_name)
     files = source_files(spec)
     if spec.task is not None:

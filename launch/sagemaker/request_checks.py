@@ -81,12 +81,9 @@ def _request_shape() -> Any:
 
 
 def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its shape.
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`.
 
-    Args:
-        value: a request or part of one, whose types are right.
-        shape: `botocore.model.Shape`.
-        path: of the value in the request.
+    `value` is the part of a request at `path`; its types are right.
     """
     yield from _size(value, shape, path)
     if shape.type_name == "structure":

@@ -20,13 +20,7 @@ MAX_PENDING_SECONDS = 3 * 3600
 
 @final
 class TrainingJob:
-    """A job by its name.
-
-    Args:
-        name: of the job.
-        service: AWS.
-        poll_s: seconds between two looks.
-    """
+    """A job by its name, which is asked for every `poll_s` seconds."""
 
     def __init__(self, name: str, service: Service, poll_s: float = POLL_SECONDS) -> None:
         self.name = name

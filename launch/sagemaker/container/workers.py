@@ -16,8 +16,8 @@ from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
-from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.container.program import WorkerCommand
 from hvdtrain.launch.sagemaker.container.variables import (
     assigned_ranks,
     rendezvous_variables,

@@ -49,14 +49,10 @@ class LocalChannel:
 
 
 def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[LocalChannel]:
-    """What the paths of `channels` lead to.
-
-    Args:
-        spec: the job.
-        channels: name → folder, file, or NAME.manifest (API_S3DataSource), whose prefix is a folder here.
+    """The files of each channel: its name → folder, file, or NAME.manifest (API_S3DataSource) with a folder as prefix.
 
     Raises:
-        UsageError: something is not there, or no manifest or plan.
+        UsageError: something does not exist, or is not a manifest or plan.
     """
     paths = {name: Path(path).expanduser().absolute() for name, path in channels.items()}
     is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
@@ -100,12 +96,7 @@ def write_config(
 
 
 def checkpoint_folder(uri: str, shared: Path) -> Path:
-    """The folder that replaces a checkpoint location, the same for all jobs that name it.
-
-    Args:
-        uri: s3://BUCKET/KEY, which becomes checkpoints/BUCKET/KEY in `shared`; or a folder.
-        shared: the folder that holds the jobs' folders.
-    """
+    """The folder for a checkpoint location, the same for all jobs: checkpoints/BUCKET/KEY beside the jobs' folders."""
     if not uri.startswith("s3://"):
         return local_path(uri)
     parts = [part for part in uri.removeprefix("s3://").split("/") if part not in ("", ".", "..")]

@@ -16,7 +16,7 @@ from pathlib import Path
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.container.variables import without_launcher
-from hvdtrain.launch.sagemaker.local.container import LocalContainer, PipeFeeder
+from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.local.folders import (
     LocalChannel,
     checkpoint_folder,
@@ -24,7 +24,6 @@ from hvdtrain.launch.sagemaker.local.folders import (
     make_folders,
     write_config,
 )
-from hvdtrain.launch.sagemaker.local.supervisor import ContainerSupervisor
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.supervisor.signals import SignalInbox
 

@@ -10,7 +10,7 @@ from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
-from hvdtrain.launch.sagemaker.container.command import WorkerCommand
+from hvdtrain.launch.sagemaker.container.program import WorkerCommand
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, OutputParser, cause_of
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
