@@ -15,6 +15,9 @@ An error is one sentence of fact, one of conflict, and one HINT that says what t
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 
 class ShardingError(Exception):
     """Base of all errors of this package.
@@ -34,6 +37,9 @@ class ShardingError(Exception):
     def __str__(self) -> str:
         return f"{self.fact} {self.conflict}\nHINT: {self.hint}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
 
 class MissingDataError(ShardingError):
     """There is nothing to read: no such path, no matching file, or no record inside."""
@@ -47,7 +53,9 @@ class CorruptRecordError(ShardingError):
         offset: byte at which the damaged record's frame begins.
     """
 
-    def __init__(self, fact: str, conflict: str, hint: str, *, path: str, offset: int) -> None:
+    def __init__(
+        self, fact: str, conflict: str, hint: str = "restore the file from its source.", *, path: str, offset: int
+    ) -> None:
         super().__init__(fact, conflict, hint)
         self.path = path
         self.offset = offset

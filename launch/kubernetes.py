@@ -14,11 +14,16 @@ import yaml
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import flag
-from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
-from hvdtrain.launch.plan import LaunchPlan, comment
-from hvdtrain.launch.refusals import refuse_wishes
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    comment,
+    nic_note,
+    reject_unsupported,
+    resource_notes,
+    worker_variables,
+)
+from hvdtrain.launch.supervisor.resume_command import flag
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -36,7 +41,7 @@ class KubernetesOptions:
     """What only Kubernetes asks for.
 
     Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
+        flavor: of the image's mpirun: see `hvdtrain.launch.mpirun.FLAVORS`.
         namespace: None: that of kubectl's context.
         memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
         claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
@@ -100,7 +105,7 @@ def render(job: JobSpec, options: KubernetesOptions | None = None, program: str 
 
 
 def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
-    refuse_wishes(job, "kubernetes", _UNSUPPORTED)
+    reject_unsupported(job, "kubernetes", _UNSUPPORTED)
     require_label("--name", job.name)
     if job.image is None:
         raise UsageError("The job has no image.", "Pods are made from one.", "name it with --image.")
@@ -177,7 +182,9 @@ def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dic
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     variables = worker_variables(job)
-    spelling = spell(replace(job, time_limit=None), options.flavor, variables, job.env)  # runPolicy keeps the time
+    spelling = mpirun_arguments(
+        replace(job, time_limit=None), options.flavor, variables, job.env
+    )  # runPolicy keeps the time
     flags = list(spelling.flags)
     if options.flavor.startswith("openmpi"):
         setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
@@ -218,7 +225,7 @@ def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptio
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[tuple[str, str], ...]:
     notes = [
-        *share_notes(job),
+        *resource_notes(job),
         nic_note(job, "a pod has one, and MPI finds it"),
         ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
         ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),

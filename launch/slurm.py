@@ -12,11 +12,17 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import flag, trains
-from hvdtrain.launch.mpi_flavors import Spelling, require_flavor, spell
-from hvdtrain.launch.plan import LaunchPlan, comment, wrap_command
-from hvdtrain.launch.refusals import refuse_wishes
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    comment,
+    nic_note,
+    reject_unsupported,
+    resource_notes,
+    worker_variables,
+    wrap_command,
+)
+from hvdtrain.launch.supervisor.resume_command import flag, trains
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -65,7 +71,7 @@ class SlurmOptions:
     Args:
         inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
             "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpirun.FLAVORS`.
         mpirun: its name or path, where `inner` is that.
         partition, account: where to run and who pays; None: the site's own choice.
     """
@@ -105,7 +111,7 @@ def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sb
         UsageError: Slurm cannot do what the job asks for.
     """
     options = options or SlurmOptions()
-    refuse_wishes(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    reject_unsupported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
     script = f"{job.name}.sbatch"
     return LaunchPlan(
         launcher="sbatch",
@@ -200,10 +206,12 @@ def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
     return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *flags)
 
 
-def _mpirun(job: JobSpec, options: SlurmOptions) -> Spelling:
+def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:
     if options.inner != "mpirun":
-        return Spelling()
-    return spell(replace(job, time_limit=None), options.flavor, worker_variables(job), job.env)  # Slurm keeps the time
+        return MpirunArguments()
+    return mpirun_arguments(
+        replace(job, time_limit=None), options.flavor, worker_variables(job), job.env
+    )  # Slurm keeps the time
 
 
 def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:
@@ -212,7 +220,7 @@ def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:
         "pmix": "srun starts them and gives them to MPI, which must have been built with PMIx",
         "mpirun": "mpirun starts them, and learns the nodes from Slurm",
     }
-    notes = [*share_notes(job), ("start", start[options.inner])]
+    notes = [*resource_notes(job), ("start", start[options.inner])]
     notes.append(nic_note(job, "each worker takes the interface that leads to rank 0"))
     notes.append(("restart", f"{_restart_note(job)}; the log is appended to"))
     notice = "TERM for the workers before the time limit, so that they save"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 from collections.abc import Sequence
@@ -10,15 +9,13 @@ from typing import Any, BinaryIO, cast, final
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
+from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.patience import PATIENCE, Patience
-from data_sharding.storage.read_ahead import ReadAhead, ReadAheadFile
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
-from data_sharding.storage.remote_listing import entry_of, expand_remote
-
-__all__ = ["RemoteSource", "expand_remote", "open_remote", "stat_remote", "verify_remote"]
+from data_sharding.storage.remote_listing import entry_of
+from data_sharding.storage.retry import RETRY, RetryPolicy
 
 
 @final
@@ -29,13 +26,13 @@ class RemoteSource:
 
     Args:
         entry: the file as it was indexed.
-        patience: limits for each operation.
+        retry: limits for each operation.
     """
 
-    def __init__(self, entry: FileEntry, patience: Patience = PATIENCE) -> None:
+    def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
         self._entry = entry
-        self._patience = patience
-        self._ahead = ReadAhead(self._read, entry.size)
+        self._retry = retry
+        self._ahead = byte_ranges.ReadAhead(self._read, entry.size)
         self._connect()
 
     def size(self) -> int:
@@ -52,26 +49,20 @@ class RemoteSource:
         return byte_ranges.cut(merged, self._read_all(whole), begins, ends)
 
     def file(self) -> BinaryIO:
-        raw = ReadAheadFile(self._read, self._entry.size, redacted(self._entry.path))
-        return cast(BinaryIO, io.BufferedReader(raw))
+        ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
+        return cast(BinaryIO, io.BufferedReader(SourceFile(ahead.read, self._entry.size, redacted(self._entry.path))))
 
     def close(self) -> None:
         # Connections belong to fsspec, which shares and closes them.
-        self._ahead = ReadAhead(self._read, self._entry.size)
+        self._ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
 
     def verify(self) -> None:
-        """Ask the store whether the file still is the one that was indexed.
-
-        Raises:
-            ChangedDataError: it is not, or has gone.
-            MissingDataError: the store does not answer.
-        """
+        """Raise ChangedDataError unless the store still has the file that was indexed."""
         try:
-            now = _describe(self._filesystem(), self._path, self._entry.path, self._patience)
+            now = _describe(self._filesystem(), self._path, self._entry.path, self._retry)
         except FileNotFoundError as error:
-            raise self._changed("has gone since it was indexed") from error
-        plain = dataclasses.replace(self._entry, path=redacted(self._entry.path))
-        plain.verify_same(now)
+            raise self._entry.changed("has gone since it was indexed") from error
+        self._entry.verify_same(now)
 
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
@@ -99,9 +90,9 @@ class RemoteSource:
 
         if ranges:
             try:
-                self._patience.persist(self._entry.path, ask)
+                self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
-                raise self._changed("has gone since it was indexed") from error
+                raise self._entry.changed("has gone since it was indexed") from error
         return got
 
     def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
@@ -111,7 +102,7 @@ class RemoteSource:
             raise answer
         if answer.version is not None and answer.version != self._entry.version:
             self.verify()
-            raise self._changed("was modified after it was indexed")
+            raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
             raise MissingDataError(
@@ -124,11 +115,8 @@ class RemoteSource:
             raise ShortAnswerError(f"{came} of {asked} bytes came")
         return answer.data
 
-    def _changed(self, how: str) -> ChangedDataError:
-        return dataclasses.replace(self._entry, path=redacted(self._entry.path)).changed(how)
-
     def _connect(self) -> None:
-        self._fs, self._path = open_filesystem(self._entry.path, self._patience)
+        self._fs, self._path = open_filesystem(self._entry.path, self._retry)
         self._process = os.getpid()
 
     def _filesystem(self) -> Any:
@@ -137,45 +125,35 @@ class RemoteSource:
         return self._fs
 
 
-def stat_remote(path: str, patience: Patience = PATIENCE) -> FileEntry:
-    """Describe a remote file that is to be indexed; it may be empty.
-
-    Raises:
-        MissingDataError: it does not exist, is a folder, or the store does not hand it out.
-    """
-    fs, inside = open_filesystem(path, patience)
+def stat_remote(path: str, retry: RetryPolicy = RETRY) -> FileEntry:
+    """Describe a remote file that is to be indexed, as `locate_file`; it may be empty."""
+    fs, inside = open_filesystem(path, retry)
     try:
-        entry = _describe(fs, inside, path, patience)
+        return _describe(fs, inside, path, retry)
     except FileNotFoundError as error:
         raise missing(path) from error
-    return dataclasses.replace(entry, path=path)
 
 
-def open_remote(entry: FileEntry, patience: Patience = PATIENCE) -> RemoteSource:
-    """Open a file that was indexed. For S3 this asks nothing: each answer is checked instead.
-
-    Raises:
-        ChangedDataError: it has gone, or is not the one that was indexed.
-        MissingDataError: the store does not answer.
-    """
-    source = RemoteSource(entry, patience)
+def open_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> RemoteSource:
+    """Open a file that was indexed, as `open_source`. For S3 this asks nothing: each answer is checked instead."""
+    source = RemoteSource(entry, retry)
     if not is_s3(source._filesystem()):
         source.verify()
     return source
 
 
-def verify_remote(entry: FileEntry, patience: Patience = PATIENCE) -> None:
+def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
     """Raise ChangedDataError unless the file still is the one that was indexed; MissingDataError if nobody answers."""
-    RemoteSource(entry, patience).verify()
+    RemoteSource(entry, retry).verify()
 
 
-def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
+def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
     def ask(limit_s: float) -> dict[str, Any]:
         fs.invalidate_cache()  # a remembered listing would hide that the file has changed
         about: dict[str, Any] = call(fs, "info", inside, limit_s=limit_s)
         return about
 
-    about = patience.persist(url, ask)
+    about = retry.call(url, ask)
     if about["type"] != "file":
         raise MissingDataError(
             f"{redacted(url)} is not a file but a {about['type']}.",
@@ -188,4 +166,4 @@ def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
             "Only files of known size can be read at random.",
             "copy the data to where sizes are known.",
         )
-    return entry_of(redacted(url), about)
+    return entry_of(url, about)

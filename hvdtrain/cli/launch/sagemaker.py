@@ -9,19 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch import flags
-from hvdtrain.cli.launch.rendered import require_outside_job
+from hvdtrain.cli.launch.flags import DRY_RUN
+from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.plan import comment
+from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
-from hvdtrain.launch.sagemaker.command_line import hyperparameters_of
-from hvdtrain.launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
-from hvdtrain.launch.sagemaker.preview import notes
+from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Input
+from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
 from hvdtrain.launch.sagemaker.readiness import config_here
-from hvdtrain.launch.sagemaker.request import as_text, new_job_name
-from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
+from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
@@ -41,7 +40,8 @@ def add_flags(parser: CommandParser) -> None:
     _add_machine_flags(parser)
     _add_data_flags(parser)
     _add_job_flags(parser)
-    flags.add_dry_run(parser)
+    names, settings = DRY_RUN
+    parser.add_argument(*names, **settings)
 
 
 def _add_machine_flags(parser: CommandParser) -> None:
@@ -201,7 +201,11 @@ def _print_local(estimator: Estimator, inputs: dict[str, Input], name: str) -> i
     places = {
         channel.name: {
             "mode": channel.source.input_mode,
-            "place": str(channel.deal.place if channel.deal is not None else channel.upload or channel.source.s3_data),
+            "place": str(
+                channel.pending_plan.location
+                if channel.pending_plan is not None
+                else channel.upload or channel.source.s3_data
+            ),
         }
         for channel in estimator.channels(inputs, name)
     }

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.lanes import MAX_LANES, lane_count
-from data_sharding.plan_summary import PlanSummary, per_rank, requests_per_1000
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
+from data_sharding.plan.block_shuffle import MAX_STREAMS, stream_count
+from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
@@ -22,33 +22,16 @@ _ROWS = 64  # more ranks than fit a screen are summed up
 def run(argv: Sequence[str]) -> int:
     """Print the plan that `argv` asks for; returns 0."""
     parser = Parser("plan", _DESCRIPTION)
-    add_data_arguments(parser)
-    parser.add_argument("--size", type=int, required=True, help="number of ranks")
-    parser.add_argument(
-        "--global-batch-size", type=int, default=256, help="records per step, over all ranks (default: 256)"
-    )
-    parser.add_argument("--seed", type=int, default=42, help="seed of the order (default: 42)")
-    parser.add_argument("--epoch", type=int, default=0, help="epoch to plan (default: 0)")
-    parser.add_argument(
-        "--shuffle",
-        choices=("global", "block", "none"),
-        default="global",
-        help="order of the records (default: global)",
-    )
-    parser.add_argument(
-        "--tail",
-        choices=("mask", "drop"),
-        default="mask",
-        help="what to do with an incomplete last step (default: mask)",
-    )
-    parser.add_argument(
-        "--balance",
-        choices=("records", "bytes"),
-        default="records",
-        help="distribute records evenly over ranks, or also bytes (default: records)",
-    )
+    parser.add_data_arguments()
+    parser.add_argument("--size", type=number("--size", 1), required=True, help="number of ranks")
+    parser.flag("--global-batch-size", 256, "records per step, over all ranks", type=int)
+    parser.flag("--seed", 42, "seed of the order", type=int)
+    parser.flag("--epoch", 0, "epoch to plan", type=int)
+    parser.flag("--shuffle", "global", "order of the records", choices=("global", "block", "none"))
+    parser.flag("--tail", "mask", "what to do with an incomplete last step", choices=("mask", "drop"))
+    text = "distribute records evenly over ranks, or also bytes"
+    parser.flag("--balance", "records", text, choices=("records", "bytes"))
     options = parser.parse(argv)
-    at_least("--size", options.size, 1)
     catalog = open_catalog(options)
     plan = ShardPlan.for_catalog(
         catalog,
@@ -60,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         balance=options.balance,
     )
     _print(plan, per_rank(plan, catalog, options.size), requests_per_1000(plan, catalog, options.size))
-    _warn_of_few_lanes(plan)
+    _warn_of_few_streams(plan)
     return 0
 
 
@@ -80,23 +63,23 @@ def _print(plan: ShardPlan, summary: PlanSummary, requests: float | None) -> Non
         f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
         f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
         + (f"requests per 1,000 records, read from a URL: about {requests:,.0f}\n" if requests is not None else "")
-        + (f"each step is mixed from {_lanes(plan)} in the data\n" if plan.shuffle == "block" else "")
+        + (f"each step is mixed from {_streams(plan)} in the data\n" if plan.shuffle == "block" else "")
         + f"plan fingerprint {plan.fingerprint}"
     )
 
 
-def _lanes(plan: ShardPlan) -> str:
-    lanes = lane_count(plan.global_batch)
-    return f"{lanes} places" if lanes > 1 else "one place"
+def _streams(plan: ShardPlan) -> str:
+    streams = stream_count(plan.global_batch)
+    return f"{streams} places" if streams > 1 else "one place"
 
 
-def _warn_of_few_lanes(plan: ShardPlan) -> None:
-    below = plan.global_batch // MAX_LANES * MAX_LANES
+def _warn_of_few_streams(plan: ShardPlan) -> None:
+    below = plan.global_batch // MAX_STREAMS * MAX_STREAMS
     if plan.shuffle == "block" and below and below != plan.global_batch:
         print(
-            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_LANES}. Block shuffling mixes "
-            f"each step from {_lanes(plan)} in the data instead of {MAX_LANES}, so that neighbours come together.\n"
-            f"HINT: use --global-batch-size {below} or {below + MAX_LANES}, or --shuffle global.",
+            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_STREAMS}. Block shuffling mixes "
+            f"each step from {_streams(plan)} in the data instead of {MAX_STREAMS}, so that neighbours come together.\n"
+            f"HINT: use --global-batch-size {below} or {below + MAX_STREAMS}, or --shuffle global.",
             file=sys.stderr,
         )
 

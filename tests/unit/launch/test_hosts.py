@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import (
-    Host,
-    hosts_around,
-    hosts_from_sagemaker,
-    hosts_from_slurm,
-    parse_host_list,
-    parse_hostfile,
-    read_hostfile,
-)
+from hvdtrain.launch.hosts.host import Host, parse_host_list
+from hvdtrain.launch.hosts.hostfile import parse_hostfile, read_hostfile
+from hvdtrain.launch.hosts.platform_hosts import hosts_from_sagemaker, hosts_from_slurm, platform_hosts
 
 SAFE = re.compile(r"[A-Za-z0-9_.:%-]+")
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True)
@@ -153,11 +147,11 @@ def test_a_list_of_sagemaker_that_is_none_is_refused(text: str) -> None:
 def test_the_innermost_platform_decides(tmp_path: Path) -> None:
     hostfile = tmp_path / "hostfile"
     everything = {"SLURM_JOB_NODELIST": "n1", "SM_HOSTS": '["algo-1"]'}
-    assert hosts_around({}, hostfile) is None
-    by_sagemaker = hosts_around({"SM_HOSTS": '["algo-1"]'}, hostfile)
+    assert platform_hosts({}, hostfile) is None
+    by_sagemaker = platform_hosts({"SM_HOSTS": '["algo-1"]'}, hostfile)
     hostfile.write_text("digits-worker-0.digits.default.svc slots=4\n")
-    by_operator = hosts_around({"SM_HOSTS": '["algo-1"]'}, hostfile)
-    by_slurm = hosts_around(everything, hostfile)
+    by_operator = platform_hosts({"SM_HOSTS": '["algo-1"]'}, hostfile)
+    by_slurm = platform_hosts(everything, hostfile)
     assert by_sagemaker is not None
     assert by_operator is not None
     assert by_slurm is not None

@@ -1,0 +1,192 @@
+"""Messages between a process and the helper processes that it started, over a socket pair.
+
+A message is a pickled object. The arrays of a reply do not travel through the socket but through memory that both
+processes map: 0.34 ms instead of 0.43 ms from request to batch at 64x3x32x32 float32, on a machine of two cores.
+
+The first message is a `Setup`: what a helper needs to read and decode as its parent would. The catalog's arrays lie in
+one anonymous file in memory that all processes map, so that memory does not grow with their number.
+
+Pickle is safe here because both ends are one program: the socket has no name, and nobody else can write to it. Nothing
+is ever unpickled from a file.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+from data_sharding.loading.decoding import Decode
+from data_sharding.loading.record_reader import RecordReader
+
+_HEAD: Final = struct.Struct("<QQ")  # bytes of the pickle, number of arrays beside it
+_ALIGNMENT: Final = 64
+
+
+class Setup(NamedTuple):
+    """Where to import from, what to unpickle, and where each array of the reader's catalog is: (begin, end)."""
+
+    import_path: list[str]
+    reader: bytes
+    decode: bytes
+    arrays: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, reader: RecordReader, decode: Decode) -> tuple[Setup, int]:
+        """The first message to helpers, and the descriptor of the file of arrays, which the caller closes.
+
+        Raises:
+            PlanError: the decode function, or the format, cannot be sent to another process.
+        """
+        buffers: list[pickle.PickleBuffer] = []
+        pickled, arrays = (_pickled(reader, buffers.append), _pickled(decode)), []
+        descriptor, end = os.memfd_create("data_sharding-catalog"), 0
+        with open(descriptor, "wb", closefd=False) as file:
+            for view in (buffer.raw() for buffer in buffers):
+                begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+                end = begin + view.nbytes
+                file.seek(begin)
+                file.write(view)
+                arrays.append((begin, end))
+        return cls(list(sys.path), *pickled, arrays), descriptor
+
+    def open(self, descriptor: int) -> tuple[RecordReader, Decode]:
+        """In the helper: the reader and the decode function."""
+        shared = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        reader = pickle.loads(self.reader, buffers=[shared[begin:end] for begin, end in self.arrays])
+        return reader, pickle.loads(self.decode)
+
+
+@final
+class _Pickler(pickle.Pickler):
+    """Refuses what the started script defines: a helper does not run that script again."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if getattr(obj, "__module__", None) == "__main__" and hasattr(obj, "__qualname__"):
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined in the script that was started")
+        return NotImplemented
+
+
+def _pickled(obj: object, buffer_callback: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
+    content = io.BytesIO()
+    try:
+        _Pickler(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise PlanError(
+            f"The decode function cannot be sent to another process: {error}.",
+            "Decoding in processes needs one that they can import by its name.",
+            "define it at the top level of a module that can be imported, or decode in threads with processes=0.",
+        ) from error
+    return content.getvalue()
+
+
+class Failure(NamedTuple):
+    """An exception on its way to the parent, and its attributes, which some classes do not pickle."""
+
+    error: BaseException
+    attributes: dict[str, object]
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """The exception with its traceback as a note; another one in its place if it cannot be pickled."""
+        error.add_note("in a decode process:\n" + "".join(traceback.format_exception(error)))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception as reason:  # whatever a foreign class raises there: it must not hide the error itself
+            replaced = RuntimeError(f"{type(error).__name__}: {error}")
+            replaced.add_note(f"{type(error).__name__} cannot be pickled: {reason}")
+            return cls(replaced, vars(error))
+        return cls(error, vars(error))
+
+    def rebuild(self) -> BaseException:
+        """The exception, in the parent."""
+        self.error.__dict__.update(self.attributes)
+        return self.error
+
+
+class Arena:
+    """Memory that two processes share, for the arrays of one message at a time. Grows to the largest message.
+
+    Args:
+        descriptor: an anonymous file in memory.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._mapped = np.empty(0, np.uint8)
+
+    def put(self, views: list[memoryview]) -> None:
+        """Write the content of `views` one after the other."""
+        total = sum(view.nbytes for view in views)
+        if total > len(self._mapped):
+            os.ftruncate(self._descriptor, total)
+        memory, begin = self._memory(total), 0
+        for view in views:
+            memory[begin : begin + view.nbytes] = np.frombuffer(view, np.uint8)
+            begin += view.nbytes
+
+    def get(self, lengths: list[int]) -> list[memoryview]:
+        """Copies, of these lengths, of what `put` wrote."""
+        memory, begin, copies = self._memory(sum(lengths)), 0, []
+        for length in lengths:
+            copies.append(memory[begin : begin + length].copy().data)
+            begin += length
+        return copies
+
+    def _memory(self, total: int) -> NDArray[np.uint8]:
+        if total > len(self._mapped):
+            self._mapped = np.frombuffer(mmap.mmap(self._descriptor, total), np.uint8)
+        return self._mapped
+
+
+def send(channel: socket.socket, message: object, arena: Arena | None = None) -> None:
+    """Send one message, its arrays through the arena if there is one.
+
+    Raises:
+        OSError: the other end has gone.
+        pickle.PicklingError, TypeError, AttributeError: the message cannot be pickled; nothing was sent.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(message, protocol=5, buffer_callback=buffers.append if arena else None)
+    views = [buffer.raw() for buffer in buffers]
+    if arena:
+        arena.put(views)
+    lengths = struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
+    channel.sendall(_HEAD.pack(len(pickled), len(views)) + lengths + pickled)
+
+
+def receive(channel: socket.socket, arena: Arena | None = None) -> Any:
+    """The next message, which was sent with an arena if there is one.
+
+    Raises:
+        EOFError: the other end has gone, or went in the middle of a message.
+    """
+    pickled_bytes, buffers = _HEAD.unpack(_exactly(channel, _HEAD.size))
+    lengths = list(struct.unpack(f"<{buffers}Q", _exactly(channel, 8 * buffers)))
+    pickled = _exactly(channel, pickled_bytes)
+    return pickle.loads(pickled, buffers=arena.get(lengths) if arena else ())
+
+
+def _exactly(channel: socket.socket, length: int) -> bytearray:
+    content = bytearray(length)
+    rest = memoryview(content)
+    while rest:
+        try:
+            received = channel.recv_into(rest)
+        except ConnectionError as error:
+            raise EOFError("the other process has gone") from error
+        if not received:
+            raise EOFError("the other process has gone")
+        rest = rest[received:]
+    return content

@@ -1,0 +1,154 @@
+"""Results made ahead of time by background threads, handed out in order."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from data_sharding.errors import LoaderTimeoutError, PlanError
+
+T = TypeVar("T")
+
+
+class OrderedPrefetch(Generic[T]):
+    """Calls `produce(i)` for i in [start, stop) in background threads; `take()` returns the results in that order.
+
+    At most `depth` results are ready or in the making ahead of the consumer. An exception in `produce(i)` is raised by
+    the take() of i, after all results before it. Threads begin at `start()` and are daemons: a read that never returns
+    cannot keep a failing process alive.
+
+    Args:
+        timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.
+        name: what errors call this.
+    """
+
+    def __init__(
+        self,
+        produce: Callable[[int], T],
+        start: int,
+        stop: int,
+        *,
+        depth: int,
+        threads: int,
+        timeout_s: float,
+        name: str = "The loader",
+    ) -> None:
+        self._name = name
+        self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
+        self._next_made = self._next_taken = start
+        # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
+        self._changed = threading.Condition()
+        self._results: dict[int, tuple[T | None, BaseException | None]] = {}
+        self._cancelled = self._given_up = False
+        self._failure = ""  # no exception: its traceback would keep the consumer alive
+        self._threads = [
+            threading.Thread(target=self._work, name=f"data_sharding-{number}", daemon=True)
+            for number in range(min(threads, depth, max(stop - start, 0)))
+        ]
+
+    def start(self) -> None:
+        """Start the threads. Later calls do nothing."""
+        for thread in self._threads:
+            if thread.ident is None:
+                thread.start()
+
+    def take(self) -> T:
+        """The next result.
+
+        Raises:
+            StopIteration: all have been taken.
+            LoaderTimeoutError: it was not ready within `timeout_s`; says what the threads were doing.
+            PlanError: closed, or ended by an error that was raised before.
+            BaseException: whatever `produce` raised for this result; no further result will come.
+        """
+        with self._changed:
+            if self._next_taken >= self._stop:
+                raise StopIteration
+            index = self._next_taken
+            self._changed.wait_for(lambda: self._cancelled or index in self._results, self._timeout_s)
+            if self._cancelled:
+                raise PlanError(
+                    f"{self._name} is closed{self._failure or '.'}", "It reads no more.", "make another one."
+                )
+            if index not in self._results:
+                self._given_up = True
+                raise self._timeout(f"Batch {index} was not ready after {self._timeout_s:g} seconds.")
+            value, error = self._results.pop(index)
+            if error is not None:
+                reason = str(error).partition("\n")[0]
+                self._failure = f": batch {index} ended it with {type(error).__name__}: {reason}"
+                self.cancel()
+                raise error
+            self._next_taken += 1
+            self._changed.notify_all()
+            return value  # type: ignore[return-value]
+
+    def cancel(self) -> None:
+        """Tell the threads to end after what they are doing now, without waiting for them."""
+        with self._changed:
+            self._cancelled = True
+            self._results.clear()
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """As `cancel`; and `close` waits for no thread any more."""
+        self._given_up = True
+        self.cancel()
+
+    def close(self) -> None:
+        """End the threads and wait for them. May be called twice.
+
+        Raises:
+            LoaderTimeoutError: a thread is still busy after `timeout_s`; not after `abandon`, nor where take() has said
+                so already.
+        """
+        self.cancel()
+        deadline = time.monotonic() + (0 if self._given_up else self._timeout_s)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        if not self._given_up and self.is_busy:
+            raise self._timeout(f"A thread was still reading {self._timeout_s:g} seconds after it was told to stop.")
+
+    def _work(self) -> None:
+        while (index := self._next_index()) is not None:
+            value, error = None, None
+            try:
+                value = self._produce(index)
+            except BaseException as raised:  # handed to the consumer, whatever it is: a thread must not die unseen
+                error = raised
+            with self._changed:
+                if not self._cancelled:
+                    self._results[index] = value, error
+                    self._changed.notify_all()
+
+    def _next_index(self) -> int | None:
+        """The next index to produce, once there is room; None when there is nothing left to do."""
+        with self._changed:
+            # No deadline: the wait lasts as long as the consumer's own work, and ends with close() or cancel().
+            self._changed.wait_for(lambda: self._is_over() or self._next_made < self._next_taken + self._depth)
+            if self._is_over():
+                return None
+            self._next_made += 1
+            return self._next_made - 1
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is alive."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _is_over(self) -> bool:
+        return self._cancelled or self._next_made >= self._stop
+
+    def _timeout(self, fact: str) -> LoaderTimeoutError:
+        frames = sys._current_frames()
+        at = [frames[thread.ident] for thread in self._threads if thread.ident in frames]
+        doing = ", ".join(f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in at)
+        return LoaderTimeoutError(
+            fact,
+            f"Its threads are at {doing}." if at else "None of its threads is alive.",
+            "check the storage and the decode function, or allow more time.",
+        )

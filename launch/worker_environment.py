@@ -1,0 +1,84 @@
+"""The variables of workers: what makes a process worker N of a job, and what other hosts are sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from hvdtrain.launch.hosts.host import Host, RankAssignment
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
+from hvdtrain.topology.launcher_variables import RANK_VARIABLES, matches, without_launcher
+from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
+
+RESTART_VARIABLE = "HVDTRAIN_RESTART"
+"""How often the job was started again; 0 at first."""
+
+LAUNCHER = "hvdtrain launch"
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables that say how many threads compute for one worker."""
+
+_NEEDED = (
+    *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "KERAS_BACKEND"),
+    *("OMP_NUM_THREADS", "HOROVOD_*", "HVDTRAIN_*", "NCCL_*", "TF_*", "UCX_*", "FI_*"),
+)
+"""Patterns of what workers on other hosts need. Without PATH another Python may start than the one that was tried."""
+
+_KEPT_HERE = (*RANK_VARIABLES, "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GLOO_*", "*_SECRET_KEY")
+"""Patterns of what another job was told about its places and network, and of its secrets."""
+
+
+def worker_environment(
+    inherited: Mapping[str, str],
+    place: RankAssignment,
+    rendezvous: Mapping[str, str],
+    interface: str,
+    token: str,
+    restarts: int,
+) -> dict[str, str]:
+    """All variables of one worker, made on the host where it will run.
+
+    What the user set stays, but for another launcher's ranks: an inherited MPI rank would contradict ours.
+
+    Args:
+        inherited: the variables of whoever starts it.
+        place: its rank and so on.
+        rendezvous: what leads Horovod to the server.
+        interface: the network interface on which workers talk to each other.
+        token: of the job's processes on this host; several are separated by commas.
+        restarts: how often the job was started again.
+    """
+    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
+    return {
+        **dict.fromkeys(THREADS, threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
+        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **without_launcher(inherited),
+        **place.variables,
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": interface,
+        **rendezvous,
+        LAUNCHER_VARIABLE: LAUNCHER,
+        JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
+        RESTART_VARIABLE: str(restarts),
+    }
+
+
+def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables in `environ` that workers on other hosts need, in a fixed order."""
+    return tuple(name for name in sorted(environ) if matches(name, _NEEDED) and not matches(name, _KEPT_HERE))
+
+
+def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
+    names = (*needed_names(environ), *job.env)
+    variables = {name: environ[name] for name in names if name in environ}
+    if job.cores_per_worker is not None:
+        variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
+    if job.nics:
+        variables["NCCL_SOCKET_IFNAME"] = "=" + ",".join(job.nics)
+    if host.devices != tuple(range(len(host.devices))):
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.devices))
+    return variables
