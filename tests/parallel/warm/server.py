@@ -170,12 +170,11 @@ def main(framework: str, path: str, runs: str) -> None:
     plain_path = sys.path[1:]  # without this file's folder
     preload(framework)
     gc.collect()
-    gc.freeze()  # else a child's collection would copy every page
+    gc.freeze()  # else each child's collections, the one at its end too, would visit and copy all that was imported
     try:
         Server(path, Path(runs)).serve()
     except InChild as child:
         argv = list(child.args)
-    gc.unfreeze()
     run(argv, plain_path)
 
 
