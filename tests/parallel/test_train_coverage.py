@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import TarWriter
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS = 150

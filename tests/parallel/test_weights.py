@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from hvdtrain.models.exchange import to_torch
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 
 pytestmark = pytest.mark.timeout(600)
 # An update of this size changes no float32 of 0.1 or more by a bit.
