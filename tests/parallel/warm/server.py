@@ -58,9 +58,10 @@ def preload(framework: str) -> None:
 def _import_all(package: ModuleType, excluded: re.Pattern[str]) -> None:
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not excluded.search(found.name):
-            module = importlib.import_module(found.name)
-            if found.ispkg:
-                _import_all(module, excluded)
+            with suppress(ModuleNotFoundError):  # of a package that is not installed: a child that needs it will say so
+                module = importlib.import_module(found.name)
+                if found.ispkg:
+                    _import_all(module, excluded)
 
 
 class Server:
