@@ -6,7 +6,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from hvdtrain.algorithms.optimizer_settings import OptimizerName
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
 from hvdtrain.config.process_set_syntax import require_readable
 from hvdtrain.errors import UsageError
 
@@ -114,16 +114,11 @@ def _check_ranges(options: TrainingOptions) -> None:
 
 
 _OPTIMIZERS_OF = {
-    "momentum": ("sgd", "lars"),
-    "nesterov": ("sgd",),
-    "beta1": ("adam", "adamw", "lamb"),
-    "beta2": ("adam", "adamw", "lamb"),
-    "eps": ("adam", "adamw", "lamb"),
-    "trust_coefficient": ("lars",),
-    "weight_decay": ("sgd", "adam", "adamw", "lars", "lamb"),
-    "decay_norm_and_bias": ("sgd", "adam", "adamw", "lars", "lamb"),
-}
-"""Which optimizers have each setting."""
+    option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
+    for optimizer in OPTIMIZERS.values()
+    for option in optimizer.usual
+} | {"decay_norm_and_bias": list(OPTIMIZERS)}
+"""Which optimizers have each option."""
 
 
 def _check_optimizer(options: TrainingOptions) -> None:
