@@ -24,12 +24,10 @@ def bind_device_and_threads(framework: str, topology: Topology) -> None:
 def device_kind(framework: str) -> str:
     """ "GPU" or "CPU", for people: what a worker in "torch" or "tensorflow" uses after `bind_device_and_threads`."""
     if framework == "torch":
-        import torch
-
-        return "GPU" if torch.cuda.is_available() else "CPU"
-    import tensorflow as tf
-
-    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
+        from hvdtrain.adapters.torch.device import device_kind as kind
+    else:
+        from hvdtrain.adapters.keras.device import device_kind as kind
+    return kind()
 
 
 def open_adapter(

@@ -31,6 +31,11 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     _share_threads(local_size)
 
 
+def device_kind() -> str:
+    """ "GPU" or "CPU"."""
+    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
+
+
 def _pin_gpu(local_rank: int, local_size: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     own = gpu_of_worker(len(gpus), local_rank, local_size)

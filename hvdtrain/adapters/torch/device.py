@@ -27,6 +27,11 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
         torch.cuda.set_device(gpu)
 
 
+def device_kind() -> str:
+    """ "GPU" or "CPU"."""
+    return "GPU" if torch.cuda.is_available() else "CPU"
+
+
 def own_device() -> torch.device:
     """The device of this worker's model, after `bind_device_and_threads`."""
     if not torch.cuda.is_available():

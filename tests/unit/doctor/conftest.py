@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-# Several ranks in one process: the core's tests have them.
-_SUPPORT = str(Path(__file__).parents[1] / "core" / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
 
 _HEALTHY: dict[str, Any] = {
     "software": {

@@ -1,0 +1,82 @@
+"""What the Keras adapter makes of the options, in a subprocess, since a torch test process has no Keras."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "support" / "keras_options.py"
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    """What the script found, by name."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "options", ["accumulate", "compile", "sync_batch_norm", "activation_checkpointing", "deterministic"]
+)
+def test_the_weights_are_those_of_the_plain_model(options: str, facts: dict[str, Any]) -> None:
+    assert facts[options] < 1e-5
+    assert facts["moved"] > 1e-3
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_in_low_precision_weights_stay_float32_and_go_nearly_the_same_way(
+    precision: str, facts: dict[str, Any]
+) -> None:
+    assert facts[f"{precision}_dtypes"] == ["float32"]
+    assert 0 < facts[precision] < 0.02
+
+
+def test_an_overflow_is_skipped_and_counted_and_a_bad_loss_is_told(facts: dict[str, Any]) -> None:
+    assert facts["skipped"] == 1
+    assert facts["skipped_loss_is_finite"]
+    assert facts["skipped_moved"] == 0
+    assert facts["scale_after"] == 2.0**15
+    assert facts["bad_loss_is_told"]
+
+
+def test_the_norm_is_that_before_clipping_where_clipping_or_scaling_needs_it(facts: dict[str, Any]) -> None:
+    plain, clipped, scaled = facts["norms"]
+    assert plain == [None, None]
+    assert min(clipped) > 1e-2
+    assert scaled == pytest.approx(clipped, rel=1e-2)
+
+
+def test_parts_of_a_model_know_whether_they_train(facts: dict[str, Any]) -> None:
+    assert 0.2 < facts["zeros_first"] < 0.8
+    assert facts["zeros_eval"] == 0
+
+
+def test_random_numbers_are_functions_of_the_step(facts: dict[str, Any]) -> None:
+    assert facts["drawn_again"] == facts["drawn_second"] != facts["drawn_first"]
+    assert facts["zeros_again"] == facts["zeros_second"]
+
+
+def test_a_variable_that_the_loss_does_not_need_is_decayed_as_in_torch(facts: dict[str, Any]) -> None:
+    assert facts["unused_weight"] == pytest.approx((1 - 0.1 * 0.5) ** 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("data_parallel", "--data-parallel is given with TensorFlow"),
+        ("tf32", "tf32 is asked for on a device without TF32"),
+        ("compile_sync", "--compile is given with --sync-batch-norm"),
+        ("compile_checkpointing", "--compile is given with --activation-checkpointing"),
+    ],
+)
+def test_what_tensorflow_cannot_do_is_refused(name: str, fact: str, facts: dict[str, Any]) -> None:
+    assert fact in facts["refused"][name]

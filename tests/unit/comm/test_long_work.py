@@ -1,0 +1,85 @@
+"""Ranks that take longer than others over what all must have done: who waits, for how long, and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from thread_ranks import ThreadCommunicator, World, all_well, run_on_ranks
+
+from hvdtrain.comm import long_work
+from hvdtrain.comm.long_work import do_while_others_wait
+from hvdtrain.errors import PeerError
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_get_their_results_and_no_collective_lasts_as_long_as_the_work(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_work, "_BEAT_SECONDS", 0.05)
+
+    def rank_main(comm: ThreadCommunicator) -> tuple[int, int]:
+        rank = comm.topology.rank
+
+        def work() -> int:
+            time.sleep(0.6 * rank)
+            return rank
+
+        own = do_while_others_wait(comm, work, "test", 60.0)
+        comm.barrier("after")
+        return own, len(comm.names) - 2  # without the last one of the waiting ranks, and the barrier
+
+    results = all_well(run_on_ranks(size, rank_main))
+    assert [own for own, _ in results] == list(range(size))
+    rounds = {count for _, count in results}
+    assert len(rounds) == 1
+    assert rounds.pop() >= (size - 1) * 3
+
+
+def test_a_rank_whose_work_fails_leaves_at_once_and_the_others_learn_it() -> None:
+    def rank_main(comm: ThreadCommunicator) -> None:
+        def work() -> None:
+            if comm.topology.rank == 1:
+                raise RuntimeError("own")
+
+        do_while_others_wait(comm, work, "test", 60.0)
+
+    results = run_on_ranks(2, rank_main)
+    assert [type(result) for result in results] == [PeerError, RuntimeError]
+
+
+def test_work_is_done_although_another_rank_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is to be whole."""
+    monkeypatch.setattr(long_work, "_BEAT_SECONDS", 0.01)
+    done = threading.Event()
+    world = World(2)
+
+    def work() -> None:
+        world.leave()
+        time.sleep(0.2)
+        done.set()
+
+    with pytest.raises(PeerError):
+        do_while_others_wait(ThreadCommunicator(world, 0), work, "test", 60.0)
+    assert done.is_set()
+
+
+HANGS = """
+import time
+from thread_ranks import run_on_ranks
+from hvdtrain.comm.long_work import do_while_others_wait
+run_on_ranks(2, lambda comm: do_while_others_wait(comm, lambda: time.sleep(60 * comm.topology.rank), "index", 1.0))
+"""
+
+
+def test_work_that_does_not_end_ends_its_rank() -> None:
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{HANGS}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "rank 1 on " in done.stderr
+    assert "index has not come to its end within 1 s." in done.stderr
+    assert "Current thread" in done.stderr

@@ -1,0 +1,106 @@
+"""The limit on waits for other ranks: it holds for waits only, however long this rank itself computes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BEGIN = """
+import sys, time
+import numpy as np
+from hvdtrain.comm import failure, stall_deadline
+stall_deadline._AT_LEAST_MORE = 0.0
+failure.limit_waits(0, 0.3)  # so that 0.9 s are the limit
+
+def train(adapter):
+    from data_sharding import LoadedBatch
+    features = {"x": np.ones((4, 5), np.float32), "label": np.zeros(4, np.int64)}
+    batch = LoadedBatch(0, np.arange(4), np.ones(4, np.float32), features, 4.0)
+    for step in range(2):
+        adapter.train_step(batch, step, 0.1)
+    print(adapter.read_sums().values["loss"])
+"""
+WAIT = BEGIN + "with failure.waits_for_peers(): time.sleep(60)\n"
+TORCH = (
+    BEGIN
+    + """
+from torch_training import LR, TorchRows
+from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.topology import Topology
+
+class Slow(TorchRows):
+    def measure(self, model, batch):
+        time.sleep(2)
+        return super().measure(model, batch)
+
+train(TorchAdapter(Slow(), Topology.single(), 0, LR))
+"""
+)
+KERAS = (
+    BEGIN
+    + """
+import keras, tensorflow as tf
+from numpy_training import NumpyTask
+from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.topology import Topology
+
+class Slow(NumpyTask):
+    framework = "tensorflow"
+    def build_model(self):
+        return keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(3)])
+    def build_optimizer(self, model, lr):
+        return keras.optimizers.SGD(lr)
+    def measure(self, model, batch):
+        time.sleep(2)  # as tracing and compiling may take
+        logits = model(batch["x"])
+        pause = tf.numpy_function(lambda x: (time.sleep(2), x)[1], [logits], tf.float32)
+        with tf.control_dependencies([pause]):
+            return {"loss": tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)}
+
+train(KerasAdapter(Slow(), Topology.single(), 0, 0.1))
+"""
+)
+KERAS_WAIT = (
+    BEGIN
+    + """
+import tensorflow as tf
+from hvdtrain.adapters.keras.waiting import Waiting, current_wait
+waiting = Waiting()
+
+@tf.function(autograph=False)
+def step():
+    def collective():  # hangs, as an allreduce does whose peer is frozen
+        return [tf.numpy_function(lambda x: (time.sleep(60), x)[1], [tf.ones(3)], tf.float32)]
+    return waiting.over([tf.ones(3)], collective)
+
+with failure.waits_for_peers(current_wait):
+    step()
+"""
+)
+
+
+def finished(program: str) -> subprocess.CompletedProcess[str]:
+    argv = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{program}",
+    ]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.parametrize("program", [WAIT, KERAS_WAIT], ids=["python", "graph"])
+def test_a_wait_has_an_end(program: str) -> None:
+    done = finished(program)
+    assert done.returncode == 1, done.stderr
+    assert "A collective has waited for other ranks for 0.9 s." in done.stderr
+
+
+@pytest.mark.parametrize("program", [TORCH, KERAS], ids=["torch", "keras"])
+def test_what_this_rank_itself_computes_is_no_wait(program: str) -> None:
+    """Forward, backward, tracing and compiling may each take longer than others may be waited for."""
+    done = finished(program)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0

@@ -1,0 +1,41 @@
+"""What the tests of several rooms share; their helpers lie in support/, which pyproject.toml puts on the path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from commands import Forker
+    from numpy_training import Data
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
+    from numpy_training import write_data
+
+    return write_data(tmp_path_factory.mktemp("data"), train=22, validation=9)
+
+
+@pytest.fixture(scope="session")
+def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A value for HVDTRAIN_CACHE_DIR that holds the digits already."""
+    from hvdtrain.task.data_access import DataAccess
+    from hvdtrain.tasks.digits import open_digits
+
+    cache = tmp_path_factory.mktemp("cache")
+    open_digits(DataAccess(None, cache / "data"))
+    return cache
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """Starts `hvdtrain` quickly; see there."""
+    from commands import Forker
+
+    with Forker() as running:
+        yield running

@@ -1,0 +1,121 @@
+"""A bar fits its terminal, the important things first; lines come often enough, and not too often."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import termios
+
+import pytest
+
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds
+from hvdtrain.run.sinks.progress import Bar, Lines
+from hvdtrain.run.sinks.terminal import Terminal
+
+VALIDATION = {"accuracy": 0.9722, "loss": 0.0666}
+STEPS = 360
+
+
+def logged(step: int) -> events.Logged:
+    return events.Logged(
+        epoch=2,
+        step=step,
+        lr=0.1,
+        samples=10,
+        samples_per_second=12345.0,
+        values={"loss": 0.0512, "accuracy": 0.98},
+        rank_seconds=(Seconds(),),
+    )
+
+
+def last_drawn(columns: int, monkeypatch: pytest.MonkeyPatch, launcher: str = "single") -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    bar = Bar(stream, Terminal(stream, launcher))
+    evaluated = events.Evaluated(1, 60, 100, 0.5, VALIDATION, Best("accuracy", 0.98, 30, 0))
+    for event in (events.RunStarted(75, STEPS, 30, 12), logged(75), evaluated, events.RunEnded(75, 100, False)):
+        bar(event)
+    drawn = [piece for piece in re.split("[\r\n]", stream.getvalue()) if piece]
+    assert max(map(len, drawn)) < columns, drawn
+    return drawn[-1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "there", "missing"),
+    [
+        (30, ("epoch 3/12",), ("|",)),
+        (60, ("75/360", "left"), ("samples/s",)),
+        (80, ("75/360", "left", "accuracy 0.9722]"), ("samples/s",)),
+        (100, ("75/360", "left", "12,345 samples/s", "accuracy 0.9722]"), ("best",)),
+        (200, ("75/360", "12,345 samples/s", "accuracy 0.9722 (best 0.9800)]"), ("left",)),
+    ],
+)
+def test_a_bar_fits_and_what_matters_most_stays_longest(
+    columns: int, there: tuple[str, ...], missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = last_drawn(columns, monkeypatch)
+    assert all(word in drawn for word in there), drawn
+    assert not any(word in drawn for word in missing), drawn
+    if columns >= 60:
+        assert "epoch 3/12  loss 0.0512 |" in drawn
+        assert len(drawn.split("|")[1]) >= 10, drawn
+
+
+def test_there_is_room_for_the_tag_of_horovodrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(last_drawn(60, monkeypatch, "horovodrun")) + len("[0]<stderr>:") < 60
+
+
+def test_a_bar_follows_its_terminal_when_that_is_resized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hvdtrain.run.sinks.progress._REDRAWN_SECONDS", 0.0)
+    far, near = os.openpty()
+    with open(near, "w") as stream:
+        bar = Bar(stream, Terminal(stream, "single"))
+        bar(events.RunStarted(0, STEPS, 30, 12))
+        bar(logged(1))
+        os.read(far, 65536)
+        for columns in (70, 140):
+            termios.tcsetwinsize(near, (24, columns))
+            bar(events.StepEnded(0, 1))
+            assert len(os.read(far, 65536).decode().strip()) == columns - 1
+        bar.close()
+    os.close(far)
+
+
+def test_lines_of_a_long_epoch_come_at_once_then_rarer_and_say_how_long_it_takes() -> None:
+    now, stream = 0.0, io.StringIO()
+    lines = Lines(stream, clock=lambda: now)
+    lines(events.RunStarted(0, 36_000, 36_000, 1))
+    seconds = []
+    for step in range(1, 3601):
+        now += 1.0
+        before = stream.tell()
+        lines(events.StepEnded(0, step))
+        if step == 1 or step % 10 == 0:
+            lines(logged(step))
+        if stream.tell() > before:
+            seconds.append(now)
+    waits = [b - a for a, b in zip(seconds, seconds[1:], strict=False)]
+    assert seconds[:4] == [1.0, 3.0, 5.0, 7.0]
+    assert waits == sorted(waits)
+    assert max(waits) == 30.0
+    assert "epoch 1/1 step 3/36000  loss 0.0512 (step 1)  12,345 samples/s  9:59:57 left\n" in stream.getvalue()
+
+
+def test_a_terminal_without_a_size_gets_a_bar() -> None:
+    ours, theirs = pty.openpty()  # 0 rows and columns, as `docker exec -t` and expect leave it
+    with open(theirs, "w") as stream, open(ours, "rb", buffering=0) as shown:
+        bar = Bar(stream, Terminal(stream, "single"))
+        for event in (events.RunStarted(75, STEPS, 30, 12), logged(75), events.RunEnded(75, 100, False)):
+            bar(event)
+        drawn = b""
+        while b"loss 0.0512" not in drawn:  # a terminal gives each redrawing for itself
+            drawn += shown.read(4096)
+
+
+def test_an_own_pipe_is_no_terminal() -> None:
+    assert not Terminal(io.StringIO(), "single").redraws
+    assert not Terminal(io.StringIO(), "mpirun").redraws

@@ -1,0 +1,79 @@
+"""What people see of the best validation and of an early stop while a run goes on, and in the closing table."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Literal
+
+import pytest
+
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds, StoppedEarly
+from hvdtrain.run.result import print_table
+from hvdtrain.run.sinks.progress import Bar, Lines
+from hvdtrain.run.sinks.terminal import Terminal
+
+VALUES = {"accuracy": 0.75, "loss": 0.5, "top5": 0.875}
+STOPPED = StoppedEarly(epoch=4, step=20, metric="accuracy", patience=3, min_delta=0.0)
+
+
+def evaluated(best: Best | None) -> events.Evaluated:
+    return events.Evaluated(1, 8, 100, 0.5, VALUES, best)
+
+
+def shown(kind: Literal["bar", "lines"], *told: events.Event) -> str:
+    stream = io.StringIO()
+    callback = Bar(stream, Terminal(stream, "single")) if kind == "bar" else Lines(stream)
+    logged = events.Logged(
+        epoch=1, step=8, lr=0.1, samples=10, samples_per_second=1000.0, values={"loss": 0.25}, rank_seconds=(Seconds(),)
+    )
+    for event in (events.RunStarted(0, 40, 4, 10), logged, *told, events.RunEnded(20, 100, True)):
+        callback(event)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (Best("accuracy", 0.75, 8, 1), ", accuracy 0.7500 (best)"),
+        (Best("accuracy", 0.8, 4, 0), ", accuracy 0.7500 (best 0.8000)"),
+        (Best("top5", 0.9, 4, 0), ", top5 0.8750 (best 0.9000)"),
+        (Best("loss", 0.4, 4, 0), ", accuracy 0.7500 (best loss 0.4000)"),
+        (None, ", accuracy 0.7500"),
+    ],
+)
+def test_a_bar_shows_the_last_and_the_best(best: Best | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert f"{words}]" in shown("bar", evaluated(best))
+
+
+def test_lines_show_every_measure_and_why_it_stopped() -> None:
+    ended = events.EpochEnded(1, 8)
+    best, worse = Best("loss", 0.5, 8, 1), Best("loss", 0.4, 4, 0)
+    text = shown("lines", evaluated(best), ended, STOPPED)
+    assert "validation accuracy 0.7500  loss 0.5000  top5 0.8750 (best)\n" in text
+    assert "stopped early after epoch 5: no better accuracy in 3 validations\n" in text
+    assert "(best)" not in shown("lines", evaluated(worse), ended)
+
+
+def test_the_closing_table_says_both(capsys: pytest.CaptureFixture[str]) -> None:
+    result: dict[str, Any] = {
+        "task": "digits",
+        "framework": "torch",
+        "status": "finished",
+        "metrics": VALUES,
+        "best": {"metric": "accuracy", "value": 0.8, "step": 4, "epoch": 0},
+        "stopped_early": {"epoch": 4, "step": 20, "metric": "accuracy", "patience": 3, "min_delta": 0.25},
+        "world_size": 2,
+        "global_batch_size": 8,
+        "samples_per_second": 10.0,
+        "seconds": {"total": 1.0, "start": 0.5, "data": 0.1, "compute": 0.2, "allreduce": 0.1},
+        "parameters": 10,
+        "weights": {"sha256": "0" * 64},
+    }
+    print_table(result, "out")
+    text = capsys.readouterr().out
+    assert "step 4, of epoch 1: accuracy 0.8000" in text
+    assert "after epoch 5: no better accuracy in 3 validations (by more than 0.25)" in text
+    assert "validation top5" in text

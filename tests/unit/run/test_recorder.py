@@ -1,0 +1,151 @@
+"""What a run writes down as it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hvdtrain.run.sinks
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Seconds
+from hvdtrain.files import open_lines, write_atomically, write_json
+from hvdtrain.run.result import Totals
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.metrics_file import MetricsFile
+from hvdtrain.run.sinks.progress import Lines
+from hvdtrain.run.sinks.rank_log import RankLog
+from hvdtrain.run.sinks.registry import SINKS, open_sinks
+from hvdtrain.topology import Topology
+
+
+def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), samples: int = 10) -> events.Logged:
+    return events.Logged(
+        epoch=0,
+        step=step,
+        lr=0.1,
+        samples=samples,
+        samples_per_second=100.0,
+        values={"loss": loss},
+        rank_seconds=seconds,
+    )
+
+
+def test_the_time_of_validations_adds_up() -> None:
+    totals = Totals(1)
+    for step in (1, 2, 3, 4):
+        totals(events.Evaluated(step, step, 9, 0.25, {"loss": 0.5}))
+    assert totals.validation_seconds == 1.0
+
+
+def test_totals_are_sums_and_the_speed_is_the_slowest_ranks() -> None:
+    totals = Totals(2)
+    for step in (1, 2):
+        totals(logged(step, 1.0, (Seconds(0.5, 1.0, 0.5), Seconds(1.0, 1.0, 2.0, checkpoint=7.0))))
+    assert totals.rank_seconds == [Seconds(1.0, 2.0, 1.0), Seconds(2.0, 2.0, 4.0, 14.0)]
+    assert totals.samples_per_second == 20 / 8
+    assert Totals(1).samples_per_second == 0.0
+
+
+def test_only_the_first_step_of_all_gives_the_first_loss() -> None:
+    totals = Totals(1)
+    totals(logged(5, 2.0))
+    assert totals.first_loss is None
+    totals(logged(1, 3.0))
+    assert totals.first_loss == 3.0
+
+
+def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with open_lines(path) as file:
+        metrics = MetricsFile(file)
+        for event in (
+            events.RunStarted(0, 2, 2, 1),
+            events.StepEnded(0, 1),
+            logged(1, 0.5),
+            events.CheckpointStarted(1),
+            events.CheckpointDurable(1, Path("a/step_00000001"), 0.1),
+            events.RunEnded(1, 10, False),
+            events.RunFailed(1, RuntimeError("broken")),
+        ):
+            metrics(event)
+            assert all(json.loads(line)["time"] for line in path.read_text().splitlines())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kinds = [line.get("event", line.get("split")) for line in lines]
+    assert kinds == [
+        "started",
+        "train",
+        "checkpoint",
+        "ended",
+        "failed",
+    ]
+    assert lines[-1]["error"] == "RuntimeError: broken"
+    assert lines[2]["path"] == "step_00000001"
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 2', b"\xff"])
+def test_a_line_that_a_killed_run_left_unfinished_is_no_more(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + torn)
+    with open_lines(path) as file:
+        file.write('{"step": 2}\n')
+    assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_file_that_is_only_an_unfinished_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"st')
+    open_lines(path).close()
+    assert path.read_bytes() == b""
+
+
+def test_atomic_writing_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    write_json(tmp_path / "a.json", {"x": [2, None]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [2, None]}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="a"):
+        write_atomically(tmp_path / "a", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_is_no_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for write in (lambda: write_json(tmp_path / "fifo", {}), lambda: open_lines(tmp_path / "fifo")):
+        with pytest.raises(FileExistsError, match="FIFO"):
+            write()
+    assert stat.S_ISFIFO(os.lstat(tmp_path / "fifo").st_mode)
+
+
+def test_a_link_keeps_leading_to_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    write_json(tmp_path / "link", [1])
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "target").read_text()) == [1]
+
+
+@pytest.mark.parametrize(("rank", "opened"), [(0, [RankLog, MetricsFile, Lines]), (1, [RankLog])])
+def test_every_registered_sink_is_opened_and_closed(tmp_path: Path, rank: int, opened: list[type]) -> None:
+    topology = replace(Topology.single(), rank=rank, size=2)
+    context = SinkContext(TrainConfig(progress="lines"), RunFolder(tmp_path, 1), topology)
+    with ExitStack() as stack:
+        sinks = open_sinks(context, stack)
+        assert [type(sink) for sink in sinks] == opened
+        files = [sink._file for sink in sinks if isinstance(sink, MetricsFile)]
+    assert all(file.closed for file in files)
+    assert {f"{name.__module__}" for name in SINKS} == {
+        f"hvdtrain.run.sinks.{path.stem}"
+        for path in Path(hvdtrain.run.sinks.__file__).parent.glob("*.py")
+        if "def open_sink(" in path.read_text()
+    }

@@ -1,0 +1,417 @@
+"""`hvdtrain` on the digits in one torch process: what it leaves, what it refuses, and what a refusal leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Ended, Forker, tree
+from filelock import FileLock
+from safetensors.numpy import load_file
+
+from data_sharding.formats.tfrecord_framing import HEADER
+
+SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
+
+OWN_TASKS = """
+from pathlib import Path
+
+import torch
+from hvdtrain.tasks.torch import TorchDigits
+
+class Five(TorchDigits):
+    # digits modulo five: another head
+
+    def decode(self, records):
+        features = super().decode(records)
+        return {**features, "label": features["label"] % 5}
+
+    def build_model(self):
+        model = super().build_model()
+        model.logits = torch.nn.Linear(model.logits.in_features, 5)
+        return model
+
+class CannotRun(TorchDigits):
+    def build_model(self):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
+
+class Infinite(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"] + torch.inf}
+
+class CannotGoBack(TorchDigits):
+    def measure(self, model, batch):
+        return {"loss": super().measure(model, batch)["loss"].detach()}
+
+class Other(TorchDigits):
+    pass
+
+class Failing(TorchDigits):
+    def decode(self, records):
+        raise RuntimeError("cannot decode")
+
+class Crashing(TorchDigits):
+    def decode(self, records):
+        if Path("crash").exists():
+            raise RuntimeError("cannot decode now")
+        return super().decode(records)
+"""
+
+Command = Callable[..., list[Ended]]
+
+
+@pytest.fixture
+def hvdtrain(tmp_path: Path, digits_cache: Path, forker: Forker) -> Command:
+    """Runs command lines in an empty folder, `own.py` beside them."""
+    (tmp_path / "own.py").write_text(OWN_TASKS)
+
+    def command(*argvs: Sequence[str]) -> list[Ended]:
+        env = {"HVDTRAIN_CACHE_DIR": str(digits_cache)}
+        return [forker.run([*SHORT, *argv], tmp_path, env) for argv in argvs]
+
+    return command
+
+
+@pytest.fixture
+def digits(tmp_path: Path, digits_cache: Path) -> Path:
+    """A copy of the data that may be harmed."""
+    return shutil.copytree(digits_cache / "data" / "digits-v1", tmp_path / "digits")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, digits_cache: Path, forker: Forker) -> Path:
+    """The folder of a run that stopped after two steps. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    ended = forker.run([*SHORT, "--output-dir", "out"], folder, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
+    assert ended.code == 0, ended
+    return folder / "out"
+
+
+@pytest.fixture
+def run_folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(finished, tmp_path / "out")
+
+
+def test_what_a_run_leaves(finished: Path) -> None:
+    assert set(tree(finished)) == {
+        ".lock",
+        "audit/catalog.npz",
+        "audit/ledger.jsonl",
+        "audit/segment_00000000-00000002.bin",
+        "config.yaml",
+        "env.json",
+        "metrics.jsonl",
+        "result.json",
+        "checkpoints/best",
+        "checkpoints/latest",
+        "checkpoints/step_00000002/manifest.json",
+        "checkpoints/step_00000002/model.safetensors",
+        "checkpoints/step_00000002/optimizer.safetensors",
+    }
+    result = json.loads((finished / "result.json").read_text())
+    assert (result["status"], result["steps"], result["samples_seen"]) == ("stopped", 2, 64)
+    assert set(result["metrics"]) == {"loss", "accuracy"}
+    assert result["best"] == {"metric": "loss", "value": result["metrics"]["loss"], "step": 2, "epoch": 0}
+    assert result["stopped_early"] is None
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("event") or f"{line['split']} {line['step']}" for line in lines] == [
+        *["started", "train 1", "train 2", "validation 2", "checkpoint", "ended"]
+    ]
+
+
+def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--max-grad-norm", "0.5", "--output-dir", "clipped"])
+    assert ended.code == 0, ended
+
+    def logged(folder: Path) -> list[float | None]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [line.get("grad_norm") for line in lines if line.get("split") == "train"]
+
+    norms = logged(tmp_path / "clipped")
+    assert len(norms) == 2
+    assert all(norm is not None and norm > 0 for norm in norms)
+    assert logged(finished) == [None, None]
+
+
+def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    argv = ["--task", "own:Five", "--lr", "1e-30", "--output-dir", "five", "--init-weights", str(finished)]
+    (refused,) = hvdtrain(argv)
+    refused.require_refusal("Of another shape: logits.weight [10, 128] where the model has [5, 128]")
+    flag = "--init-weights-exclude 'logits.weight,logits.bias'"
+    assert flag in refused.stderr
+    (ended,) = hvdtrain([*argv, *shlex.split(flag)])
+    assert ended.code == 0, ended
+    assert ", except for logits.weight,logits.bias" in ended.stdout
+    old, new = (load_file(run / "checkpoints/step_00000002/model.safetensors") for run in (finished, tmp_path / "five"))
+    assert new["model/logits.weight"].shape == (5, 128)
+    for name, array in old.items():
+        if "logits" not in name:
+            np.testing.assert_array_equal(new[name], array)
+
+
+def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--config", str(finished / "config.yaml"), "--output-dir", "again"])
+    assert ended.code == 0, ended
+    results = [json.loads((folder / "result.json").read_text()) for folder in (finished, tmp_path / "again")]
+    assert results[0]["weights"] == results[1]["weights"]
+    assert results[0]["metrics"] == results[1]["metrics"]
+
+
+def test_a_run_in_parts_is_the_run_in_one(tmp_path: Path, hvdtrain: Command, run_folder: Path) -> None:
+    whole, rest = hvdtrain(["--output-dir", "whole", "--max-steps", "5"], ["--output-dir", "out", "--max-steps", "5"])
+    assert (whole.code, rest.code) == (0, 0), (whole, rest)
+    assert "training from step 2 to " in rest.stderr
+    results = [json.loads((folder / "result.json").read_text()) for folder in (tmp_path / "whole", run_folder)]
+    assert results[0]["weights"] == results[1]["weights"]
+    assert results[0]["samples_seen"] == results[1]["samples_seen"] == 160
+
+
+def test_a_dry_run_tries_one_batch_and_writes_nothing(tmp_path: Path, hvdtrain: Command) -> None:
+    before = tree(tmp_path)
+    (ended,) = hvdtrain(["--dry-run", "--ema-decay", "0.9", "--best-metric", "accuracy"])
+    assert ended.code == 0, ended
+    assert "global batch 32" in ended.stdout
+    assert re.search(r"training batch of 32 records: forward, backward and update in \S+ s, .*loss \d", ended.stdout)
+    assert re.search(r"validation batch of 32 records: forward in \S+ s, .*loss \d", ended.stdout)
+    assert "dry run: nothing was written" in ended.stdout
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["CannotRun", "Infinite", "CannotGoBack"])
+def test_a_dry_run_finds_a_model_that_cannot_run(kind: str, tmp_path: Path, hvdtrain: Command) -> None:
+    before = tree(tmp_path)
+    (ended,) = hvdtrain(["--dry-run", "--task", f"own:{kind}"])
+    assert ended.code == (2 if kind == "CannotGoBack" else 1), ended
+    message = {
+        "CannotRun": "mat1 and mat2",
+        "Infinite": "The training loss is inf",
+        "CannotGoBack": "depends on no weight that is trained",
+    }
+    assert message[kind] in ended.stderr
+    assert tree(tmp_path) == before
+
+
+OTHER_TRAININGS = {
+    "seed": (["--seed", "7"], "is from a run with seed 42, not 7"),
+    "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
+    "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
+    "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
+    "model": (["--task-args.width", "8"], "is from a task built with"),
+    "never": (["--resume", "never"], "already holds a run"),
+}
+
+
+def test_a_run_folder_of_another_training_is_refused_and_left_as_it_is(
+    hvdtrain: Command, run_folder: Path, digits: Path
+) -> None:
+    sorted(digits.glob("train-*"))[0].unlink()
+    before = tree(run_folder)
+    answers = hvdtrain(*(["--output-dir", "out", *argv] for argv, _ in OTHER_TRAININGS.values()))
+    for ended, (_, fact) in zip(answers, OTHER_TRAININGS.values(), strict=True):
+        ended.require_refusal(fact)
+    assert tree(run_folder) == before
+
+
+def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    before = tree(tmp_path)
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (run_folder / "empty").mkdir()
+    answers = hvdtrain(
+        ["--resume", step, "--seed", "7"],
+        ["--resume", "nowhere"],
+        ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
+    )
+    answers[0].require_refusal("is from a run with seed 42, not 7")
+    answers[1].require_refusal("There is no folder nowhere.")
+    answers[2].require_refusal("holds no checkpoint")
+    assert tree(tmp_path) == before
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    (other,) = hvdtrain(["--output-dir", "other", "--max-steps", "1"])
+    assert other.code == 0, other
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--resume", "other", "--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("already holds a run")
+    assert tree(run_folder) == before
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (own,) = hvdtrain(["--resume", step, "--output-dir", "out", "--max-steps", "3"])
+    assert own.code == 0, own
+    assert (tmp_path / "other").is_dir()
+
+
+def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
+    before = tree(run_folder)
+    with FileLock(run_folder / ".lock"):
+        (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("Another job is running in")
+    assert tree(run_folder) == before
+
+
+def test_a_resumed_run_knows_its_first_loss(hvdtrain: Command, run_folder: Path) -> None:
+    first = json.loads((run_folder / "result.json").read_text())
+    with (run_folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    later = json.loads((run_folder / "result.json").read_text())
+    assert later["steps"] == 3
+    assert later["first_step_loss"] == first["first_step_loss"] is not None
+
+
+def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, run_folder: Path) -> None:
+    before = (run_folder / "result.json").read_bytes()
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
+    assert ended.code == 0, ended
+    assert (run_folder / "result.json").read_bytes() == before
+
+
+EARLY = ["--global-batch-size", "256", "--max-steps", "1000", "--epochs", "9", "--best-metric", "accuracy"]
+EARLY += ["--early-stopping-patience", "1", "--early-stopping-min-delta", "1"]  # no accuracy improves by so much
+
+
+def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
+    """It is finished, and the same command again trains no step; in another folder it takes its best along."""
+    first, again = hvdtrain(*[[*EARLY, "--output-dir", "early"]] * 2)
+    assert (first.code, again.code) == (0, 0), (first, again)
+    reason = "after epoch 2: no better accuracy in 1 validation (by more than 1)"
+    assert f"stopped early {reason}\n" in first.stderr
+    assert reason in first.stdout
+    assert "nothing was left to train; result.json stays as it was" in again.stdout
+    result = json.loads((tmp_path / "early" / "result.json").read_text())
+    steps = result["steps"] // 2
+    assert (result["status"], result["epochs"], steps) == ("finished", 2, 6)
+    assert result["stopped_early"] == {
+        **{"epoch": 1, "step": 2 * steps, "metric": "accuracy", "patience": 1, "min_delta": 1.0}
+    }
+    assert result["best"]["metric"] == "accuracy"
+    best = f"step_{result['best']['step']:08d}\n"
+    assert (tmp_path / "early" / "checkpoints" / "best").read_text() == best
+    lines = [json.loads(line) for line in (tmp_path / "early" / "metrics.jsonl").read_text().splitlines()]
+    validated = [line for line in lines if line.get("split") == "validation"][:2]
+    assert max(line["accuracy"] for line in validated) == result["best"]["value"]
+    assert [line["step"] for line in validated if line.get("best")][-1] == result["best"]["step"]
+    assert "stopped early" in [line.get("event") for line in lines]
+    longer = [*EARLY, "--early-stopping-patience", "2", "--resume", "early"]
+    (elsewhere,) = hvdtrain([*longer, "--output-dir", "elsewhere", "--max-steps", str(2 * steps + 1)])
+    assert elsewhere.code == 0, elsewhere
+    assert (tmp_path / "elsewhere" / "checkpoints" / best.strip() / "manifest.json").exists()
+
+
+def test_a_metric_that_the_task_does_not_measure(hvdtrain: Command, tmp_path: Path, run_folder: Path) -> None:
+    """It is known from one batch, before a step is trained and before an older run in the folder is touched."""
+    before = tree(run_folder)
+    new, old = hvdtrain(*(["--best-metric", "acuracy", "--output-dir", where] for where in ("new", "out")))
+    for ended in (new, old):
+        ended.require_refusal("The task does not measure 'acuracy'.", "did you mean 'accuracy'? Valid: accuracy, loss.")
+    assert tree(run_folder) == before
+    assert not (tmp_path / "new" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
+def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path, run_folder: Path, given: str) -> None:
+    before = tree(run_folder)
+    (ended,) = hvdtrain(["--resume", given, "--output-dir", "new", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    assert json.loads((tmp_path / "new" / "result.json").read_text())["samples_seen"] == 96
+    assert tree(run_folder) == before
+
+
+def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
+    hvdtrain: Command, tmp_path: Path
+) -> None:
+    flags = ["--task", "own:Crashing", "--output-dir", "back", "--checkpoint-interval", "1"]
+    (whole,) = hvdtrain([*flags, "--max-steps", "3"])
+    assert whole.code == 0, whole
+    (tmp_path / "crash").touch()
+    (crashed,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "back/checkpoints/step_00000001"])
+    assert (crashed.code, "cannot decode now" in crashed.stderr) == (1, True), crashed
+    (tmp_path / "crash").unlink()
+    (ended,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "auto"])
+    assert ended.code == 0, ended
+    assert "training from step 1 to " in ended.stderr, ended
+
+
+def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:
+    """The newest damaged: go on from the one before, saying so to people and in the log. All damaged: refuse."""
+    (longer,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert longer.code == 0, longer
+    flip(run_folder / "checkpoints" / "step_00000004" / "model.safetensors", 100)
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert ended.code == 0, ended
+    assert "training from step 2 to " in ended.stderr
+    said = "skipping a damaged checkpoint: "
+    assert said in ended.stderr
+    assert said in (run_folder / "logs" / "rank_0.log").read_text()
+    for path in (run_folder / "checkpoints").glob("step_*"):
+        flip(path / "model.safetensors", 100)
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert refused.code == 2
+    assert "Every checkpoint in " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert tree(run_folder) == before
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x40
+    path.write_bytes(content)
+
+
+def test_folders_that_cannot_be_written(hvdtrain: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    before = tree(tmp_path)
+    for ended in hvdtrain(*(["--output-dir", where] for where in ("file", "file/below", "/proc/below"))):
+        ended.require_refusal("The run folder ", " cannot be written: ")
+    assert tree(tmp_path) == before
+
+
+def test_data_that_is_not_there(hvdtrain: Command, tmp_path: Path, digits: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in digits.glob("validation-*"):
+        path.unlink()
+    answers = hvdtrain(*(["--data.dir", where] for where in ("nowhere", "empty", "digits")))
+    answers[0].require_refusal("nowhere. It was given as --data.dir.")
+    answers[1].require_refusal("empty/train-*.tfrecord")
+    answers[2].require_refusal("digits/validation-*.tfrecord")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("part", ["length", "data"])
+def test_a_damaged_record_is_found_before_training(hvdtrain: Command, tmp_path: Path, digits: Path, part: str) -> None:
+    """The second record of a file: at its length, and in its payload."""
+    path = sorted(digits.glob("train-*"))[2]
+    (first_length,) = HEADER.unpack_from(path.read_bytes())[:1]
+    second = HEADER.size + first_length + 4
+    flip(path, second if part == "length" else second + HEADER.size + 5)
+    (ended,) = hvdtrain(["--data.dir", "digits"])
+    ended.require_refusal(f"{path}, at byte offset {second}, ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_task_arguments(hvdtrain: Command) -> None:
+    unknown, smaller = hvdtrain(["--task-args.wdith", "8"], ["--task-args.width", "8", "--max-steps", "1"])
+    unknown.require_refusal("takes no argument 'wdith'", "did you mean 'width'?")
+    assert smaller.code == 0, smaller
+
+
+def test_a_task_that_fails_shows_its_traceback(hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--task", "own:Failing"])
+    assert ended.code == 1
+    assert "RuntimeError: cannot decode" in ended.stderr
+    assert "while loading step 0 of epoch 0" in ended.stderr
+    assert "HINT" not in ended.stderr
