@@ -9,14 +9,8 @@ NP      ?= 2
 ARGS    ?=
 PEERS   ?= benchmarks/.peers
 BIN     := $(VENV)/bin
-SOURCES := $(wildcard hvdtrain data_sharding launch docker tests benchmarks examples setup.py)
-# The longest any one test may take is set in pyproject.toml; this is for the whole run.
-PYTEST  := $(BIN)/python -m pytest
-# Unit tests on all cores; those of several ranks wait half of the time, for starts and each other; those of emulated
-# hosts wait most of the time, for time-outs to pass.
-SPREAD  := --numprocesses auto --dist loadfile
-RANKS   := --numprocesses 2 --dist loadfile
-WAITING := --numprocesses 3 --dist loadfile
+# Commands of all parts, and which of them run at once. The longest any one test may take is set in pyproject.toml.
+RUN     := $(BIN)/python tests/run_all.py
 
 define SET_UP
 test -n '$(PYTHON)' && $(PYTHON) -c '' || { printf 'ERROR: No Python 3.11, 3.12 or 3.13 with ensurepip runs here%s.\nHINT: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or say where it is: make setup PYTHON=/path/to/python3.13\n' '$(PYTHON:%= as %)' >&2; exit 2; }; \
@@ -38,34 +32,29 @@ with-dev:
 train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 	$(BIN)/horovodrun -np $(NP) $(BIN)/python -m hvdtrain $(ARGS)
 
-test: lint types ## all checks and tests, as CI runs them
-	$(PYTEST) $(SPREAD) tests/unit
-	$(PYTEST) $(RANKS) tests/parallel
-	$(BIN)/python tests/cluster/run.py --where-possible $(WAITING)
-	$(if $(CI),$(BIN)/python tests/newest_python.py)
+test: with-dev ## all checks and tests, as CI runs them, with the time of each part
+	@$(RUN)
 
 lint: with-dev ## style, formatting and who may import whom
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/lint-imports
+	@$(RUN) lint
 
 types: with-dev ## static types
-	$(BIN)/mypy
+	@$(RUN) types
 
 unit: with-dev ## tests in one process
-	$(PYTEST) $(SPREAD) tests/unit
+	@$(RUN) unit
 
 parallel: with-dev ## tests that start two or more ranks
-	$(PYTEST) $(RANKS) tests/parallel
+	@$(RUN) parallel
 
 newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (part of `make test` where CI is set)
-	$(BIN)/python tests/newest_python.py
+	@$(RUN) newest
 
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
-	$(BIN)/python tests/cluster/run.py $(WAITING)
+	$(BIN)/python tests/cluster/run.py --numprocesses 3 --dist loadfile
 
 docker-check: with-dev ## build the image and test it with Docker or Podman (see tests/docker/README.md)
-	HVDTRAIN_DOCKER_CHECK=1 $(PYTEST) tests/docker --timeout 5400
+	HVDTRAIN_DOCKER_CHECK=1 $(BIN)/python -m pytest tests/docker --timeout 5400
 
 # In the oldest supported Python: newer ones have wheels of what it gets, but not the other way round.
 constraints: PYTHON := python3.11

@@ -24,9 +24,8 @@ environment variable: callers pass rank and size. Every error is a `ShardingErro
 from __future__ import annotations
 
 from data_sharding import example
-from data_sharding.audit import CoverageAudit
+from data_sharding.audit.coverage_audit import CoverageAudit
 from data_sharding.catalog import Catalog
-from data_sharding.decode_processes import DecodeProcesses
 from data_sharding.errors import (
     CatalogError,
     ChangedDataError,
@@ -39,12 +38,14 @@ from data_sharding.errors import (
 )
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
-from data_sharding.formats.tfrecord import TFRecordWriter, scan, write_shards
-from data_sharding.loader import LoadedBatch, ShardLoader
-from data_sharding.permutation import Permutation
-from data_sharding.plan import ShardPlan, StepBatch
-from data_sharding.plan_summary import PlanSummary, per_rank
-from data_sharding.reader import RecordReader
+from data_sharding.formats.tfrecord import scan
+from data_sharding.formats.writers import TFRecordWriter, write_shards
+from data_sharding.loading.decode_processes import DecodeProcesses
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.plan.permutation import Permutation
+from data_sharding.plan.shard_plan import ShardPlan, StepBatch
+from data_sharding.plan.summary import PlanSummary, per_rank
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage.file_entry import FileEntry

@@ -47,7 +47,9 @@ class CorruptRecordError(ShardingError):
         offset: byte at which the damaged record's frame begins.
     """
 
-    def __init__(self, fact: str, conflict: str, hint: str, *, path: str, offset: int) -> None:
+    def __init__(
+        self, fact: str, conflict: str, hint: str = "restore the file from its source.", *, path: str, offset: int
+    ) -> None:
         super().__init__(fact, conflict, hint)
         self.path = path
         self.offset = offset

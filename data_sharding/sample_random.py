@@ -10,9 +10,9 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.mixing import GOLDEN, mix
-from data_sharding.whole_numbers import whole
+from data_sharding.splitmix import GOLDEN, mix
 
 _TO_UNIT: Final = 2.0**-53
 _LARGEST_RANGE: Final = 1 << 53

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.engine import events
     from hvdtrain.errors import HvdtrainError, UsageError
     from hvdtrain.run.train_call import train
     from hvdtrain.task import Splits, Task, TaskDefaults
 
-__all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "train"]
+__all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "events", "train"]
 
 
 class _Beside:
@@ -36,18 +38,19 @@ class _Beside:
 
 sys.meta_path.insert(0, _Beside)
 
+_MODULES = {
+    "HvdtrainError": "hvdtrain.errors",
+    "UsageError": "hvdtrain.errors",
+    "Splits": "hvdtrain.task",
+    "Task": "hvdtrain.task",
+    "TaskDefaults": "hvdtrain.task",
+    "events": "hvdtrain.engine.events",
+    "train": "hvdtrain.run.train_call",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("Splits", "Task", "TaskDefaults"):
-        from hvdtrain import task
-
-        return vars(task)[name]
-    if name in ("HvdtrainError", "UsageError"):
-        from hvdtrain import errors
-
-        return vars(errors)[name]
-    if name == "train":
-        from hvdtrain.run.train_call import train
-
-        return train
-    raise AttributeError(f"module 'hvdtrain' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'hvdtrain' has no attribute {name!r}")
+    module = import_module(_MODULES[name])
+    return module if name == "events" else getattr(module, name)

@@ -2,7 +2,7 @@
 
     HvdtrainError            exit code 1   something failed while running
     ├── UsageError           exit code 2   the user asked for what cannot be done; nothing was trained or overwritten
-    ├── PeerError          exit code 1   another rank ended; its own message says why
+    ├── PeerError            exit code 1   another rank ended; its own message says why
     └── DivergenceError      exit code 1   ranks that must be equal are not
 
 An error is one sentence of fact, one of conflict, and one HINT that says what to do.
@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Self  # Python 3.10 does not have it, and must get as far as its refusal
+
+
+RESUMABLE = 75
+"""Exit code: training stopped early with a checkpoint, and the same command continues it. EX_TEMPFAIL of sysexits.h."""
 
 
 class HvdtrainError(Exception):

@@ -13,8 +13,8 @@ from typing import Literal
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.plan import LaunchPlan
-from hvdtrain.launch.refusals import refuse_wishes, require_hosts
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.unsupported import reject_unsupported, require_hosts
 
 Controller = Literal["gloo", "mpi"]
 CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
@@ -48,7 +48,7 @@ def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") 
             did_you_mean(controller, CONTROLLERS),
         )
     require_hosts(job, "horovodrun")
-    refuse_wishes(job, "horovodrun", _UNSUPPORTED)
+    reject_unsupported(job, "horovodrun", _UNSUPPORTED)
     _refuse_binding(job)
     _refuse_secrets(job)
     return LaunchPlan(
@@ -112,7 +112,7 @@ def _refuse_secrets(job: JobSpec) -> None:
 def _notes(job: JobSpec, controller: str) -> tuple[tuple[str, str], ...]:
     shown = ", ".join(job.env) if job.env else "none beyond the usual"
     notes = [
-        *share_notes(job),
+        *resource_notes(job),
         nic_note(job, "horovodrun asks each host which interfaces reach the others, which takes a while"),
         ("variables", f"{shown}; all others are left behind, as horovodrun writes values into command lines"),
     ]

@@ -14,11 +14,11 @@ import yaml
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import flag
 from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
 from hvdtrain.launch.plan import LaunchPlan, comment
-from hvdtrain.launch.refusals import refuse_wishes
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.supervisor.resume_command import flag
+from hvdtrain.launch.unsupported import reject_unsupported
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -100,7 +100,7 @@ def render(job: JobSpec, options: KubernetesOptions | None = None, program: str 
 
 
 def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
-    refuse_wishes(job, "kubernetes", _UNSUPPORTED)
+    reject_unsupported(job, "kubernetes", _UNSUPPORTED)
     require_label("--name", job.name)
     if job.image is None:
         raise UsageError("The job has no image.", "Pods are made from one.", "name it with --image.")
@@ -218,7 +218,7 @@ def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptio
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[tuple[str, str], ...]:
     notes = [
-        *share_notes(job),
+        *resource_notes(job),
         nic_note(job, "a pod has one, and MPI finds it"),
         ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
         ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),

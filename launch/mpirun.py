@@ -5,8 +5,8 @@ from __future__ import annotations
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
 from hvdtrain.launch.plan import LaunchPlan
-from hvdtrain.launch.refusals import refuse_wishes, require_hosts
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.unsupported import reject_unsupported, require_hosts
 
 _UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "start_timeout", "backoff")
 
@@ -24,7 +24,7 @@ def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
     """
     require_flavor(flavor)
     require_hosts(job, "mpirun")
-    refuse_wishes(job, "mpirun", _UNSUPPORTED)
+    reject_unsupported(job, "mpirun", _UNSUPPORTED)
     variables = worker_variables(job)
     spelling = spell(job, flavor, variables, job.env)
     return LaunchPlan(
@@ -38,7 +38,7 @@ def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
 
 def mpi_notes(job: JobSpec, flavor: str) -> tuple[tuple[str, str], ...]:
     """Why these flags."""
-    notes = [*share_notes(job), ("binding", _binding(job, flavor))]
+    notes = [*resource_notes(job), ("binding", _binding(job, flavor))]
     notes.append(nic_note(job, "MPI tries all interfaces that are up but the loopback, docker0 too"))
     if job.env:
         notes.append(("variables", f"{', '.join(job.env)} by name: their values stand in no command line"))

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import flag, trains
 from hvdtrain.launch.mpi_flavors import Spelling, require_flavor, spell
 from hvdtrain.launch.plan import LaunchPlan, comment, wrap_command
-from hvdtrain.launch.refusals import refuse_wishes
-from hvdtrain.launch.share import nic_note, share_notes, worker_variables
+from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.supervisor.resume_command import flag, trains
+from hvdtrain.launch.unsupported import reject_unsupported
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -105,7 +105,7 @@ def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sb
         UsageError: Slurm cannot do what the job asks for.
     """
     options = options or SlurmOptions()
-    refuse_wishes(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    reject_unsupported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
     script = f"{job.name}.sbatch"
     return LaunchPlan(
         launcher="sbatch",
@@ -212,7 +212,7 @@ def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:
         "pmix": "srun starts them and gives them to MPI, which must have been built with PMIx",
         "mpirun": "mpirun starts them, and learns the nodes from Slurm",
     }
-    notes = [*share_notes(job), ("start", start[options.inner])]
+    notes = [*resource_notes(job), ("start", start[options.inner])]
     notes.append(nic_note(job, "each worker takes the interface that leads to rank 0"))
     notes.append(("restart", f"{_restart_note(job)}; the log is appended to"))
     notice = "TERM for the workers before the time limit, so that they save"

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvdtrain.horovod_wheel.python_version import SUPPORTED
+from hvdtrain.horovod_wheel import SUPPORTED
 
 ROOT = Path(__file__).parents[1]
 SETUP_SECONDS, RUN_SECONDS = 3600.0, 600.0

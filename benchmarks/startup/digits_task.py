@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from benchmarks.startup.first_step import record_first_step
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
 

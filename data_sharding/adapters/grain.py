@@ -15,7 +15,7 @@ import numpy as np
 
 from data_sharding.adapters.process_reader import ProcessReader
 from data_sharding.catalog import Catalog
-from data_sharding.decoding import Decode, read_and_decode
+from data_sharding.loading.decoding import Decode, read_and_decode
 
 
 @final

@@ -6,7 +6,7 @@ import os
 from typing import Any, final
 
 from data_sharding.catalog import Catalog, OnCorrupt
-from data_sharding.reader import RecordReader
+from data_sharding.loading.record_reader import RecordReader
 
 
 @final

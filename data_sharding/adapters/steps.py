@@ -10,11 +10,11 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.plan import ShardPlan
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_blocks import StepBlocks
 from data_sharding.sample_random import SampleRandom
-from data_sharding.step_blocks import StepBlocks
-from data_sharding.whole_numbers import whole
 
 State = dict[str, Any]
 

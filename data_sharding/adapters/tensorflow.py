@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from data_sharding.decode_processes import DecodeProcesses
-from data_sharding.decoding import Decode
-from data_sharding.loader import LoadedBatch, ShardLoader
-from data_sharding.plan import ShardPlan
-from data_sharding.reader import RecordReader
+from data_sharding.loading.decode_processes import DecodeProcesses
+from data_sharding.loading.decoding import Decode
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.plan.shard_plan import ShardPlan
 
 _STRING_KINDS: Final = "OSU"
 """Kinds of numpy dtypes that become tf.string: objects, bytes, text."""

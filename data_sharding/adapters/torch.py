@@ -32,10 +32,10 @@ from data_sharding.adapters.steps import SlotPlanner, State, StepSlots, plan_at,
 from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
 from data_sharding.adapters.torch_weights import WithWeights
 from data_sharding.catalog import Catalog, OnCorrupt
-from data_sharding.decoding import Decode, read_and_decode
 from data_sharding.errors import PlanError
-from data_sharding.loader import LoadedBatch, check_same_data
-from data_sharding.plan import ShardPlan
+from data_sharding.loading.decoding import Decode, read_and_decode
+from data_sharding.loading.shard_loader import LoadedBatch, check_same_data
+from data_sharding.plan.shard_plan import ShardPlan
 
 __all__ = [
     "DecodedRows",

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.loader import LoadedBatch
+from data_sharding.loading.shard_loader import LoadedBatch
 
 _TENSOR_KINDS: Final = "biufc"
 """Kinds of numpy dtypes that become tensors: truth values, integers, floats, complex numbers."""

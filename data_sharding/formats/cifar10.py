@@ -7,19 +7,18 @@ two lists of labels; the array's bytes lie in the file as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, final
+from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
-from data_sharding.formats.unchecked import all_intact, check_choice
 from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource
 
 IMAGE_BYTES: Final = 3 * 32 * 32
 _PICKLE_MAGIC: Final = b"\x80"
@@ -49,7 +48,7 @@ _VARIANTS: Final = {
 
 @final
 @dataclass(frozen=True)
-class Cifar10Format:
+class Cifar10Format(ByteFormat):
     """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.
 
     Attributes:
@@ -62,11 +61,7 @@ class Cifar10Format:
 
     split: Literal["train", "test"] = "train"
     classes: Literal[10, 20, 100] = 10
-    name: str = "cifar10"
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
+    name: ClassVar[str] = "cifar10"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, ("train", "test"))
@@ -75,9 +70,6 @@ class Cifar10Format:
     @property
     def patterns(self) -> tuple[str, ...]:
         return _VARIANTS[self.classes].patterns[self.split]
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Of the Python version everything but the images is read, of the binary version everything.
@@ -88,12 +80,6 @@ class Cifar10Format:
         if source[0:1] == _PICKLE_MAGIC:
             return _index_pickled(path, source, _VARIANTS[self.classes], self.classes)
         return _index_binary(path, source, _VARIANTS[self.classes], self.classes)
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
 
 
 def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str, NDArray[Any]]:
@@ -145,7 +131,7 @@ def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: in
 def _find_images(path: str, data: Any) -> tuple[int, int]:
     """First byte of the pickled array and its number of rows."""
     shape, dtype, order, content = _array_parts(data)
-    if isinstance(content, Call) and content.calls("_codecs encode"):
+    if isinstance(content, Call) and content.function == "_codecs encode":
         raise CorruptRecordError(
             f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
             "Their bytes do not lie in the file as they are, so none can be read by itself.",
@@ -168,22 +154,17 @@ def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
     See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
     from protocol 5 on a view of a buffer.
     """
-    if isinstance(data, Call) and data.calls(*_RECONSTRUCT) and _is_tuple_of(5, data.state):
-        _, shape, dtype, order, content = data.state
-    elif isinstance(data, Call) and data.calls(*_FROM_BUFFER) and _is_tuple_of(4, data.arguments):
-        content, dtype, shape, order = data.arguments
-    else:
-        return None, None, None, None
-    return shape, dtype, order, content
-
-
-def _is_tuple_of(length: int, value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == length
+    match data:
+        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
+            return shape, dtype, order, content
+        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
+            return shape, dtype, order, content
+    return None, None, None, None
 
 
 def _is_uint8(dtype: Any) -> bool:
     """Whether it is the pickled numpy dtype uint8."""
-    return isinstance(dtype, Call) and dtype.calls("numpy dtype") and dtype.arguments in _UINT8_ARGUMENTS
+    return isinstance(dtype, Call) and dtype.function == "numpy dtype" and dtype.arguments in _UINT8_ARGUMENTS
 
 
 def _checked_index(
@@ -211,7 +192,6 @@ def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:
     return CorruptRecordError(
         f"{path} ends inside record {rows}, which begins at byte offset {rows * row}.",
         f"The record needs {row} bytes but only {rest} are left: the file was cut short, or has another layout.",
-        "restore the file from its source.",
         path=path,
         offset=rows * row,
     )

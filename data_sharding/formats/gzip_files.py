@@ -60,7 +60,6 @@ def expand_gzip(path: str, target: Path) -> None:
             raise CorruptRecordError(
                 f"The gzip stream of {path} is damaged after {expanded} bytes of content.",
                 f"It cannot be expanded any further: {error}.",
-                "restore the file from its source.",
                 path=path,
                 offset=expanded,
             ) from error

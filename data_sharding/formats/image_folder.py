@@ -8,20 +8,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import ChangedDataError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
-from data_sharding.formats.unchecked import all_intact
-from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex
+from data_sharding.storage import ByteSource, is_remote
 from data_sharding.storage.folder_walk import listing
 from data_sharding.storage.input_files import Paths
-
-if TYPE_CHECKING:
-    from data_sharding.catalog import Catalog
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, and GIF, which Pillow reads as well.
 _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")
@@ -29,7 +25,7 @@ _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", 
 
 @final
 @dataclass(frozen=True)
-class ImageFolderFormat:
+class ImageFolderFormat(ByteFormat):
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
 
     Attributes:
@@ -43,12 +39,9 @@ class ImageFolderFormat:
 
     root: str = ""
     classes: tuple[str, ...] = ()
-    name: str = "image_folder"
-    patterns: tuple[str, ...] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
-    recursive: bool = True
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
+    name: ClassVar[str] = "image_folder"
+    patterns: ClassVar[tuple[str, ...]] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
+    recursive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # A saved catalog's options come as JSON, which knows lists only.
@@ -66,8 +59,8 @@ class ImageFolderFormat:
         Raises:
             MissingDataError: an image does not lie in the folder of a class.
         """
-        root, folders = _class_folders(paths, self.root)
-        names = self.classes or _sorted_names(root, folders)
+        root, folders = class_folders(paths, self.root)
+        names = self.classes or sorted_names(root, folders)
         numbers = {name: number for number, name in enumerate(names)}
         labels = np.array([numbers.get(folder, -1) for folder in folders], np.int64)
         if (labels < 0).any():
@@ -83,12 +76,6 @@ class ImageFolderFormat:
         """Nothing of the file is read."""
         return RecordIndex(np.zeros(1, np.int64), np.array([source.size()], np.int64))
 
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
-
 
 def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
     """The format with the one folder that `paths` names as its root: with a single class, nothing else tells it."""
@@ -100,40 +87,7 @@ def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
     return dataclasses.replace(record_format, root=str(named[0]))
 
 
-def root_of(catalog: Catalog) -> str:
-    """The folder, with a slash at its end, that holds the folders of a catalog's classes."""
-    assert isinstance(catalog.format, ImageFolderFormat)
-    return _class_folders([entry.path for entry in catalog.files], catalog.format.root)[0]
-
-
-def class_names(catalog: Catalog) -> tuple[str, ...]:
-    """Names of the classes of a catalog of this format; label i is that of name i.
-
-    Raises:
-        PlanError: the catalog is of another format.
-        ChangedDataError: folders of classes were added, removed or renamed since it was made.
-    """
-    if not isinstance(catalog.format, ImageFolderFormat) or catalog.labels is None:
-        raise PlanError(
-            f"The catalog's format is {catalog.format.name}.",
-            "Only folders of images have classes with names.",
-            "take the names from the data's own description.",
-        )
-    if catalog.format.classes:
-        return catalog.format.classes
-    root, folders = _class_folders([entry.path for entry in catalog.files], catalog.format.root)
-    names = _sorted_names(root, folders)
-    numbers = {name: number for number, name in enumerate(names)}
-    if [numbers[folders[file]] for file in catalog.file_ids.tolist()] != catalog.labels.tolist():
-        raise ChangedDataError(
-            f"The folders in {root} are not those of the catalog's classes.",
-            "Labels can no longer be named: empty folders were added or removed.",
-            "restore the folders, or index the data again.",
-        )
-    return names
-
-
-def _sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
+def sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
     """Folders that hold images, and empty ones too, so that a class without images keeps its label."""
     names = set(folders)
     if not is_remote(root) and os.path.isdir(root):
@@ -141,7 +95,7 @@ def _sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
+def class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
     """The root, and for each path the name of root's folder that it lies in."""
     if root and not is_remote(root):
         root = os.path.abspath(root)

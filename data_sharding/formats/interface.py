@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self, final
+from typing import ClassVar, NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError
-from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.interface import ByteSource
+from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.storage import ByteSource, FileEntry, open_source
 
 
 class RecordIndex(NamedTuple):
@@ -118,3 +117,31 @@ class RecordFormat(Protocol):
             crcs: uint32[k] of the catalog; None where the format has none.
             check: compare checksums. Framing inside the span is always checked.
         """
+
+
+class ByteFormat:
+    """What most formats have in common: payloads are spans of bytes as they are in the file, without a checksum."""
+
+    recursive: ClassVar[bool] = False
+    has_crc: ClassVar[bool] = False
+    header_bytes: ClassVar[int] = 0
+    offset_unit: ClassVar[str] = "byte"
+
+    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
+        return None
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        return open_source(entry)
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return Unpacked(raw, np.ones(len(raw), np.bool_))
+
+
+def check_choice(format_name: str, option: str, value: object, valid: tuple[object, ...]) -> None:
+    """Raise PlanError unless a format's option has one of the `valid` values."""
+    if value not in valid:
+        raise PlanError(
+            f"The format {format_name} was given {option}={value!r}.",
+            f"It can be {' or '.join(map(repr, valid))}.",
+            f"choose one of these for {option}.",
+        )

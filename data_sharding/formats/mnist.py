@@ -7,16 +7,14 @@ dimensions, each dimension as a big-endian 32-bit integer, and the values.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, final
+from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordIndex, Unpacked
-from data_sharding.formats.unchecked import all_intact, check_choice
+from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 
@@ -27,7 +25,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 @final
 @dataclass(frozen=True)
-class MnistFormat:
+class MnistFormat(ByteFormat):
     """`RecordFormat` for pairs of idx files: payloads of rows x columns bytes (28 x 28 for MNIST), and labels.
 
     The labels' file is found by the images' name: `images` becomes `labels` and `idx3` becomes `idx1`.
@@ -42,11 +40,7 @@ class MnistFormat:
 
     split: Literal["train", "test"] = "train"
     classes: int = 10
-    name: str = "mnist"
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
+    name: ClassVar[str] = "mnist"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, tuple(_STEMS))
@@ -60,9 +54,6 @@ class MnistFormat:
     @property
     def patterns(self) -> tuple[str, ...]:
         return f"{_STEMS[self.split]}-images-idx3-ubyte", f"{_STEMS[self.split]}-images.idx3-ubyte"
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Of the images only the header is read, the labels all.
@@ -94,12 +85,6 @@ class MnistFormat:
             labels=labels[: len(offsets)][good].astype(np.int64),
             damage=tuple(damage),
         )
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
 
 
 def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dict[str, NDArray[Any]]:
@@ -189,7 +174,6 @@ def _other_size(path: str, announced: int, present: int, whole: int) -> CorruptR
     return CorruptRecordError(
         f"{path} has {present} bytes where its header announces {announced}.",
         f"It {how}: {whole} of its images are whole.",
-        "restore the file from its source.",
         path=path,
         offset=min(announced, present),
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, RecordIndex
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
-from data_sharding.formats.unchecked import all_intact
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, open_source
 from data_sharding.storage.torn_maps import watching_maps
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class NumpyFormat:
+class NumpyFormat(ByteFormat):
     """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
 
     Attributes:
@@ -34,15 +33,8 @@ class NumpyFormat:
 
     data: str = ""
     labels: str = ""
-    name: str = "npz"
-    patterns: tuple[str, ...] = ("*.npz", "*.npy")
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
+    name: ClassVar[str] = "npz"
+    patterns: ClassVar[tuple[str, ...]] = ("*.npz", "*.npy")
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the arrays' headers and the labels are read; with `check_data`, all is compared with the zip's CRC-32.
@@ -64,12 +56,6 @@ class NumpyFormat:
             labels=None if labels is None else _read_labels(path, source, labels),
             layout=frozenset({f"rows of {data.row_type}"} | ({f"labels {labels.name}"} if labels else set())),
         )
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)
 
 
 def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -14,15 +14,14 @@ that were written with page checksums (`write_page_checksum=True`) tell most of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import Damaged, RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, Damaged, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
 from data_sharding.formats.parquet_rows import (
     RowSource,
@@ -40,7 +39,7 @@ from data_sharding.storage import ByteSource, FileEntry, open_source
 
 @final
 @dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(ByteFormat):
     """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.
 
     Attributes:
@@ -51,15 +50,9 @@ class ParquetFormat:
 
     data: str = ""
     label: str = ""
-    name: str = "parquet"
-    patterns: tuple[str, ...] = ("*.parquet",)
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "row"
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
+    name: ClassVar[str] = "parquet"
+    patterns: ClassVar[tuple[str, ...]] = ("*.parquet",)
+    offset_unit: ClassVar[str] = "row"
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """The footer and the labels are read; with `check_data`, all that payloads are made of.

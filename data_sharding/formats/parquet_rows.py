@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import threading
 import weakref
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from data_sharding.errors import PlanError
 from data_sharding.formats.interface import Damaged
 from data_sharding.formats.parquet_columns import Columns, choose_columns
 from data_sharding.storage import ByteSource, FileEntry
+from data_sharding.storage.byte_source import SourceFile
 
 _BYTES_KEPT: Final = 256 << 20
 
@@ -107,7 +107,7 @@ class RowSource:
 
     def _open(self) -> tuple[Any, Columns, NDArray[np.int64]]:
         if self._opened is None:
-            parquet = open_parquet(_SourceFile(self._source))
+            parquet = open_parquet(SourceFile(lambda begin, end: self._source[begin:end], self._source.size()))
             columns = choose_columns(self._entry.path, parquet.schema_arrow, *self._chosen)
             counts = group_rows(parquet.metadata)
             self._opened = parquet, columns, np.cumsum(counts) - counts
@@ -140,33 +140,6 @@ class RowSource:
     def _require_whole(self) -> None:
         if (size := self._source.size()) != self._entry.size:
             raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
-
-
-class _SourceFile(io.RawIOBase):
-    """A source as a file that takes no descriptor and need not be closed."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._bytes = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._bytes.size()}[whence]
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._bytes.size() if size is None or size < 0 else min(self._position + size, self._bytes.size())
-        content = self._bytes[self._position : max(end, self._position)]
-        self._position += len(content)
-        return content
 
 
 def open_parquet(file: Any) -> Any:

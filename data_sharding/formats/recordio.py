@@ -1,17 +1,16 @@
-"""RecordIO files of dmlc, MXNet and SageMaker: finding their records; `recordio_writer` writes them."""
+"""RecordIO files of dmlc, MXNet and SageMaker: finding their records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final, get_args
+from typing import ClassVar, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, RecordIndex, Unpacked, check_choice
 from data_sharding.formats.recordio_framing import (
     FIRST,
     HEADER,
@@ -25,13 +24,12 @@ from data_sharding.formats.recordio_framing import (
     expected_flags,
     padded,
 )
-from data_sharding.formats.unchecked import check_choice
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource
 
 
 @final
 @dataclass(frozen=True)
-class RecordIOFormat:
+class RecordIOFormat(ByteFormat):
     """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.
 
     Args:
@@ -41,19 +39,12 @@ class RecordIOFormat:
         PlanError: no such `multipart`.
     """
 
-    name: str = "recordio"
-    patterns: tuple[str, ...] = ("*.rec", "*.recordio")
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
     multipart: Multipart = "dmlc"
+    name: ClassVar[str] = "recordio"
+    patterns: ClassVar[tuple[str, ...]] = ("*.rec", "*.recordio")
 
     def __post_init__(self) -> None:
         check_choice(self.name, "multipart", self.multipart, get_args(Multipart))
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only the 8 header bytes of each part are touched; there is no checksum that `check_data` could compare."""
@@ -77,9 +68,6 @@ class RecordIOFormat:
             damage = _cut_short(path, record, len(offsets), "its last part is missing")
         columns = np.array(offsets, np.int64), np.array(lengths, np.int64)
         return RecordIndex(*columns, damage=() if damage is None else (damage,))
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         joint = MAGIC_BYTES if self.multipart == "dmlc" else b""
@@ -146,7 +134,6 @@ def _lost(path: str, frame: int, number: int, how: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The part at byte offset {frame} of {path}, where record {number} was expected, {how}.",
         "Without its framing the rest of the file cannot be read.",
-        "restore the file from its source.",
         path=path,
         offset=frame,
     )
@@ -156,7 +143,6 @@ def _cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordEr
     return CorruptRecordError(
         f"{path} ends inside record {number}, which begins at byte offset {record}.",
         f"The file was cut short: {how}.",
-        "restore the file from its source.",
         path=path,
         offset=record,
     )

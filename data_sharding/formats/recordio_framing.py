@@ -33,6 +33,14 @@ def expected_flags(inside: bool) -> tuple[int, int]:
     return (MIDDLE, LAST) if inside else (WHOLE, FIRST)
 
 
+def framed(payload: bytes, multipart: Multipart) -> bytes:
+    """A record as it is in the file: all its parts with their headers."""
+    parts = split(payload) if multipart == "dmlc" else [payload]
+    flags = [WHOLE] if len(parts) == 1 else [FIRST, *[MIDDLE] * (len(parts) - 2), LAST]
+    heads = (HEADER.pack(MAGIC, flag << LENGTH_BITS | len(part)) for flag, part in zip(flags, parts, strict=True))
+    return b"".join(head + part + bytes(-len(part) % 4) for head, part in zip(heads, parts, strict=True))
+
+
 def split(payload: bytes) -> list[bytes]:
     """Cut at every magic number that stands at a multiple of 4 of the payload, leaving the magic numbers out."""
     parts, start, found = [], 0, payload.find(MAGIC_BYTES)

@@ -13,7 +13,8 @@ from typing import Any, Final
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.storage.folder_walk import listing
-from data_sharding.storage.input_files import Paths, matches
+from data_sharding.storage.input_files import Paths
+from data_sharding.storage.patterns import matches
 
 _FORMATS: Final = {
     "tfrecord": "data_sharding.formats.tfrecord:TFRecordFormat",
@@ -45,7 +46,7 @@ def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordF
             f"did you mean {near[0]!r}?" if near else "choose one of these.",
         )
     kind = _load(name)
-    known = {field.name: field.default for field in dataclasses.fields(kind) if field.init and field.name not in _FIXED}
+    known = {field.name: field.default for field in dataclasses.fields(kind)}
     fitted: dict[str, Any] = {}
     for option, value in (options or {}).items():
         if option not in known:
@@ -80,7 +81,7 @@ def _fitted(value: Any, kind: type) -> Any:
 def format_options(record_format: RecordFormat) -> dict[str, Any]:
     """The options that `format_named` needs to make an equal format."""
     fields = dataclasses.fields(record_format)  # type: ignore[arg-type]
-    return {field.name: getattr(record_format, field.name) for field in fields if field.name not in _FIXED}
+    return {field.name: getattr(record_format, field.name) for field in fields}
 
 
 def format_of(paths: Paths) -> RecordFormat:
@@ -124,6 +125,3 @@ def _load(name: str) -> Any:
 
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
 _LAST: Final = "text"  # notes and lists of names lie beside any data, and above folders of images
-
-_FIXED: Final = frozenset({"name", "patterns", "recursive", "has_crc", "header_bytes", "offset_unit"})
-"""Fields of every format that say what it is; the others are options."""

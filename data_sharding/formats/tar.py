@@ -1,27 +1,26 @@
-"""Tar shards as webdataset writes and reads them: finding their samples; `tar_writer` writes them."""
+"""Tar shards as webdataset writes and reads them: finding their samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, RecordIndex, Unpacked
 from data_sharding.formats.tar_headers import BLOCK, Member, TarError, next_member
 from data_sharding.formats.tar_sample import parse_sample, split_name
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
 
 
 @final
 @dataclass(frozen=True)
-class TarFormat:
+class TarFormat(ByteFormat):
     """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_sample`.
 
     A record's span goes from the first header of its first member to the last byte of its last member's content, and
@@ -29,22 +28,12 @@ class TarFormat:
     archive are damage; so is an archive without its end mark, whose last sample may lack members.
     """
 
-    name: str = "tar"
-    patterns: tuple[str, ...] = ("*.tar",)
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
+    name: ClassVar[str] = "tar"
+    patterns: ClassVar[tuple[str, ...]] = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only headers are touched; there is no checksum of content that `check_data` could compare."""
         return _Scan(path, source).index()
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.fromiter(map(_is_sample, raw), np.bool_, len(raw)))
@@ -150,7 +139,6 @@ class _Scan:
         return CorruptRecordError(
             f"The member at byte offset {error.offset} of {self._path} {error.what}.",
             "The rest of the archive cannot be read, nor can the sample before it be known to be whole.",
-            "restore the file from its source.",
             path=self._path,
             offset=error.offset,
         )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import RecordIndex, Unpacked
-from data_sharding.formats.unchecked import all_intact
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.formats.interface import ByteFormat, RecordIndex
+from data_sharding.storage import ByteSource
 
 _WINDOW_LIMIT: Final = 1 << 62  # offsets are int64
 
 
 @final
 @dataclass(frozen=True)
-class TextFormat:
+class TextFormat(ByteFormat):
     """`RecordFormat` for windows of any file's bytes.
 
     A window has `window` bytes and one more, with which the next window begins: so each byte but a file's first is
@@ -38,12 +35,8 @@ class TextFormat:
     window: int = 256
     first: float = 0.0
     last: float = 1.0
-    name: str = "text"
-    patterns: tuple[str, ...] = ("*.txt",)
-    recursive: bool = False
-    has_crc: bool = False
-    header_bytes: int = 0
-    offset_unit: str = "byte"
+    name: ClassVar[str] = "text"
+    patterns: ClassVar[tuple[str, ...]] = ("*.txt",)
 
     def __post_init__(self) -> None:
         if not 1 <= self.window < _WINDOW_LIMIT or not 0 <= self.first < self.last <= 1:
@@ -53,9 +46,6 @@ class TextFormat:
                 "use window=256, first=0 and last=0.9, for example.",
             )
 
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
-
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Nothing of the file is read."""
         size = source.size()
@@ -63,9 +53,3 @@ class TextFormat:
         windows = np.arange(math.floor(self.first * count), math.floor(self.last * count), dtype=np.int64)
         offsets = windows * self.window
         return RecordIndex(offsets, np.minimum(self.window + 1, size - offsets))
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
-        return all_intact(raw)

@@ -1,30 +1,26 @@
-"""TFRecord files without TensorFlow: finding their records, and (from `tfrecord_writer`) writing them."""
+"""TFRecord files without TensorFlow: finding their records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked
+from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
-from data_sharding.formats.tfrecord_writer import TFRecordWriter, write_shards
 from data_sharding.idx_file import idx_path, read_idx
-from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
-
-__all__ = ["TFRECORD", "TFRecordFormat", "TFRecordWriter", "scan", "write_shards"]
 
 
 @final
 @dataclass(frozen=True)
-class TFRecordFormat:
+class TFRecordFormat(ByteFormat):
     """`RecordFormat` for uncompressed TFRecord files.
 
     Attributes:
@@ -33,15 +29,10 @@ class TFRecordFormat:
     """
 
     use_idx: bool = False
-    name: str = "tfrecord"
-    patterns: tuple[str, ...] = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
-    recursive: bool = False
-    has_crc: bool = True
-    header_bytes: int = HEADER.size
-    offset_unit: str = "byte"
-
-    def file_labels(self, paths: Sequence[str]) -> None:  # noqa: ARG002
-        return None
+    name: ClassVar[str] = "tfrecord"
+    patterns: ClassVar[tuple[str, ...]] = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
+    has_crc: ClassVar[bool] = True
+    header_bytes: ClassVar[int] = HEADER.size
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the 16 framing bytes of each record are touched, unless `check_data` asks for the payloads' CRCs."""
@@ -51,13 +42,10 @@ class TFRecordFormat:
             return index._replace(damage=(*_damaged_payloads(path, source, index), *index.damage))
         return index
 
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:
-        if not check or crcs is None:
-            return Unpacked(raw, np.ones(len(raw), np.bool_))
-        return Unpacked(raw, payload_crcs(raw) == crcs)
+        return (
+            Unpacked(raw, payload_crcs(raw) == crcs) if check and crcs is not None else super().unpack(raw, crcs, check)
+        )
 
 
 TFRECORD: Final[RecordFormat] = TFRecordFormat()
@@ -118,7 +106,6 @@ def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list
                 CorruptRecordError(
                     f"Record {number} of {path}, at byte offset {offset - HEADER.size}, is damaged.",
                     "Its data does not match its stored CRC.",
-                    "restore the file from its source.",
                     path=path,
                     offset=offset - HEADER.size,
                 )
@@ -130,7 +117,6 @@ def _truncated(path: str, frame: int, number: int, present: int, needed: int) ->
     return CorruptRecordError(
         f"{path} ends inside record {number}, which begins at byte offset {frame}.",
         f"The record needs {needed} bytes but only {present} are left: the file was cut short.",
-        "restore the file from its source.",
         path=path,
         offset=frame,
     )

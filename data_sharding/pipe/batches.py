@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.decoding import Decode, decode_rows
 from data_sharding.errors import MissingDataError
-from data_sharding.loader import LoadedBatch
-from data_sharding.pipe.reader import PipePass
+from data_sharding.loading.decoding import Decode, decode_rows
+from data_sharding.loading.shard_loader import LoadedBatch
+from data_sharding.pipe.pipe_reader import PipePass
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
-from data_sharding.pipe.ownership import OwnedDescriptor, busy, lock_at_once
+from data_sharding.pipe.locks import OwnedDescriptor, busy, lock_at_once
 
 PIPE_BYTES: Final = 2**20
 """Asked of the kernel for each FIFO, and read at a time: the most an unprivileged process may have (fcntl(2),

@@ -14,8 +14,8 @@ from typing import Self
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.pipe.feed import ChannelFeed, Delivery, FeedThread
-from data_sharding.pipe.plan import check_channel_name
-from data_sharding.pipe.reader import await_pipe
+from data_sharding.pipe.pipe_plan import check_channel_name
+from data_sharding.pipe.pipe_reader import await_pipe
 
 
 class PipeSimulator:

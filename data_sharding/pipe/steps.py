@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.whole_numbers import whole
 
 
 @dataclass(frozen=True)

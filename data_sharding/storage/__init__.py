@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from data_sharding.storage.byte_source import ByteSource
 from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.interface import ByteSource
 from data_sharding.storage.local import open_local, stat_local, verify_local
 
 __all__ = [

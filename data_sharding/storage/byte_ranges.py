@@ -1,9 +1,9 @@
-"""Many small ranges of bytes from few large ones."""
+"""Many small ranges of bytes from few requests: ranges asked for together are merged, reads in order read ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,11 @@ GAP: Final = 64 << 10
 
 LONGEST: Final = 8 << 20
 """A longer range is fetched in parts at the same time: one connection seldom fills a network."""
+
+FIRST_BLOCK: Final = 256 << 10
+LARGEST_BLOCK: Final = 8 << 20
+_NEAR: Final = 2 << 20
+"""A reader that skips less than this still counts as sequential: to skip costs a request, to read on costs bytes."""
 
 
 class MergedRanges(NamedTuple):
@@ -58,3 +63,35 @@ def cut(merged: MergedRanges, data: Sequence[bytes], begins: Sequence[int], ends
         data[group][begin - starts[group] : end - starts[group]] if group >= 0 else b""
         for group, begin, end in zip(merged.of.tolist(), begins, ends, strict=True)
     ]
+
+
+@final
+class ReadAhead:
+    """Reads of a file through one remembered block, which grows while they are in order; safe to use from many threads.
+
+    Args:
+        fetch: the bytes [begin, end) of the file.
+        size: of the file.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self._fetch = fetch
+        self._size = size
+        # One tuple, replaced as a whole: a thread sees either the old block or the new one.
+        self._block: tuple[int, bytes, int] = (0, b"", FIRST_BLOCK)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Bytes [begin, end), cut at the file's end."""
+        begin, end = min(begin, self._size), min(end, self._size)
+        start, data, step = self._block
+        stop = start + len(data)
+        if start <= begin and end <= stop:
+            return data[begin - start : end - start]
+        if end <= begin:
+            return b""
+        kept = data[begin - start :] if start <= begin < stop else b""
+        step = min(2 * step, LARGEST_BLOCK) if data and start <= begin <= stop + _NEAR else FIRST_BLOCK
+        rest = begin + len(kept)
+        block = kept + self._fetch(rest, min(max(end, rest + step), self._size))
+        self._block = begin, block, step
+        return block[: end - begin]

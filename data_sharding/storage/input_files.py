@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import itertools
 import os
@@ -13,6 +12,7 @@ from typing import Final
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.folder_walk import glob_files, identity, walk
+from data_sharding.storage.patterns import matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -48,35 +48,11 @@ def find_files(
     return files
 
 
-def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Whether the base name of `path` matches one of the patterns, in any case. Hidden files never do."""
-    name = path.rpartition("/")[2].lower()
-    return not name.startswith(".") and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
-    """The error for a folder without data files."""
-    return MissingDataError(
-        f"Folder {folder} holds no file named {' or '.join(patterns)}.",
-        "There is nothing to read.",
-        "name another folder, the format, or a glob if the files are named otherwise; .gz files are expanded first.",
-    )
-
-
-def no_match(path: str) -> MissingDataError:
-    """The error for a glob without a match."""
-    return MissingDataError(
-        f"No file matches {path}.",
-        "There is nothing to read.",
-        "check the pattern, and quote it for the shell; a [ in a name is written [[].",
-    )
-
-
 def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None) -> list[str]:
     if "://" in item:
-        from data_sharding.storage.remote import expand_remote
+        from data_sharding.storage.remote_listing import expand_remote
 
-        return expand_remote(item, patterns, recursive, listed=listed)
+        return expand_remote(item, patterns, recursive, listed)
     path = os.path.abspath(item)
     if os.path.isdir(path):
         return _folder_files(path, patterns, recursive)

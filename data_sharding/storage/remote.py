@@ -10,15 +10,13 @@ from typing import Any, BinaryIO, cast, final
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
+from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.patience import PATIENCE, Patience
-from data_sharding.storage.read_ahead import ReadAhead, ReadAheadFile
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
-from data_sharding.storage.remote_listing import entry_of, expand_remote
-
-__all__ = ["RemoteSource", "expand_remote", "open_remote", "stat_remote", "verify_remote"]
+from data_sharding.storage.remote_listing import entry_of
+from data_sharding.storage.retry import RETRY, RetryPolicy
 
 
 @final
@@ -29,13 +27,13 @@ class RemoteSource:
 
     Args:
         entry: the file as it was indexed.
-        patience: limits for each operation.
+        retry: limits for each operation.
     """
 
-    def __init__(self, entry: FileEntry, patience: Patience = PATIENCE) -> None:
+    def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
         self._entry = entry
-        self._patience = patience
-        self._ahead = ReadAhead(self._read, entry.size)
+        self._retry = retry
+        self._ahead = byte_ranges.ReadAhead(self._read, entry.size)
         self._connect()
 
     def size(self) -> int:
@@ -52,12 +50,12 @@ class RemoteSource:
         return byte_ranges.cut(merged, self._read_all(whole), begins, ends)
 
     def file(self) -> BinaryIO:
-        raw = ReadAheadFile(self._read, self._entry.size, redacted(self._entry.path))
-        return cast(BinaryIO, io.BufferedReader(raw))
+        ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
+        return cast(BinaryIO, io.BufferedReader(SourceFile(ahead.read, self._entry.size, redacted(self._entry.path))))
 
     def close(self) -> None:
         # Connections belong to fsspec, which shares and closes them.
-        self._ahead = ReadAhead(self._read, self._entry.size)
+        self._ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
 
     def verify(self) -> None:
         """Ask the store whether the file still is the one that was indexed.
@@ -67,7 +65,7 @@ class RemoteSource:
             MissingDataError: the store does not answer.
         """
         try:
-            now = _describe(self._filesystem(), self._path, self._entry.path, self._patience)
+            now = _describe(self._filesystem(), self._path, self._entry.path, self._retry)
         except FileNotFoundError as error:
             raise self._changed("has gone since it was indexed") from error
         plain = dataclasses.replace(self._entry, path=redacted(self._entry.path))
@@ -99,7 +97,7 @@ class RemoteSource:
 
         if ranges:
             try:
-                self._patience.persist(self._entry.path, ask)
+                self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
                 raise self._changed("has gone since it was indexed") from error
         return got
@@ -128,7 +126,7 @@ class RemoteSource:
         return dataclasses.replace(self._entry, path=redacted(self._entry.path)).changed(how)
 
     def _connect(self) -> None:
-        self._fs, self._path = open_filesystem(self._entry.path, self._patience)
+        self._fs, self._path = open_filesystem(self._entry.path, self._retry)
         self._process = os.getpid()
 
     def _filesystem(self) -> Any:
@@ -137,45 +135,45 @@ class RemoteSource:
         return self._fs
 
 
-def stat_remote(path: str, patience: Patience = PATIENCE) -> FileEntry:
+def stat_remote(path: str, retry: RetryPolicy = RETRY) -> FileEntry:
     """Describe a remote file that is to be indexed; it may be empty.
 
     Raises:
         MissingDataError: it does not exist, is a folder, or the store does not hand it out.
     """
-    fs, inside = open_filesystem(path, patience)
+    fs, inside = open_filesystem(path, retry)
     try:
-        entry = _describe(fs, inside, path, patience)
+        entry = _describe(fs, inside, path, retry)
     except FileNotFoundError as error:
         raise missing(path) from error
     return dataclasses.replace(entry, path=path)
 
 
-def open_remote(entry: FileEntry, patience: Patience = PATIENCE) -> RemoteSource:
+def open_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> RemoteSource:
     """Open a file that was indexed. For S3 this asks nothing: each answer is checked instead.
 
     Raises:
         ChangedDataError: it has gone, or is not the one that was indexed.
         MissingDataError: the store does not answer.
     """
-    source = RemoteSource(entry, patience)
+    source = RemoteSource(entry, retry)
     if not is_s3(source._filesystem()):
         source.verify()
     return source
 
 
-def verify_remote(entry: FileEntry, patience: Patience = PATIENCE) -> None:
+def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
     """Raise ChangedDataError unless the file still is the one that was indexed; MissingDataError if nobody answers."""
-    RemoteSource(entry, patience).verify()
+    RemoteSource(entry, retry).verify()
 
 
-def _describe(fs: Any, inside: str, url: str, patience: Patience) -> FileEntry:
+def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
     def ask(limit_s: float) -> dict[str, Any]:
         fs.invalidate_cache()  # a remembered listing would hide that the file has changed
         about: dict[str, Any] = call(fs, "info", inside, limit_s=limit_s)
         return about
 
-    about = patience.persist(url, ask)
+    about = retry.call(url, ask)
     if about["type"] != "file":
         raise MissingDataError(
             f"{redacted(url)} is not a file but a {about['type']}.",

@@ -34,42 +34,22 @@ class ShortAnswerError(Exception):
 
 # In the order in which they are looked for: fsspec's HTTP file system wraps every failure in FileNotFoundError.
 _NAMES: Final = {
-    Trouble.NO_CREDENTIALS: {
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "ProfileNotFound",
-        "TokenRetrievalError",
-        "SSOTokenLoadError",
-        "UnauthorizedSSOTokenError",
-        "DefaultCredentialsError",
-        "RefreshError",
-    },
-    Trouble.DENIED: {"PermissionError"},
-    Trouble.UNREACHABLE: {
-        "EndpointConnectionError",
-        "ConnectTimeoutError",
-        "ProxyConnectionError",
-        "ClientConnectorError",
-        "ConnectionRefusedError",
-        "gaierror",
-    },
-    Trouble.TIMEOUT: {"TimeoutError", "ReadTimeoutError"},
-    Trouble.BROKEN_ANSWER: {
-        "ShortAnswerError",
-        "ClientPayloadError",
-        "ServerDisconnectedError",
-        "ClientOSError",
-        "ConnectionClosedError",
-        "ResponseStreamingError",
-        "HTTPClientError",
-        "IncompleteRead",
-        "IncompleteReadError",
-        "ResponseParserError",
-        "ConnectionResetError",
-        "BrokenPipeError",
-    },
-    Trouble.NOT_FOUND: {"FileNotFoundError"},
+    Trouble.NO_CREDENTIALS: (
+        "NoCredentialsError PartialCredentialsError CredentialRetrievalError ProfileNotFound TokenRetrievalError "
+        "SSOTokenLoadError UnauthorizedSSOTokenError DefaultCredentialsError RefreshError"
+    ),
+    Trouble.DENIED: "PermissionError",
+    Trouble.UNREACHABLE: (
+        "EndpointConnectionError ConnectTimeoutError ProxyConnectionError ClientConnectorError ConnectionRefusedError "
+        "gaierror"
+    ),
+    Trouble.TIMEOUT: "TimeoutError ReadTimeoutError",
+    Trouble.BROKEN_ANSWER: (
+        "ShortAnswerError ClientPayloadError ServerDisconnectedError ClientOSError ConnectionClosedError "
+        "ResponseStreamingError HTTPClientError IncompleteRead IncompleteReadError ResponseParserError "
+        "ConnectionResetError BrokenPipeError"
+    ),
+    Trouble.NOT_FOUND: "FileNotFoundError",
 }
 
 _CODES: Final = {
@@ -99,7 +79,7 @@ def trouble_of(error: BaseException) -> Trouble:
             if isinstance(code, int) and 500 <= code < 600:
                 return Trouble.BROKEN_ANSWER
     names = {kind.__name__ for link in chain for kind in type(link).__mro__}
-    return next((trouble for trouble, known in _NAMES.items() if names & known), Trouble.OTHER)
+    return next((trouble for trouble, known in _NAMES.items() if names & set(known.split())), Trouble.OTHER)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import fsspec
 from fsspec.asyn import sync
 
-from data_sharding.storage.patience import Patience
 from data_sharding.storage.remote_errors import missing, no_filesystem, shown_cause
+from data_sharding.storage.retry import RetryPolicy
 
 T = TypeVar("T")
 
@@ -32,14 +32,14 @@ class Answer(NamedTuple):
     version: str | None
 
 
-def open_filesystem(url: str, patience: Patience) -> tuple[Any, str]:
+def open_filesystem(url: str, retry: RetryPolicy) -> tuple[Any, str]:
     """The file system of a URL, and the URL's path in it. Credentials and endpoints are fsspec's own business.
 
     Raises:
         MissingDataError: the protocol is unknown, its package is not installed, or its host cannot be reached.
     """
     try:
-        fs, path = patience.persist(url, lambda limit_s: _connect(url, limit_s))
+        fs, path = retry.call(url, lambda limit_s: _connect(url, limit_s))
     except FileNotFoundError as error:
         raise missing(url) from error
     if is_s3(fs):

@@ -20,12 +20,14 @@ class Sums:
         skipped: updates that were left out because their scaled gradients were not finite; the same on all ranks.
         grad_norm: mean norm of the reduced gradients before clipping over the updates, where clipping or loss scaling
             asked for it anyway; with local SGD that of this rank's own gradients.
+        grad_norm_peak: the largest of these norms; None where grad_norm is.
     """
 
     values: dict[str, float]
     allreduce_seconds: float
     skipped: int = 0
     grad_norm: float | None = None
+    grad_norm_peak: float | None = None
 
 
 class Adapter(Protocol):

@@ -19,7 +19,7 @@ from pathlib import Path
 from hvdtrain.cli.bench.allreduce import positive_seconds, size_list
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, total_slots
+from hvdtrain.launch.hosts import Host, parse_host_list, platform_hosts, read_hostfile, total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.topology import detect_topology
 
@@ -104,7 +104,7 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
     elif options.hostfile is not None:
         hosts = read_hostfile(options.hostfile)
     else:
-        found = hosts_around(os.environ)
+        found = platform_hosts(os.environ)
         if found is None:
             return (Host("localhost", _LOCAL_WORKERS if options.np is None else options.np),)
         sys.stderr.write(f"hvdtrain doctor: hosts from {found.source}\n")

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 
-SPOKEN_SECONDS = 4.0
-"""How long a rank but rank 0 keeps its traceback back: if rank 0 fails too, it tells it, and its launcher ends the
-others; `hvdtrain launch` takes 3 s for that."""
+OTHER_LAUNCHERS_SECONDS = 4.0
+"""The time in which a launcher that is not ours ends the other ranks, after rank 0 has failed and printed the cause."""
 
 _OURS = tuple(str(Path(__file__).parents[2] / package) + os.sep for package in ("hvdtrain", "data_sharding", "launch"))
 _LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
+from hvdtrain.failure_record import Kind, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
 COMMANDS = {
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGPIPE
         return _fail(error, arguments)
     except PeerError as error:
+        _leave_record("lost_rank", str(error), error.exit_code)
         return _leave(error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
     except HvdtrainError as error:
         return _refuse(error, error.exit_code, arguments)
@@ -87,6 +89,7 @@ def _is_output_closed() -> bool:
 def _refuse(error: Exception, code: int, arguments: Sequence[str]) -> int:
     if _wants_all(arguments):
         traceback.print_exc()
+    _leave_record("error", str(error), code)
     return _leave(code, f"{who()}: {error}")
 
 
@@ -95,20 +98,35 @@ def _wants_all(arguments: Sequence[str]) -> bool:
 
 
 def _fail(error: Exception, arguments: Sequence[str]) -> int:
-    """An exception of the user's code, or a defect of ours: one line at once, its traceback unless rank 0 tells it."""
-    from hvdtrain.cli.failure import SPOKEN_SECONDS, Failure, log_file
+    """An exception of the user's code, or a defect of ours. Rank 0 prints its traceback, every other rank one line.
+
+    The traceback of another rank is printed by `hvdtrain launch`, unless rank 0 has failed alike. Other launchers take
+    no record, so the rank prints it itself, unless its launcher ends it first because rank 0 has failed too.
+    """
+    from hvdtrain.cli.failure import OTHER_LAUNCHERS_SECONDS, Failure, log_file
 
     failure, topology = Failure(error), _own_topology()
-    whole = f"{who()} failed:\n{failure.full}"
+    whole, shown = f"{who()} failed:\n{failure.full}", f"{who()} failed{failure.traceback(log_file())}"
     if _wants_all(arguments):
+        _leave_record("exception", failure.line(), 1)
         return _leave(1, whole)
     _note_in_log(whole)
-    if topology is not None and not topology.is_root:
-        sys.stderr.write(f"{who()} failed: {failure.line()}\n")
-        sys.stderr.flush()
-        with suppress(KeyboardInterrupt):
-            time.sleep(SPOKEN_SECONDS)
-    return _leave(1, f"{who()} failed{failure.traceback(log_file())}", in_log=False)
+    if topology is None or topology.is_root:
+        _leave_record("exception", failure.line(), 1)
+        return _leave(1, shown, in_log=False)
+    line = f"{who()} failed: {failure.line()}"
+    if _leave_record("exception", failure.line(), 1, shown):
+        return _leave(1, line, in_log=False)
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+    with suppress(KeyboardInterrupt):
+        time.sleep(OTHER_LAUNCHERS_SECONDS)
+    return _leave(1, shown, in_log=False)
+
+
+def _leave_record(kind: Kind, cause: str, code: int, detail: str = "") -> bool:
+    topology = _own_topology()
+    return write_failure(kind, topology.rank if topology else 0, cause, code, detail)
 
 
 def _is_about_data(error: Exception) -> bool:

@@ -9,10 +9,12 @@ import sys
 from typing import NoReturn
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.failure_record import Kind, write_failure
 
 
-def end_process(rank: int, error: HvdtrainError, with_stacks: bool = False) -> NoReturn:
+def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool = False) -> NoReturn:
     """Say `error` and leave; the launcher ends the other ranks. `with_stacks`: say where each thread stands, too."""
+    write_failure(kind, rank, str(error), error.exit_code)
     if with_stacks:
         faulthandler.dump_traceback(sys.stderr)
     sys.stderr.write(f"rank {rank} on {socket.gethostname()}: {error}\n")

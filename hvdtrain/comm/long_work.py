@@ -89,4 +89,4 @@ class _Beats:
             "All other ranks wait for it.",
             "look above for where it stands, and at the disk or network that it uses.",
         )
-        end_process(self._comm.topology.rank, error, with_stacks=True)
+        end_process(self._comm.topology.rank, "error", error, with_stacks=True)

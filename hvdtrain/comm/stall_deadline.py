@@ -64,4 +64,4 @@ class StallDeadline:
             "One of them is frozen as a whole, so Horovod's own stall check cannot end the job.",
             "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
         )
-        end_process(self._rank, error, with_stacks=True)
+        end_process(self._rank, "stall", error, with_stacks=True)

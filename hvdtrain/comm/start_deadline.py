@@ -71,4 +71,4 @@ def _leave(topology: Topology, seconds: float) -> None:
         f"look for a rank that says nothing, and for causes with `hvdtrain doctor`; if they need longer, set "
         f"{TIMEOUT_VARIABLE}, which --start-timeout does.",
     )
-    end_process(topology.rank, error)
+    end_process(topology.rank, "lost_rank", error)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
-from data_sharding.decoding import Decode, read_and_decode
+from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task

@@ -9,8 +9,8 @@ from typing import final
 
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.claims import Claim, check_openers
-from data_sharding.pipe.plan import PipePlan
-from data_sharding.pipe.reader import PipePass, PipeReader, await_pipe
+from data_sharding.pipe.pipe_plan import PipePlan
+from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import DataConfig

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ShardingError
-from data_sharding.pipe.agreed import AgreedPipeLoader, AgreedStream
 from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.loader import PipeLoader
-from data_sharding.pipe.plan import PipePlan
-from data_sharding.pipe.plan_file import load_plan
+from data_sharding.pipe.pipe_loader import PipeLoader
+from data_sharding.pipe.pipe_plan import PipePlan
+from data_sharding.pipe.pipe_plan_file import load_plan
 from data_sharding.pipe.steps import PipeSteps, slots
+from data_sharding.pipe.uneven_loader import AgreedPipeLoader, AgreedStream
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig

@@ -5,9 +5,10 @@ The order of events is documented in `hvdtrain.engine.events` and tested.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from hvdtrain.adapters.interface import Adapter
@@ -26,9 +27,10 @@ from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
 
-__all__ = ["Engine", "RunLimits", "RunResult"]
+_log = logging.getLogger("hvdtrain.run")
 
 
+@dataclass(eq=False)
 class Engine:
     """Trains from a `Position` to the limits.
 
@@ -45,36 +47,28 @@ class Engine:
         early_stopping: which validation is the best, and when to stop early.
     """
 
-    def __init__(
-        self,
-        adapter: Adapter,
-        comm: Communicator,
-        train: Source,
-        validation: Source | None,
-        schedule: Schedule,
-        limits: RunLimits,
-        checkpoints: CheckpointWriter,
-        ledger: Ledger,
-        callbacks: Sequence[events.Callback],
-        asked: StopRequest = never_asked,
-        early_stopping: EarlyStopping = EarlyStopping(),  # noqa: B008  frozen
-    ) -> None:
-        self._adapter = adapter
-        self._comm = comm
-        self._train = train
-        self._validator = Validator(adapter, comm, validation, limits) if validation is not None else None
-        self._schedule = schedule
-        self._limits = limits
-        self._checkpoints = checkpoints
-        self._ledger = ledger
-        self._callbacks = callbacks
-        self._early_stopping = early_stopping
-        self._steps_per_epoch = train.plan(0).steps
-        self._meter = Meter(adapter, comm)
-        self._guard = LossGuard(comm, train, "training")
-        self._metrics: dict[str, float] = {}
+    adapter: Adapter
+    comm: Communicator
+    train: Source
+    validation: Source | None
+    schedule: Schedule
+    limits: RunLimits
+    checkpoints: CheckpointWriter
+    ledger: Ledger
+    callbacks: Sequence[events.Callback]
+    asked: StopRequest = never_asked
+    early_stopping: EarlyStopping = EarlyStopping()
+
+    def __post_init__(self) -> None:
+        self._validator = (
+            Validator(self.adapter, self.comm, self.validation, self.limits) if self.validation is not None else None
+        )
+        self._steps_per_epoch = self.train.plan(0).steps
+        self._meter = Meter(self.adapter, self.comm)
+        self._guard = LossGuard(self.comm, self.train, "training")
+        self._vote = StopVote(self.comm, self.asked)
+        self._metrics: Mapping[str, float] = {}
         self._masked = 0
-        self._vote = StopVote(comm, asked)
         self._cut_short = False
 
     def run(self, start: Position, saved: bool = False) -> RunResult:
@@ -88,22 +82,30 @@ class Engine:
             HvdtrainError: the loss is not finite (the same on all ranks).
             PeerError: another rank ended.
         """
-        start = replace(start, standing=self._early_stopping.resume_from(start.standing))
+        self._step = start.step
+        try:
+            return self._run(start, saved)
+        except BaseException as error:
+            self._emit_failure(error)
+            raise
+
+    def _run(self, start: Position, saved: bool) -> RunResult:
+        start = replace(start, standing=self.early_stopping.resume_from(start.standing))
         self._best = start.standing.best
-        total = self._limits.epochs * self._steps_per_epoch
-        self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self._limits.epochs))
-        self._ledger.start(start.step)
+        total = self.limits.epochs * self._steps_per_epoch
+        self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
+        self.ledger.start(start.step)
         self._cut_short = self._vote.open()
-        position = start if self._cut_short else self._train_to(self._limits.last_step(total), start, saved)
+        position = start if self._cut_short else self._train_to(self.limits.last_step(total), start, saved)
         if self._cut_short and position == start and not saved:
-            average_rank_local_state(self._comm, self._adapter)
+            average_rank_local_state(self.comm, self.adapter)
             self._save(start)
         self._vote.close()
         stopped_by = self._vote.reason() if self._cut_short else ""
         stopped_early = self._stopped_early(position, total)
-        if stopped_early is not None and not self._early_stopping.should_stop(start.standing):
+        if stopped_early is not None and not self.early_stopping.should_stop(start.standing):
             self._emit(stopped_early)
-        digest = assert_equal_weights(self._comm, self._adapter.state(), "After training")
+        digest = assert_equal_weights(self.comm, self.adapter.state(), "After training")
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
         self._emit(events.RunEnded(position.step, position.samples_seen, finished))
         return RunResult(
@@ -121,17 +123,17 @@ class Engine:
     def _train_to(self, last: int, start: Position, saved: bool) -> Position:
         position = start
         unvalidated = self._owes_validation(start)
-        if unvalidated or start.step >= last or self._early_stopping.should_stop(start.standing):
+        if unvalidated or start.step >= last or self.early_stopping.should_stop(start.standing):
             position = self._evaluate(start)  # also where it was resumed and nothing is left to train
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
             self._save(position, weights_are_saved=saved)
         while (
-            position.step < last and not self._vote.decided and not self._early_stopping.should_stop(position.standing)
+            position.step < last and not self._vote.decided and not self.early_stopping.should_stop(position.standing)
         ):
             position = self._run_epoch(position, last)
         self._cut_short = self._cut_short or (
-            position.step < last and not self._early_stopping.should_stop(position.standing)
+            position.step < last and not self.early_stopping.should_stop(position.standing)
         )
         return position
 
@@ -141,7 +143,7 @@ class Engine:
         return self._validator is not None and at_end and start.standing.step != start.step
 
     def _stopped_early(self, position: Position, total: int) -> events.StoppedEarly | None:
-        early_stopping = self._early_stopping
+        early_stopping = self.early_stopping
         if (
             early_stopping.patience is None
             or not early_stopping.should_stop(position.standing)
@@ -162,7 +164,7 @@ class Engine:
         position = self._train_steps(epoch, start, end)
         if self._vote.decided:
             self._cut_short = True
-            average_rank_local_state(self._comm, self._adapter)
+            average_rank_local_state(self.comm, self.adapter)
         else:
             position = self._evaluate(position)
         if position.step % self._steps_per_epoch == 0 and not self._cut_short:
@@ -174,12 +176,14 @@ class Engine:
         position = start
         self._masked = 0
         self._meter.start()
-        with self._meter.opened(lambda: self._train.loader(epoch, start.step % self._steps_per_epoch)) as loader:
-            for batch in islice(self._meter.timed(loader), end - start.step):
-                self._adapter.train_step(batch, position.step, self._schedule.lr(position.step))
+        with self._meter.watch.span("data"):  # a pipe is waited for here
+            opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
+        with opened as loader:
+            for batch in islice(self._meter.watch.waits("data", loader), end - start.step):
+                self.adapter.train_step(batch, position.step, self.schedule.lr(position.step))
                 self._meter.count(batch)
                 self._guard.add(batch)
-                self._ledger.add(batch)
+                self.ledger.add(batch)
                 position = position.after(batch.global_weight)
                 stop = self._vote.after_step()
                 self._after_step(epoch, position, is_last=stop or position.step == end)
@@ -189,43 +193,31 @@ class Engine:
         return position
 
     def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
+        self._step = position.step
         self._emit(events.StepEnded(epoch, position.step))
-        if is_last or self._limits.logs_after(position.step):
+        if is_last or self.limits.logs_after(position.step):
             self._log(epoch, position.step)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
-        if self._limits.saves_after(position.step) and not is_last:
-            average_rank_local_state(self._comm, self._adapter)  # rank 0's state, which is saved, must stand for all
+        if self.limits.saves_after(position.step) and not is_last:
+            average_rank_local_state(self.comm, self.adapter)  # rank 0's state, which is saved, must stand for all
             self._save(position)
 
     def _log(self, epoch: int, step: int) -> None:
         reading = self._meter.reduce("training")
         self._masked += reading.masked
-        self._limits.require_few_masked(self._masked, self._train.plan(epoch).num_records, "training")
+        self.limits.require_few_masked(self._masked, self.train.plan(epoch).num_records, "training")
         self._guard.check(reading, epoch, step)
         if self._validator is None:
             self._metrics = reading.values
-        self._emit(
-            events.Logged(
-                epoch=epoch,
-                step=step,
-                lr=self._schedule.lr(step - 1),
-                samples=reading.samples,
-                masked=reading.masked,
-                skipped=reading.skipped,
-                samples_per_second=reading.samples_per_second,
-                values=reading.values,
-                rank_seconds=reading.rank_seconds,
-                grad_norm=reading.grad_norm,
-            )
-        )
+        self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
 
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went.
 
-        A validation that `max_steps` brought about inside an epoch is told and may be this run's best, but a run that
-        goes on forgets it: it would not have come about without the interruption.
+        A validation that `max_steps` caused inside an epoch is emitted and may be this run's best, but a run that
+        goes on forgets it: without the interruption there would have been none.
         """
-        average_rank_local_state(self._comm, self._adapter)
+        average_rank_local_state(self.comm, self.adapter)
         if self._validator is None:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
@@ -236,23 +228,32 @@ class Engine:
             self._cut_short = True
             return position
         self._metrics = reading.values
-        standing = self._early_stopping.after(position.standing, epoch, step, reading.values)
+        standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
         seconds = time.perf_counter() - begin
         self._emit(events.Evaluated(epoch, step, reading.samples, seconds, reading.values, standing.best))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position, weights_are_saved: bool = False) -> None:
+        self._emit(events.CheckpointStarted(position.step))
         begin = time.perf_counter()
-        self._ledger.commit(position.step)
-        if weights_are_saved:
-            path = self._checkpoints.move_to(position, self._best)
-        else:
-            path = self._checkpoints.save(self._adapter.state, position, self._best)
+        with self._meter.watch.span("checkpoint"):
+            self.ledger.commit(position.step)
+            if weights_are_saved:
+                path = self.checkpoints.move_to(position, self._best)
+            else:
+                path = self.checkpoints.save(self.adapter.state, position, self._best)
         seconds = time.perf_counter() - begin
-        self._meter.exclude_checkpoint(seconds)
-        self._emit(events.CheckpointSaved(position.step, path, seconds))
+        self._emit(events.CheckpointDurable(position.step, path, seconds))
 
     def _emit(self, event: events.Event) -> None:
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback(event)
+
+    def _emit_failure(self, error: BaseException) -> None:
+        """To every callback, whatever another makes of it: `error` is what ends the run, and is raised after it."""
+        for callback in self.callbacks:
+            try:
+                callback(events.RunFailed(self._step, error))
+            except Exception:
+                _log.warning("a callback failed at the end of a run that fails", exc_info=True)

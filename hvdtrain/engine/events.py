@@ -7,23 +7,24 @@
             one update
             StepEnded
             Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
-            CheckpointSaved        every `checkpoint_interval` steps, where set, but not after the epoch's last step
+            Checkpoint…            every `checkpoint_interval` steps, where set, but not after the epoch's last step
         Logged                     again, where there are steps since the last one
         EvalStarted, Evaluated     where the task has validation data
         EpochEnded
-        CheckpointSaved
+        Checkpoint…                CheckpointStarted, and CheckpointDurable when it is on disk
         StoppedEarly               instead of further epochs, where validation has not improved for `patience` epochs
     RunEnded                       also when `max_steps` ended the run early
 
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
-Logged, EvalStarted, Evaluated, CheckpointSaved and no EpochEnded. A run that resumes where nothing is left to train, or
-after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails ends without RunEnded.
-A request to stop ends training after any step: Logged, CheckpointSaved, RunEnded; or validation after any batch: no
-Evaluated, CheckpointSaved, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
-EpochEnded, CheckpointSaved. A request that came before the first step leads to RunStarted, CheckpointSaved (unless
-resumed), RunEnded.
-Every rank sees the same events in the same order; reduced values in them are equal on all ranks, so a callback may
-decide from them, and may call a collective as long as it does so on every rank.
+Logged, EvalStarted, Evaluated, Checkpoint… and no EpochEnded. A run that resumes where nothing is left to train, or
+after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails
+ends with RunFailed on the ranks that live to tell it.
+A request to stop ends training after any step: Logged, Checkpoint…, RunEnded; or validation after any batch: no
+Evaluated, Checkpoint…, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
+EpochEnded, Checkpoint…. A request that came before the first step leads to RunStarted, Checkpoint… (unless resumed),
+RunEnded.
+Except for RunFailed, every rank sees the same events in the same order; reduced values in them are equal on all ranks,
+so a callback may decide from them, and may call a collective as long as it does so on every rank.
 """
 
 from __future__ import annotations
@@ -87,29 +88,41 @@ class StepEnded:
     step: int
 
 
-@dataclass(frozen=True)
-class Logged:
-    """Reduced training values over the updates since the last Logged.
+@dataclass(frozen=True, kw_only=True)
+class ReducedMetrics:
+    """What the ranks have measured since the last reading. Equal on all ranks.
 
     Attributes:
-        values: mean over samples of each of the task's measures.
-        masked: records left out because they are damaged, over all ranks.
-        skipped: updates left out because gradients overflowed (fp16).
-        grad_norm: mean norm of the reduced gradients before clipping, with --max-grad-norm or fp16; else None.
-        samples_per_second: over all ranks.
+        values: mean of each of the task's measures over all samples of all ranks.
+        samples: how many those are.
+        masked: records that the plan has and that were left out because they are damaged.
+        samples_per_second: over all ranks, by the slowest rank's clock.
         rank_seconds: one entry a rank, in the order of ranks.
+        not_finite: ranks whose own sum of losses is NaN or infinite.
+        skipped: updates left out because gradients overflowed (fp16).
+        grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --max-grad-norm or
+            fp16 asks for it anyway; else None.
+        grad_norm_peak: the largest of these norms.
     """
+
+    values: Mapping[str, float]
+    samples: int
+    samples_per_second: float
+    rank_seconds: tuple[Seconds, ...]
+    masked: int = 0
+    not_finite: tuple[int, ...] = ()
+    skipped: int = 0
+    grad_norm: float | None = None
+    grad_norm_peak: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged(ReducedMetrics):
+    """Reduced training values over the updates since the last Logged."""
 
     epoch: int
     step: int
     lr: float
-    samples: int
-    samples_per_second: float
-    values: Mapping[str, float]
-    rank_seconds: tuple[Seconds, ...]
-    masked: int = 0
-    skipped: int = 0
-    grad_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,16 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSaved:
+class CheckpointStarted:
+    """The state after update `step` is about to be saved."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDurable:
+    """The checkpoint of update `step` is whole and on disk at `path`; `seconds` is how long training waited for it."""
+
     step: int
     path: Path
     seconds: float
@@ -176,6 +198,14 @@ class RunEnded:
     finished: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """This rank's run ends with `error` after update `step`. Other ranks may be gone: call no collective."""
+
+    step: int
+    error: BaseException
+
+
 Event = (
     RunStarted
     | EpochStarted
@@ -184,8 +214,10 @@ Event = (
     | EvalStarted
     | Evaluated
     | EpochEnded
-    | CheckpointSaved
+    | CheckpointStarted
+    | CheckpointDurable
     | StoppedEarly
     | RunEnded
+    | RunFailed
 )
 Callback = Callable[[Event], None]

@@ -19,8 +19,8 @@ from data_sharding import LoadedBatch
 from data_sharding.errors import ShardingError
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
+from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.interface import Source
-from hvdtrain.engine.meter import ReducedMetrics
 from hvdtrain.errors import HvdtrainError
 
 _NAMED: Final = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hvdtrain.algorithms.early_stopping import Best
@@ -26,7 +27,7 @@ class RunResult:
     epochs: int
     samples_seen: int
     finished: bool
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
     weights_hash: str
     stopped_by: str = ""
     best: Best | None = None

@@ -5,10 +5,30 @@
     python -m hvdtrain.horovod_wheel recipe         everything that decides the binary, and its key
 
 Horovod 0.28.1 (June 2023) is its last release. It comes as source only and does not build against
-today's PyTorch and TensorFlow as it is; `edits` is the full list of what is changed. This package uses the
+today's PyTorch and TensorFlow as it is; `patches/` holds all that is changed. This package uses the
 standard library only, because it runs before anything is installed.
 
-    setup ─ python_version, extras, environment ─ pip install, then
+    setup ─ environment ─ packages: pip install, then
     install ─ recipe (mpi, gpu, compiler) ─ cache: hit ─ pip install the wheel ─ verify
-                                                  miss ─ sdist, edits, build (progress, failure) ─ store
+                                                  miss ─ source, patches, build (build_log) ─ store
+
+Python 3.8 can import this file and what it imports, so that it is refused by a sentence.
 """
+
+from __future__ import annotations
+
+import sys
+
+from hvdtrain.errors import UsageError
+
+SUPPORTED = ((3, 11), (3, 12), (3, 13))
+
+
+def require_supported(version: tuple[int, int] = sys.version_info[:2]) -> None:
+    """Raises UsageError unless Python `version` is one of `SUPPORTED`."""
+    if version not in SUPPORTED:
+        raise UsageError(
+            f"This is Python {version[0]}.{version[1]}.",
+            "hvdtrain and the pinned versions of its packages run in Python 3.11, 3.12 and 3.13.",
+            "install one of these and run `make setup PYTHON=/path/to/python3.13`.",
+        )

@@ -3,7 +3,7 @@
 import sys
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.python_version import require_supported
+from hvdtrain.horovod_wheel import require_supported
 
 
 def main() -> int:

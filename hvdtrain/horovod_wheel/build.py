@@ -1,4 +1,4 @@
-"""Compiles the wheel: fetch, edit, build with pip, and say how far it is."""
+"""Compiles the wheel: fetch, patch, build with pip, and say how far it is."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.horovod_wheel.build_log import Progress, first_error, hint_for
 from hvdtrain.horovod_wheel.cache import WheelCache
 from hvdtrain.horovod_wheel.compiler import find_compiler, python_headers, require_make
-from hvdtrain.horovod_wheel.edits import apply_edits
-from hvdtrain.horovod_wheel.failure import first_error, hint_for
 from hvdtrain.horovod_wheel.gpu import cuda_home, linkable_nccl
-from hvdtrain.horovod_wheel.progress import Progress
 from hvdtrain.horovod_wheel.recipe import Recipe
-from hvdtrain.horovod_wheel.sdist import fetch_sdist, unpack
-
-# What compiling needs besides a C++ compiler and make, all from PyPI. The last five are imported by Horovod's setup.py.
-BUILD_TOOLS = ("cmake", "setuptools", "wheel", "packaging", "cffi", "cloudpickle", "psutil", "PyYAML")
+from hvdtrain.horovod_wheel.source import fetch_sdist, unpack
 
 BUILD_SECONDS = 7200.0
 
@@ -54,7 +49,6 @@ def build_wheel(recipe: Recipe, base: Path, cache: WheelCache) -> Path:
     sdist = fetch_sdist(base / "sdists")
     with cache.building(recipe.key()) as folder:
         tree = unpack(sdist, folder / "source")
-        apply_edits(tree)
         _compile(tree, folder, build_environment(recipe, jobs, folder), _log_file(base, recipe), usually)
         _keep_only_results(folder, recipe, _log_file(base, recipe))
     wheel = cache.find(recipe.key())

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.horovod_wheel.environment import set_up
-from hvdtrain.horovod_wheel.extras import DEFAULT_EXTRAS
+from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.mpi import find_mpi
-from hvdtrain.horovod_wheel.pins import write_pins
+from hvdtrain.horovod_wheel.packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
 
 

@@ -9,17 +9,22 @@ import platform
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.horovod_wheel.cache import lock_within
 from hvdtrain.horovod_wheel.compiler import debian_package
-from hvdtrain.horovod_wheel.extras import chosen_extras, read_line, remember_extras, write_line
-from hvdtrain.horovod_wheel.pip import pip_install
+from hvdtrain.horovod_wheel.packages import pip_install
+from hvdtrain.horovod_wheel.source import series
 
+DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi,dev"
+
+# Files in the environment: what it holds by a hash, and which extras it was set up with.
 _STAMP = "hvdtrain-setup"
+_EXTRAS = "hvdtrain-extras"
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
@@ -71,7 +76,7 @@ def require_ensurepip() -> None:
 def digest(root: Path, venv: Path, extras: str) -> str:
     """A hash of everything that decides what is in the environment, in hexadecimal."""
     folder = Path(__file__).parent
-    files = [root / name for name in _FILES] + sorted(folder.glob("*.py"))
+    files = [root / name for name in _FILES] + sorted([*folder.glob("*.py"), *series()])
     facts = [sys.version, os.path.realpath(sys.executable), str(venv.absolute()), ",".join(sorted(extras.split(",")))]
     facts += [str(shutil.which(program)) for program in ("mpicxx", "nvcc")]
     facts += [f"{name}={os.environ.get(name)}" for name in _VARIABLES]
@@ -134,3 +139,44 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
+    """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`.
+
+    Says so in a line where `added` brings new ones.
+
+    Raises:
+        UsageError: pyproject.toml in `root` has no such extra.
+    """
+    chosen = _names(asked if asked is not None else read_line(venv / _EXTRAS) or DEFAULT_EXTRAS)
+    known = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for name in chosen:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(f"There is no extra {name!r}.", "Nothing was installed.", hint)
+    missing = [name for name in _names(added) if name not in chosen]
+    if missing:
+        print(f"setup: {','.join(missing)} is added to {','.join(chosen)}: checks and tests need it", flush=True)
+    return ",".join(chosen + missing)
+
+
+def remember_extras(venv: Path, extras: str) -> None:
+    """Has `chosen_extras` find them in `venv`."""
+    write_line(venv / _EXTRAS, extras)
+
+
+def read_line(file: Path) -> str:
+    """The text of a small file; "" where there is none."""
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def write_line(file: Path, text: str) -> None:
+    """Replaces the file at once, so that nobody reads half of it."""
+    temporary = file.with_suffix(".new")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, file)
+
+
+def _names(extras: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in extras.split(",") if name.strip()))

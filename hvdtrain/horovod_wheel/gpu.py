@@ -32,19 +32,16 @@ class Gpu:
 
 
 def find_gpu() -> Gpu | None:
-    """The CUDA set-up of this environment; None where one of its parts is missing, or HVDTRAIN_WITHOUT_NCCL=1."""
-    nvcc, torch_cuda, nccl = shutil.which("nvcc"), installed_torch_cuda(), _find_nccl()
-    if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1" or nvcc is None or torch_cuda is None or nccl is None:
+    """The CUDA set-up of this environment; None where `why_no_gpu` gives a reason."""
+    torch_cuda, nccl = installed_torch_cuda(), _find_nccl()
+    if torch_cuda is None or nccl is None or why_no_gpu():
         return None
-    if lacking_toolkit():
-        return None
-    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    name, folder = nccl
-    return Gpu(torch_cuda, version.strip().splitlines()[-1], name, folder)
+    version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return Gpu(torch_cuda, version.strip().splitlines()[-1], *nccl)
 
 
 def why_no_gpu() -> str:
-    """The first reason for which `find_gpu` says None, in a few words for the user."""
+    """The first reason not to build with NCCL, in a few words for the user; "" where there is none."""
     if installed_torch_cuda() is None:
         return "no CUDA build of torch"
     if shutil.which("nvcc") is None:

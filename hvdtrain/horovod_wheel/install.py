@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.horovod_wheel.build import BUILD_SECONDS, BUILD_TOOLS, build_wheel
+from hvdtrain.horovod_wheel.build import BUILD_SECONDS, build_wheel
 from hvdtrain.horovod_wheel.cache import WheelCache, cache_folder
 from hvdtrain.horovod_wheel.gpu import why_no_gpu
-from hvdtrain.horovod_wheel.mpi import MPI_PACKAGE, Mpi, find_mpi
-from hvdtrain.horovod_wheel.pip import pip_install
+from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
+from hvdtrain.horovod_wheel.packages import BUILD_TOOLS, MPI_PACKAGE, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 
 # An extension that was not built only warns when it is imported, so it is asked.

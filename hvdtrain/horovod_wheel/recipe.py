@@ -14,10 +14,9 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.horovod_wheel.compiler import FLAG_VARIABLES, architecture_flags, compiler_version, find_compiler
-from hvdtrain.horovod_wheel.edits import edits_digest
 from hvdtrain.horovod_wheel.gpu import Gpu, find_gpu
 from hvdtrain.horovod_wheel.mpi import Mpi
-from hvdtrain.horovod_wheel.sdist import HOROVOD_VERSION, SDIST_SHA256
+from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
 
 # Raised by hand when the way of building changes without any other field changing.
 BUILD_REVISION = 1
@@ -84,7 +83,7 @@ def find_recipe(mpi: Mpi) -> Recipe:
         revision=BUILD_REVISION,
         horovod=HOROVOD_VERSION,
         sdist_sha256=SDIST_SHA256,
-        edits=edits_digest(),
+        edits=patches_digest(),
         python_abi=str(sysconfig.get_config_var("SOABI")),
         platform=" ".join([platform.machine(), *platform.libc_ver()]),
         frameworks=find_frameworks(),

@@ -1,9 +1,18 @@
-"""`hvd.callbacks`: what goes into `model.fit(..., callbacks=[...])`."""
+"""`hvd.callbacks`: what goes into `model.fit(..., callbacks=[...])`; here is the one that keeps the ranks equal."""
 
 from __future__ import annotations
 
-from hvdtrain.keras.broadcast import BroadcastGlobalVariablesCallback
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.errors import UsageError
 from hvdtrain.keras.metrics import MetricAverageCallback
+from hvdtrain.keras.optimizer import require_distributed
+from hvdtrain.keras.runtime import communicator, require_init
+from hvdtrain.keras.sync import average_rank_local_weights, broadcast_model
 from hvdtrain.keras.warmup import LearningRateWarmupCallback, warmup_learning_rate
 
 __all__ = [
@@ -12,3 +21,146 @@ __all__ = [
     "MetricAverageCallback",
     "warmup_learning_rate",
 ]
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Before the first step of each `fit`: root's optimizer state, then root's weights, on every rank.
+
+    A model whose weights do not exist yet is built from the shapes of its first batch, so that already the first
+    gradient is taken at equal weights. At the end of each epoch, and before its validation, weights that ranks
+    update from their own samples (BatchNormalization's moving statistics) are averaged.
+
+    Put it first in the list of callbacks: those after it then see equal models.
+
+    It also switches XLA compilation of the step off (Keras' jit_compile="auto" means on with a GPU), since
+    Horovod's operations do not run under XLA.
+
+    Args:
+        root_rank: the rank whose values all get.
+
+    Raises:
+        UsageError: if the optimizer is not distributed, ranks disagree on epochs, steps or shapes, or the model's
+            training step applies no gradient through its optimizer.
+    """
+
+    # Lets Keras go on calling other callbacks' batch ends in the background, as it would without this one.
+    async_safe = True
+
+    def __init__(self, root_rank: int = 0) -> None:
+        super().__init__()
+        require_init("hvd.callbacks.BroadcastGlobalVariablesCallback")
+        if not 0 <= root_rank < horovod.size():
+            raise UsageError(
+                f"There is no rank {root_rank} to broadcast from.",
+                f"Ranks are 0 to {horovod.size() - 1}.",
+                "use root_rank=0.",
+            )
+        self.root_rank = root_rank
+        self._epoch = 0
+        self._sent = -1
+        self._checked = False
+
+    def set_model(self, model: Any) -> None:
+        """Called by `fit` before it compiles its step."""
+        super().set_model(model)
+        reduction = require_distributed(model.optimizer) if horovod.size() > 1 else None
+        if reduction is not None and (model.jit_compile or reduction.calls == 0):
+            model.jit_compile = False
+            # A step that was traced before would run on, compiled by XLA or without the reduction.
+            model.train_function = None
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        self._sent = -1
+        self._checked = False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        if self._sent >= 0:
+            self._check_first_step()
+        elif _is_built(self.model):
+            self._synchronize()
+        else:
+            self._synchronize_when_data_is_there()
+
+    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        if self._sent >= 0:
+            average_rank_local_weights(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._check_first_step()
+        average_rank_local_weights(self.model)
+
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
+        self._sent = -1
+
+    def _synchronize(self) -> None:
+        if not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        self._agree()
+        broadcast_model(self.model, self.root_rank)
+        self._sent = len(self.model.weights)
+
+    def _synchronize_when_data_is_there(self) -> None:
+        """Keras shows the batch to its train function only, so the first call builds and broadcasts."""
+        step = self.model.train_function
+
+        def first_step(iterator: Any) -> Any:
+            self.model.train_function = step
+            _build_from(self.model, iterator.element_spec)
+            self._synchronize()
+            return step(iterator)
+
+        self.model.train_function = first_step
+
+    def _agree(self) -> None:
+        shapes = [[list(v.shape), v.dtype] for v in [*self.model.optimizer.variables, *self.model.weights]]
+        mine = {
+            "first epoch": self._epoch,
+            "last epoch": self.params.get("epochs"),
+            "steps per epoch": self.params.get("steps"),
+            "shapes of variables": shapes,
+        }
+        by_rank = gather_json(communicator(), mine, "hvdtrain.keras.agree")
+        for what in mine:
+            values = [answer[what] for answer in by_rank]
+            if all(value == values[0] for value in values):
+                continue
+            shown = values if what != "shapes of variables" else [f"{len(v)} variables" for v in values]
+            raise UsageError(
+                f"Ranks disagree on the {what}: {', '.join(f'rank {r}: {v}' for r, v in enumerate(shown))}.",
+                "Every step needs every rank, so one of them would wait for ever.",
+                "give every rank the same model, epochs, and number of batches (drop or repeat some, or set "
+                "steps_per_epoch).",
+            )
+
+    def _check_first_step(self) -> None:
+        if self._checked or horovod.size() == 1:
+            return
+        created = len(self.model.weights) - self._sent
+        if created:
+            raise UsageError(
+                f"The first training step created {created} weights of {self.model.name}.",
+                "They start with different values on each rank.",
+                "build the model before fit: call it once on a batch of the right shape.",
+            )
+        if require_distributed(self.model.optimizer).calls == 0:
+            raise UsageError(
+                f"The training step of {self.model.name} does not call its optimizer's apply.",
+                "No gradient was reduced, so every worker trains a model of its own.",
+                "let train_step call self.optimizer.apply(gradients, self.trainable_variables).",
+            )
+        self._checked = True
+
+
+def _is_built(model: Any) -> bool:
+    calls_nothing = type(model).call is keras.Model.call
+    return calls_nothing or (model.built and all(layer.built for layer in model.layers))
+
+
+def _build_from(model: Any, element_spec: Any) -> None:
+    """Create the weights by calling the model on symbols with the shapes of a batch, of any size."""
+    inputs, _, _ = keras.utils.unpack_x_y_sample_weight(element_spec)
+    symbols = keras.tree.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), inputs)
+    model(symbols)

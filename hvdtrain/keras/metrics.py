@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, final
 
 import horovod.tensorflow as horovod
 import keras
 import numpy as np
+import tensorflow as tf
 from keras.src.trainers.compile_utils import CompileMetrics
 
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
-from hvdtrain.keras.collectives import allgather_json, allreduce_sum
-from hvdtrain.keras.output_losses import weigh_by_samples
-from hvdtrain.keras.runtime import require_init
+from hvdtrain.keras.runtime import communicator, require_init
 
 # Trainer._get_metrics_result_or_logs is what fit and evaluate call, once per epoch and per evaluation, to turn
 # metric states into logs. Callbacks come after it: too late for the value that evaluate returns, and only in
@@ -56,17 +57,17 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         weigh_by_samples(self.model)
-        if not _is_installed(self.model):
+        if not isinstance(vars(self.model).get(_SEAM), _LogsOverRanks):
             _install(self.model, self._summable)
             self._only_for_test = True
 
     def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002
         if self._only_for_test:
             self._only_for_test = False
-            _remove(self.model)
+            self.model.__dict__.pop(_SEAM, None)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-        _remove(self.model)
+        self.model.__dict__.pop(_SEAM, None)
 
 
 @final
@@ -95,10 +96,6 @@ class _LogsOverRanks:
         return {name: results[name] for name in wanted} if wanted else results
 
 
-def _is_installed(model: Any) -> bool:
-    return isinstance(vars(model).get(_SEAM), _LogsOverRanks)
-
-
 def _install(model: Any, summable: tuple[type, ...]) -> None:
     if horovod.size() == 1:
         return
@@ -110,10 +107,6 @@ def _install(model: Any, summable: tuple[type, ...]) -> None:
         )
     # Not by setattr: Keras' attribute tracking would take it for a part of the model.
     vars(model)[_SEAM] = _LogsOverRanks(model, summable)
-
-
-def _remove(model: Any) -> None:
-    vars(model).pop(_SEAM, None)
 
 
 def _leaves(metrics: Sequence[Any]) -> list[Any]:
@@ -142,7 +135,7 @@ def _summed_states(metrics: Sequence[Any]) -> Iterator[None]:
     _agree(metrics)
     local = [np.asarray(variable.numpy()) for variable in variables]
     flat = np.concatenate([np.zeros(0), *(array.astype(np.float64).reshape(-1) for array in local)])
-    total = allreduce_sum(flat, "hvdtrain_metrics")
+    total = communicator().allreduce(flat, "hvdtrain.keras.metrics")
     ends = np.cumsum([array.size for array in local])
     for variable, array, summed in zip(variables, local, np.split(total, ends[:-1]), strict=True):
         variable.assign(summed.reshape(array.shape).astype(array.dtype))
@@ -155,15 +148,54 @@ def _summed_states(metrics: Sequence[Any]) -> Iterator[None]:
 
 def _agree(metrics: Sequence[Any]) -> None:
     mine = [[metric.name, [list(variable.shape) for variable in metric.variables]] for metric in metrics]
-    by_rank = allgather_json(mine, "hvdtrain_metrics_agree")
-    unlike = [rank for rank, theirs in enumerate(by_rank) if theirs != by_rank[0]]
-    if unlike:
+    by_rank = gather_json(communicator(), mine, "hvdtrain.keras.metrics.agree")
+    unlike = next((rank for rank, theirs in enumerate(by_rank) if theirs != by_rank[0]), None)
+    if unlike is not None:
+        theirs, first = (", ".join(str(name) for name, _ in by_rank[rank]) for rank in (unlike, 0))
         raise UsageError(
-            f"Rank {unlike[0]} has the metrics {_names(by_rank[unlike[0]])}, rank 0 has {_names(by_rank[0])}.",
+            f"Rank {unlike} has the metrics {theirs}, rank 0 has {first}.",
             "Only the same states can be summed.",
             "compile the same metrics on every rank, and give each rank a batch before the first evaluation.",
         )
 
 
-def _names(described: Sequence[Sequence[Any]]) -> str:
-    return ", ".join(str(name) for name, _ in described)
+def weigh_by_samples(model: Any) -> None:
+    """Let the logged loss of each output be the mean over samples, as that of the whole model is.
+
+    Keras 3 weights each batch's value by the batch size that it knows while the step is traced, which is mostly none. A
+    mean of the batches' means comes out, which depends on how the samples are cut into batches.
+    """
+    loss = getattr(model, "_compile_loss", None)
+    if loss is None or isinstance(vars(loss).get("call"), _CountingCall):
+        return
+    # Not by setattr: as in `hvdtrain.keras.optimizer`.
+    vars(loss).update(call=_CountingCall(loss))
+    for step in ("train", "test"):  # what is traced already has the old weights
+        if getattr(model, f"{step}_function") is not None:
+            getattr(model, f"make_{step}_function")(force=True)
+
+
+@final
+class _CountingCall:
+    """Stands in for one compiled loss's `call`, and tells the metrics of single outputs how many samples there are."""
+
+    def __init__(self, loss: Any) -> None:
+        self._call, self._build = loss.call, loss.build
+        self._samples: Any = None
+        self._take_over(loss.metrics)
+        vars(loss).update(build=partial(self._built, loss))
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        self._samples = tf.shape(keras.tree.flatten(y_pred)[0])[0]
+        return self._call(y_true, y_pred, sample_weight)
+
+    def _built(self, loss: Any, y_true: Any, y_pred: Any) -> None:
+        self._build(y_true, y_pred)  # which makes the metrics, in the first step
+        self._take_over(loss.metrics)
+
+    def _take_over(self, metrics: Any) -> None:
+        for metric in metrics:
+            vars(metric).update(update_state=partial(self._update, metric.update_state))
+
+    def _update(self, update: Any, values: Any, sample_weight: Any = None) -> None:
+        update(values, sample_weight=self._samples if sample_weight is None else sample_weight)

@@ -19,7 +19,7 @@ from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.keras.runtime import require_init
 
 _OPS = ("average", "sum")
-_COMPRESSIONS = ("fp16", "bf16")
+_COMPRESSIONS = (None, "fp16", "bf16")
 
 
 @final
@@ -68,9 +68,7 @@ def DistributedOptimizer(optimizer: Any, op: Op = "average", compression: Compre
             wrap in its own loss scaling, and for an unknown `op` or `compression`.
     """
     require_init("hvd.DistributedOptimizer")
-    _refuse_unknown("op", op, _OPS)
-    if compression is not None:
-        _refuse_unknown("compression", compression, _COMPRESSIONS)
+    _require_known(op=(op, _OPS), compression=(compression, _COMPRESSIONS))
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
             f"hvd.DistributedOptimizer was given {optimizer!r}.",
@@ -78,7 +76,9 @@ def DistributedOptimizer(optimizer: Any, op: Op = "average", compression: Compre
             "give it an instance such as keras.optimizers.SGD(0.01).",
         )
     _refuse_wrapped_twice(optimizer)
-    _refuse_loss_scale_outside(optimizer)
+    mixed = keras.config.dtype_policy().name == "mixed_float16"
+    if mixed and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise _loss_scale_outside()
     # Not by setattr: Keras' and TensorFlow's attribute tracking would take it for state to be saved.
     vars(optimizer)["apply"] = ReducingApply(optimizer, op, compression)
     return optimizer
@@ -125,13 +125,14 @@ def load_model(filepath: str, *, op: Op = "average", compression: Compression = 
     return model
 
 
-def _refuse_unknown(argument: str, value: str, valid: Sequence[str]) -> None:
-    if value not in valid:
-        raise UsageError(
-            f"hvd.DistributedOptimizer has no {argument}={value!r}.",
-            "Gradients would not be reduced as asked.",
-            did_you_mean(str(value), valid),
-        )
+def _require_known(**arguments: tuple[str | None, Sequence[str | None]]) -> None:
+    for argument, (value, valid) in arguments.items():
+        if value not in valid:
+            raise UsageError(
+                f"hvd.DistributedOptimizer has no {argument}={value!r}.",
+                "Gradients would not be reduced as asked.",
+                did_you_mean(str(value), filter(None, valid)),
+            )
 
 
 def _refuse_wrapped_twice(optimizer: Any) -> None:
@@ -143,12 +144,6 @@ def _refuse_wrapped_twice(optimizer: Any) -> None:
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None and reduction_of(inner) is not None:
-        raise _loss_scale_outside()
-
-
-def _refuse_loss_scale_outside(optimizer: Any) -> None:
-    mixed = keras.config.dtype_policy().name == "mixed_float16"
-    if mixed and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         raise _loss_scale_outside()
 
 

@@ -8,9 +8,11 @@ import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
+from hvdtrain.comm.horovod import HorovodCommunicator
+from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.comm.world import bound_stalls, confirmed, yield_when_idle
 from hvdtrain.errors import UsageError
-from hvdtrain.topology import detect_topology
+from hvdtrain.topology import Topology, detect_topology
 
 STALL_TIMEOUT = 300.0  # seconds; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS overrides it
 
@@ -43,6 +45,12 @@ def require_init(wanted: str) -> None:
             "Without it no rank knows of the others.",
             "call hvd.init() as the first statement after the imports.",
         )
+
+
+def communicator() -> HorovodCommunicator:
+    """What callbacks agree through: all ranks of the Horovod that `init` started."""
+    here = Topology(horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size())
+    return HorovodCommunicator(TensorFlowBinding(), here)
 
 
 def _require_tensorflow_backend() -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
-import horovod.tensorflow as horovod
 import numpy as np
 
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.keras.collectives import allgather_bytes, allreduce_sum, broadcast_variables
-from hvdtrain.keras.runtime import require_init
-
-_DIGEST_BYTES = 32
+from hvdtrain.keras.runtime import communicator, require_init
 
 
 def broadcast_model(model: Any, root_rank: int) -> None:
@@ -23,31 +21,27 @@ def broadcast_model(model: Any, root_rank: int) -> None:
     seeds stay each rank's own, or all ranks would drop out the same units.
     """
     if model.optimizer is not None:
-        broadcast_variables(model.optimizer.variables, root_rank, "hvdtrain_broadcast_optimizer")
-    broadcast_variables(model.weights, root_rank, "hvdtrain_broadcast_weights")
+        _broadcast(model.optimizer.variables, root_rank)
+    _broadcast(model.weights, root_rank)
 
 
-def average_drift(model: Any) -> list[str]:
+def average_rank_local_weights(model: Any) -> None:
     """Make non-trainable weights equal again that each rank updates from its own samples. Collective.
 
     These are BatchNormalization's moving statistics and their like. Floats become the mean over ranks, computed in
     float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed.
-
-    Returns:
-        The paths of the weights that differed.
     """
-    candidates = model.non_trainable_weights
-    if horovod.size() == 1 or not candidates:
-        return []
-    differing = _ranks_unlike_root(candidates, "hvdtrain_drift_digests")
-    drifted = [variable for variable, ranks in zip(candidates, differing, strict=True) if ranks]
-    floats = [variable for variable in drifted if "float" in variable.dtype]
-    for place, variable in enumerate(floats):
-        local = np.asarray(variable.numpy(), np.float64)
-        total = allreduce_sum(local.reshape(-1), f"hvdtrain_drift_{place}")
-        variable.assign((total / horovod.size()).reshape(local.shape).astype(variable.numpy().dtype))
-    broadcast_variables([v for v in drifted if "float" not in v.dtype], 0, "hvdtrain_drift_counters")
-    return [variable.path for variable in drifted]
+    comm, candidates = communicator(), model.non_trainable_weights
+    if not comm.topology.is_distributed or not candidates:
+        return
+    differing = _ranks_unlike_root(candidates, "hvdtrain.keras.average.digests")
+    for variable in (variable for variable, ranks in zip(candidates, differing, strict=True) if ranks):
+        if "float" in variable.dtype:
+            local = np.asarray(variable.numpy())
+            total = comm.allreduce(local.astype(np.float64), "hvdtrain.keras.average")
+            variable.assign((total / comm.topology.size).astype(local.dtype))
+        else:
+            _broadcast([variable], 0)
 
 
 def assert_in_sync(model: Any) -> None:
@@ -61,7 +55,7 @@ def assert_in_sync(model: Any) -> None:
     """
     require_init("hvd.assert_in_sync")
     variables = [*model.weights, *(model.optimizer.variables if model.optimizer is not None else [])]
-    differing = _ranks_unlike_root(variables, "hvdtrain_sync_digests")
+    differing = _ranks_unlike_root(variables, "hvdtrain.keras.digests")
     ranks = sorted(set().union(*differing))
     if ranks:
         first = next((v.path for v, unlike in zip(variables, differing, strict=False) if unlike), "their number")
@@ -73,18 +67,21 @@ def assert_in_sync(model: Any) -> None:
         )
 
 
+def _broadcast(variables: Sequence[Any], root_rank: int) -> None:
+    """As bytes, since Horovod has no collective for some dtypes. All ranks list the variables in the same order."""
+    comm = communicator()
+    for variable in variables:
+        array = np.asarray(variable.numpy())
+        received = comm.broadcast(np.frombuffer(array.tobytes(), np.uint8), "hvdtrain.keras.broadcast", root_rank)
+        variable.assign(received.view(array.dtype).reshape(array.shape))
+
+
 def _ranks_unlike_root(variables: Sequence[Any], name: str) -> list[set[int]]:
     """For each variable the ranks on which its bytes differ from rank 0's."""
-    digests = b"".join(_digest(variable) for variable in variables)
-    by_rank = allgather_bytes(digests, name)
-    differing: list[set[int]] = []
-    for start in range(0, max(map(len, by_rank)), _DIGEST_BYTES):
-        chunks = [digests[start : start + _DIGEST_BYTES] for digests in by_rank]
-        differing.append({rank for rank, chunk in enumerate(chunks) if chunk != chunks[0]})
-    return differing
+    by_rank = gather_json(communicator(), [_digest(variable) for variable in variables], name)
+    return [{rank for rank, digest in enumerate(digests) if digest != digests[0]} for digests in zip_longest(*by_rank)]
 
 
-def _digest(variable: Any) -> bytes:
-    array = np.ascontiguousarray(variable.numpy())
-    header = f"{array.dtype.name} {array.shape}\n".encode()
-    return hashlib.sha256(header + array.tobytes()).digest()
+def _digest(variable: Any) -> str:
+    array = np.asarray(variable.numpy())
+    return hashlib.sha256(f"{array.dtype.name} {array.shape}\n".encode() + array.tobytes()).hexdigest()

@@ -9,9 +9,10 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.interface import Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter, ReducedMetrics
+from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.sinks.progress import format_values

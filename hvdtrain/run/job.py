@@ -14,6 +14,7 @@ from hvdtrain.comm.open import open_communicator
 from hvdtrain.comm.world import sum_in_order
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.failure_record import write_failure
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.interface import Task
 from hvdtrain.tasks.registry import load_task, usable
@@ -66,6 +67,7 @@ def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_Exit
         if not error.joint or config.debug or not comm.topology.is_distributed:
             raise
         outcome.code = error.exit_code
+        write_failure("error", comm.topology.rank, str(error), error.exit_code)
         if comm.topology.is_root:
             sys.stderr.write(f"hvdtrain: {error}\n")
             sys.stderr.flush()

@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from hvdtrain.engine.events import StoppedEarly
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.outcome import RunResult
-from hvdtrain.run.sinks.recorder import Totals
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
+
+
+class Totals:
+    """Sums over the run, for result.json and the closing table."""
+
+    def __init__(self, ranks: int) -> None:
+        self.rank_seconds = [Seconds()] * ranks
+        self.validation_seconds = 0.0
+        self.checkpoint_seconds = 0.0
+        self.samples = 0
+        self.first_loss: float | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.Logged():
+                self._add_training(event)
+            case events.Evaluated(seconds=seconds):
+                self.validation_seconds += seconds
+            case events.CheckpointDurable(seconds=seconds):
+                self.checkpoint_seconds += seconds
+            case _:
+                pass
+
+    def resume_from(self, metrics: Path, step: int) -> None:
+        """What earlier processes of this run wrote about its first step, where it goes on after update `step`."""
+        if step == 0 or not metrics.exists():
+            return
+        whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
+        for text in whole_lines.splitlines():
+            line = json.loads(text)
+            if line.get("split") == "train" and line["step"] == 1:
+                self.first_loss = line["loss"]
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training samples a second over all ranks, without validation and checkpoints."""
+        slowest = max(s.data + s.compute + s.allreduce for s in self.rank_seconds)
+        return self.samples / slowest if slowest > 0 else 0.0
+
+    def _add_training(self, event: events.Logged) -> None:
+        self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
+        self.samples += event.samples
+        if event.step == 1:
+            self.first_loss = event.values["loss"]
 
 
 def environment(topology: Topology) -> dict[str, Any]:

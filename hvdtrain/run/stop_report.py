@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Final
 
 from hvdtrain.config.duration import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
-
-RESUMABLE: Final = 75
-"""Exit code: stopped early with a checkpoint, and the same command goes on. EX_TEMPFAIL of sysexits.h."""
 
 
 def asked_or_late(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:

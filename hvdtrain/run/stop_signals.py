@@ -12,16 +12,9 @@ import threading
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final, Self, final
+from typing import Any, Self, final
 
-REQUESTS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Slurm, Kubernetes and launchers send SIGTERM, a terminal SIGINT, Slurm's `--signal=USR1@…` SIGUSR1."""
-
-_FINAL: Final = (signal.SIGTERM, signal.SIGINT)
-"""Of which the second one means: now. SIGTERM after SIGUSR1 is none: with Slurm the time limit follows the notice."""
-
-ECHO_SECONDS: Final = 1.0
-"""A terminal, `kill -- -GROUP` and Slurm signal launcher and worker, and the launcher passes it on: one request."""
+from hvdtrain.stop_requests import REQUESTS, Repeat, StopRequests
 
 
 @final
@@ -37,7 +30,7 @@ class StopSignals:
         self._who = who
         self._answers = answers
         self._noted: signal.Signals | None = None
-        self._final_since: float | None = None
+        self._requests = StopRequests()
         self._before: dict[signal.Signals, Any] = {}
 
     def asked(self) -> str | None:
@@ -86,13 +79,9 @@ class StopSignals:
             self._noted = number
             if number == signal.SIGINT and self._answers:
                 _say(f"{self._who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
-        if number in _FINAL:
-            now = time.monotonic()
-            if self._final_since is None:
-                self._final_since = now
-            elif now - self._final_since > ECHO_SECONDS:
-                _say(f"{self._who}: {number.name} came again; leaving at once, older checkpoints are intact.")
-                os._exit(128 + number)  # the main thread may be stuck, or in the middle of a save that is to be torn
+        if self._requests.add(number, time.monotonic()) is Repeat.SECOND:
+            _say(f"{self._who}: {number.name} came again; leaving at once, older checkpoints are intact.")
+            os._exit(128 + number)  # the main thread may be stuck, or in the middle of a save that is to be torn
 
 
 def _noted_by_thread(_number: int, _frame: FrameType | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -36,15 +35,16 @@ from hvdtrain.engine.outcome import RunResult
 from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
-from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
+from hvdtrain.errors import RESUMABLE
+from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.dry_run import try_batches
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import environment, print_table, result
+from hvdtrain.run.result import Totals, environment, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
-from hvdtrain.run.sinks.progress import Bar, progress_callback
-from hvdtrain.run.sinks.recorder import MetricsFile, RankLog, Totals
+from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.registry import open_sinks
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
-from hvdtrain.run.stop_report import RESUMABLE, asked_or_late, how_to_continue
+from hvdtrain.run.stop_report import asked_or_late, how_to_continue
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 
@@ -96,11 +96,8 @@ def _train_in(
         totals.resume_from(folder.metrics, position.step)
     start_seconds = time.perf_counter() - begin
     with ExitStack() as stack:
-        callbacks: list[events.Callback] = [
-            totals,
-            RankLog(comm.topology.rank),
-            *_root_callbacks(setup, folder, comm, stack),
-        ]
+        context = SinkContext(setup.config, folder, comm.topology)
+        callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *setup.task.callbacks()]
         asked = asked_or_late(asked, setup.config, begin)
         engine = _engine(setup, comm, adapter, folder, callbacks, asked)
         own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
@@ -217,16 +214,6 @@ def _own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> C
     if checkpoint is not None:
         require_same_training(checkpoint, setup.about)
     return checkpoint
-
-
-def _root_callbacks(setup: RunSetup, folder: RunFolder, comm: Communicator, stack: ExitStack) -> list[events.Callback]:
-    if not comm.topology.is_root:
-        return []
-    metrics = MetricsFile(stack.enter_context(open_lines(folder.metrics)))
-    progress = progress_callback(setup.config.progress, sys.stderr, comm.topology.launcher)
-    if isinstance(progress, Bar):
-        stack.callback(progress.close)
-    return [metrics] + ([progress] if progress is not None else [])
 
 
 def _engine(

@@ -8,7 +8,7 @@ resume) is hvdtrain's. The same class shape serves both frameworks; `framework` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -64,6 +64,13 @@ class Task(ABC):
     found: Mapping[str, Any] = MappingProxyType({})
     """Constructor arguments that `open_data` learnt from the data, e.g. how many classes there are. Checkpoints keep
     them, so that `hvdtrain export` builds the same model without the data."""
+
+    def callbacks(self) -> Sequence[Callable[[Any], None]]:
+        """Functions that receive every event of the run (`hvdtrain.events` documents them and their order), after
+        hvdtrain's own. Called once on every rank when training begins. An event is a value: use `match`. A callback may
+        call a collective if it does so on every rank; an exception in it ends the run.
+        """
+        return ()
 
     def example(self) -> Features | None:
         """Arrays as `decode` gives them, of two samples or more with any values: `hvdtrain export` learns from them

@@ -14,33 +14,17 @@ from hvdtrain.task.interface import Task
 FRAMEWORKS = ("torch", "tensorflow")
 
 BUILT_IN: dict[str, dict[str, str]] = {
-    "digits": {
-        "torch": "hvdtrain.tasks.digits.torch:TorchDigits",
-        "tensorflow": "hvdtrain.tasks.digits.keras:KerasDigits",
-    },
-    "cifar10": {
-        "torch": "hvdtrain.tasks.pictures.torch:TorchCifar10",
-        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasCifar10",
-    },
-    "mnist": {
-        "torch": "hvdtrain.tasks.pictures.torch:TorchMnist",
-        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasMnist",
-    },
-    "imagenet": {
-        "torch": "hvdtrain.tasks.pictures.torch:TorchImageNet",
-        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasImageNet",
-    },
-    "synthetic": {
-        "torch": "hvdtrain.tasks.pictures.torch:TorchSynthetic",
-        "tensorflow": "hvdtrain.tasks.pictures.keras:KerasSynthetic",
-    },
-    "text": {
-        "torch": "hvdtrain.tasks.text.torch:TorchText",
-        "tensorflow": "hvdtrain.tasks.text.keras:KerasText",
-    },
+    task: {"torch": f"hvdtrain.tasks.torch:Torch{name}", "tensorflow": f"hvdtrain.tasks.keras:Keras{name}"}
+    for task, name in {
+        "digits": "Digits",
+        "cifar10": "Cifar10",
+        "mnist": "Mnist",
+        "imagenet": "ImageNet",
+        "synthetic": "Synthetic",
+        "text": "Text",
+    }.items()
 }
-"""Task name → framework → class. Each class lives in a module of its own, which imports that framework."""
-
+"""Task name → framework → class. The classes of each framework live in a module of their own, which imports it."""
 
 _IN_SCRIPT = "put the class into a module of its own; in a script or notebook call hvdtrain.train(task=Class)."
 

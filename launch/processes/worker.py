@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import IO, final
 
 from hvdtrain.errors import UsageError
+from hvdtrain.failure_record import FailureRecord
 
 _READ_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerSpec:
     """What one worker is to run: its number, argv, and all of its variables."""
 
     rank: int
@@ -25,7 +26,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WorkerExit:
     """How a worker ended.
 
     Attributes:
@@ -33,12 +34,14 @@ class End:
         by_us: whether the supervisor killed it.
         out_of_memory: whether the kernel has killed processes of its host for lack of memory meanwhile.
         lost: why it is not known any more what it does; empty where it is.
+        failure: what it has left about its failure, if anything.
     """
 
     code: int
     by_us: bool = False
     out_of_memory: bool = False
     lost: str = ""
+    failure: FailureRecord | None = None
 
     @property
     def failed(self) -> bool:
@@ -58,7 +61,7 @@ class Worker:
         UsageError: the program cannot be started.
     """
 
-    def __init__(self, order: Order, folder: str | None = None) -> None:
+    def __init__(self, order: WorkerSpec, folder: str | None = None) -> None:
         self.rank = order.rank
         self._ended = False
         self._killed = False
@@ -105,12 +108,12 @@ class Worker:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def reap(self, out_of_memory: bool = False) -> End:
+    def reap(self, out_of_memory: bool = False) -> WorkerExit:
         """Collect the process, which has ended."""
         code = self.process.wait()
         self._ended = True
         os.close(self.pidfd)
-        return End(code, self._killed and code == -signal.SIGKILL, out_of_memory)
+        return WorkerExit(code, self._killed and code == -signal.SIGKILL, out_of_memory)
 
     def close(self) -> None:
         """Close the pipes: a process that still holds the other end writes to nobody."""

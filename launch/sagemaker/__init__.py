@@ -9,8 +9,8 @@
 boto3 is needed only to submit; rendering a request needs neither boto3 nor a network.
 """
 
+from hvdtrain.launch.sagemaker.channel import Input, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.estimator import Estimator
-from hvdtrain.launch.sagemaker.inputs import Input, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 __all__ = ["Estimator", "Input", "PipePlanInput", "TrainingInput", "TrainingSpec"]

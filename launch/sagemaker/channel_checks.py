@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.cloud_checks import require_s3_place
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel
+from hvdtrain.launch.sagemaker.cloud_checks import require_s3_uri
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
-
-if TYPE_CHECKING:
-    from hvdtrain.launch.sagemaker.channels import Channel
 
 MAX_CHANNELS = 20
 """API_CreateTrainingJob, InputDataConfig."""
 
-_NUMBERED = re.compile(r"(.+)-(\d+)")
 _PLAN_FLAGS = ("data.pipe-plan", "data.pipe_plan")
 _CHANNEL_FOLDERS = "/opt/ml/input/data"
 
 
 def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
     """Raise UsageError for the first thing about the channels that cannot be."""
-    _require_distinct(channels)
-    _require_few(spec, channels)
-    _require_names(spec, channels)
-    _require_plan(spec, channels)
-    _require_readers(spec, channels)
-    _require_data_of_channels(spec, channels)
+    names = [channel.name for channel in channels]
+    pipes = [channel.name for channel in channels if channel.source.input_mode == "Pipe"]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"Two channels are called {twice}.", "Each has a folder or FIFO of its name.", "rename one.")
+    _require_few(spec, names, pipes)
+    _require_numbers_for_pipes_only(spec, channels)
+    _require_plan(spec, names, pipes)
+    _require_readers(spec, names, pipes)
+    _require_data_of_channels(spec, names)
     for channel in channels:
-        (_require_here if spec.is_local else _require_s3)(spec, channel)
+        (_require_local if spec.is_local else _require_s3)(spec, channel)
 
 
 def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
@@ -46,52 +46,39 @@ def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
             )
 
 
-def _require_distinct(channels: Sequence[Channel]) -> None:
-    names = [channel.name for channel in channels]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"Two channels are called {twice}.", "Each has a folder or FIFO of its name.", "rename one.")
-
-
-def _require_few(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
-    if len(channels) > MAX_CHANNELS:
-        names = ", ".join(channel.name for channel in channels[:MAX_CHANNELS])
-        over = ", ".join(channel.name for channel in channels[MAX_CHANNELS:])
-        raise UsageError(
-            f"The job has {len(channels)} channels: {names}, and then {over}.",
-            f"SageMaker takes {MAX_CHANNELS}.",
-            _fewer(spec, channels),
-        )
-
-
-def _fewer(spec: TrainingSpec, channels: Sequence[Channel]) -> str:
-    """What this job can do to have fewer channels."""
-    pipes = sum(channel.source.input_mode == "Pipe" for channel in channels)
-    others = len(channels) - pipes
+def _require_few(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]) -> None:
+    if len(names) <= MAX_CHANNELS:
+        return
+    others = len(names) - len(pipes)
     if others > MAX_CHANNELS - 1 or not pipes:
-        return "put data below one place in S3, whose folders are then folders of one channel."
-    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
-    if has_plan and pipes > spec.processes_per_host:  # divided over the machines too
-        return "make the plan with --distribution sharded-by-s3-key: it has a channel for each worker of one machine."
-    most = (MAX_CHANNELS - others) // -(-pipes // spec.processes_per_host)
-    return f"use fewer processes per host (here up to {most}), or input mode File or FastFile."
+        hint = "put data below one place in S3, whose folders are then folders of one channel."
+    elif PLAN_CHANNEL in names and len(pipes) > spec.processes_per_host:  # divided over the machines too
+        hint = "make the plan with --distribution sharded-by-s3-key: it has a channel for each worker of one machine."
+    else:
+        most = (MAX_CHANNELS - others) // -(-len(pipes) // spec.processes_per_host)
+        hint = f"use fewer processes per host (here up to {most}), or input mode File or FastFile."
+    raise UsageError(
+        f"The job has {len(names)} channels: {', '.join(names[:MAX_CHANNELS])}, and then "
+        f"{', '.join(names[MAX_CHANNELS:])}.",
+        f"SageMaker takes {MAX_CHANNELS}.",
+        hint,
+    )
 
 
-def _require_data_of_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
-    place = str(spec.hyperparameters.get("data.dir", _CHANNEL_FOLDERS))
-    if spec.task is not None and channels and not place.startswith(_CHANNEL_FOLDERS):
+def _require_data_of_channels(spec: TrainingSpec, names: Sequence[str]) -> None:
+    folder = str(spec.hyperparameters.get("data.dir", _CHANNEL_FOLDERS))
+    if spec.task is not None and names and not folder.startswith(_CHANNEL_FOLDERS):
         raise UsageError(
-            f"--data.dir is {place[:200]!r}, and the job has channels ({', '.join(each.name for each in channels)}).",
+            f"--data.dir is {folder[:200]!r}, and the job has channels ({', '.join(names)}).",
             "The data would be looked for there, and the channels never read.",
             f"leave --data.dir out: it is set to the channel's folder, below {_CHANNEL_FOLDERS}.",
         )
 
 
-def _require_names(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
-    for channel in channels:
+def _require_numbers_for_pipes_only(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+    for channel in channels if spec.input_mode == "Pipe" or spec.is_local else ():
         mode = channel.source.input_mode
-        beside_pipes = spec.input_mode == "Pipe" or spec.is_local
-        if beside_pipes and mode != "Pipe" and _NUMBERED.fullmatch(channel.name):
+        if mode != "Pipe" and NUMBERED_NAME.fullmatch(channel.name):
             raise UsageError(
                 f"Channel {channel.name} is in mode {mode}.",
                 "In jobs of mode Pipe and jobs on this machine, names that end in a number belong to Pipe channels.",
@@ -99,15 +86,12 @@ def _require_names(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
             )
 
 
-def _require_readers(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
+def _require_readers(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]) -> None:
     """Pipe channels must be one for each local rank, or, where a plan says so, one for each worker of the job."""
     groups: dict[str, set[int]] = {}
-    for channel in channels:
-        match = _NUMBERED.fullmatch(channel.name)
-        if match is not None and channel.source.input_mode == "Pipe":
-            groups.setdefault(match[1], set()).add(int(match[2]))
-    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
-    counts = {spec.processes_per_host, *([spec.size] if has_plan else [])}
+    for match in filter(None, map(NUMBERED_NAME.fullmatch, pipes)):
+        groups.setdefault(match[1], set()).add(int(match[2]))
+    counts = {spec.processes_per_host, *([spec.size] if PLAN_CHANNEL in names else [])}
     for name, numbers in groups.items():
         if numbers not in [set(range(count)) for count in counts]:
             raise UsageError(
@@ -117,46 +101,46 @@ def _require_readers(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
             )
 
 
-def _require_plan(spec: TrainingSpec, channels: Sequence[Channel]) -> None:
-    pipes = [channel.name for channel in channels if channel.source.input_mode == "Pipe"]
-    has_plan = any(channel.name == PLAN_CHANNEL for channel in channels)
-    if spec.task is None or not pipes or has_plan or any(name in spec.hyperparameters for name in _PLAN_FLAGS):
-        return
-    raise UsageError(
-        f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",
-        "hvdtrain needs to know who reads which channel, and how many records come.",
-        "give one channel without a number or {local_rank}, such as train=PLACE, which is then divided over workers, "
-        "or a plan that "
-        "`hvdtrain shard pipe-plan` made (PipePlanInput, --pipe-plan).",
-    )
+def _require_plan(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]) -> None:
+    has_plan = PLAN_CHANNEL in names or any(name in spec.hyperparameters for name in _PLAN_FLAGS)
+    if spec.task is not None and pipes and not has_plan:
+        raise UsageError(
+            f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",
+            "hvdtrain needs to know who reads which channel, and how many records come.",
+            "give one channel without a number or {local_rank}, such as train=PLACE, which is then divided over "
+            "workers, or a plan that `hvdtrain shard pipe-plan` made (PipePlanInput, --pipe-plan).",
+        )
 
 
 def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
-    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
-    if not place.startswith("s3://"):
+    location = channel.data_location
+    if not location.startswith("s3://"):
         raise UsageError(
-            f"Channel {channel.name} is {place[:200]!r}.",
+            f"Channel {channel.name} is {location[:200]!r}.",
             f"{spec.instance_type} machines read from S3.",
             "give an s3:// URI, or instance_type='local'.",
         )
-    require_s3_place(f"Channel {channel.name}", place)
+    require_s3_uri(f"Channel {channel.name}", location)
 
 
-def _require_here(spec: TrainingSpec, channel: Channel) -> None:  # noqa: ARG001
-    from hvdtrain.launch.sagemaker.channels import local_path
-
-    if channel.upload is not None and channel.deal is None:
+def _require_local(_spec: TrainingSpec, channel: Channel) -> None:
+    location = channel.data_location
+    if channel.upload is not None and channel.pending_plan is None:
         return
-    place = channel.deal.place if channel.deal is not None else channel.source.s3_data
-    if "://" in place and not place.startswith("file://"):
+    if "://" in location and not location.startswith("file://"):
         raise UsageError(
-            f"Channel {channel.name} is {place[:200]!r}.",
+            f"Channel {channel.name} is {location[:200]!r}.",
             "A job on this machine reads files of this machine.",
             "copy the data here (`aws s3 sync`), and give the path.",
         )
-    if not os.path.exists(local_path(place)):  # noqa: PTH110 - of a folder that is closed to us, Path's raises
+    if not os.path.exists(local_path(location)):  # noqa: PTH110 - of a folder that is closed to us, Path's raises
         raise UsageError(
-            f"Channel {channel.name} is {local_path(place)}.",
+            f"Channel {channel.name} is {local_path(location)}.",
             "There is no such file or folder, or you may not look at it.",
             "check the path.",
         )
+
+
+def local_path(place: str) -> Path:
+    """The path of a file:// URI, or of what is a path already; absolute."""
+    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place).expanduser().absolute()

@@ -7,40 +7,26 @@ for ever; so each local rank gets a channel of its own, and SageMaker divides a 
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
-from hvdtrain.launch.sagemaker.inputs import Inputs, PipePlanInput, TrainingInput, named_inputs
-from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, Deal, read_plan, require_fit
+from hvdtrain.launch.sagemaker.channel import (
+    NUMBERED_NAME,
+    Channel,
+    Inputs,
+    PipePlanInput,
+    TrainingInput,
+    named_inputs,
+)
+from hvdtrain.launch.sagemaker.channel_checks import local_path, require_manifests, require_valid_channels
+from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, read_plan, require_fit
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
 TRAINING_CHANNELS = ("train", "training")
 """What hvdtrain takes from pipes; all else it reads from folders."""
-
-NUMBERED = re.compile(r"(.+)-(\d+)")
-"""The name of a Pipe channel."""
-
-
-@dataclass(frozen=True)
-class Channel:
-    """One channel.
-
-    Attributes:
-        name: of the channel.
-        source: where its data are; `input_mode` and `distribution` are set.
-        upload: a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing.
-        deal: how that file is to be made; None: it is there.
-    """
-
-    name: str
-    source: TrainingInput
-    upload: Path | None = None
-    deal: Deal | None = None
 
 
 def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_folder: Path) -> tuple[Channel, ...]:
@@ -59,9 +45,9 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
     channels: list[Channel] = []
     for name, source in named_inputs(inputs).items():
         if isinstance(source, PipePlanInput):
-            channels += _planned(spec, source, upload_prefix)
+            channels += _of_plan(spec, source, upload_prefix)
         else:
-            channels += _given(spec, name, _settled(spec, name, source), upload_prefix, plan_folder)
+            channels += _given(spec, name, _resolved(spec, name, source), upload_prefix, plan_folder)
     require_valid_channels(spec, channels)
     return tuple(channels)
 
@@ -72,11 +58,6 @@ def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
         channel.name: str(channel.upload if channel.upload is not None else local_path(channel.source.s3_data))
         for channel in channels
     }
-
-
-def local_path(place: str) -> Path:
-    """The path of a file:// URI, or of what is a path already; absolute."""
-    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place).expanduser().absolute()
 
 
 def _given(
@@ -90,17 +71,17 @@ def _given(
                 f"leave {PLACEHOLDER} out, or use input mode Pipe.",
             )
         return [Channel(name, source)]
-    if NUMBERED.fullmatch(name):
+    if NUMBERED_NAME.fullmatch(name):
         return [Channel(name, source)]
     if PLACEHOLDER in source.s3_data:
         return [
             Channel(f"{name}-{rank}", replace(source, s3_data=source.s3_data.replace(PLACEHOLDER, str(rank))))
             for rank in range(spec.processes_per_host)
         ]
-    return _dealt(spec, name, source, upload_prefix, plan_folder)
+    return _divided(spec, name, source, upload_prefix, plan_folder)
 
 
-def _settled(spec: TrainingSpec, name: str, source: TrainingInput) -> TrainingInput:
+def _resolved(spec: TrainingSpec, name: str, source: TrainingInput) -> TrainingInput:
     """The same with its mode and distribution decided."""
     mode = source.input_mode or _default_mode(spec, name)
     distribution = source.distribution
@@ -120,48 +101,47 @@ def _settled(spec: TrainingSpec, name: str, source: TrainingInput) -> TrainingIn
 
 def _default_mode(spec: TrainingSpec, name: str) -> str:
     """The job's mode; but of a task, hvdtrain takes only training data from pipes."""
-    numbered = NUMBERED.fullmatch(name)
+    numbered = NUMBERED_NAME.fullmatch(name)
     is_training = (numbered[1] if numbered else name) in TRAINING_CHANNELS
     return "File" if spec.task is not None and spec.input_mode == "Pipe" and not is_training else spec.input_mode
 
 
-def _dealt(
+def _divided(
     spec: TrainingSpec, name: str, source: TrainingInput, upload_prefix: str, plan_folder: Path
 ) -> list[Channel]:
-    """A channel for each local rank, whose manifest is made from the files at the channel's place."""
+    """A channel for each local rank, whose manifest is made from the files at the channel's location."""
     if source.s3_data_type != "S3Prefix":
         raise UsageError(
             f"Channel {name} is a {source.s3_data_type} in mode Pipe.",
             "The files that it lists would all go through one FIFO, and each worker needs its own.",
             f"give a list for each local rank, as channels {name}-0, {name}-1, ..., or a plan (PipePlanInput).",
         )
-    deal = Deal(name, source.s3_data, source.content_type, plan_folder / name)
-    channels = [
-        _manifest(f"{name}-{rank}", source, upload_prefix, deal.folder, deal) for rank in range(spec.processes_per_host)
-    ]
-    return [*channels, *([_plan(upload_prefix, deal.folder, deal)] if spec.task is not None else [])]
+    plan = PendingPipePlan(name, source.s3_data, source.content_type, plan_folder / name)
+    names = [f"{name}-{rank}" for rank in range(spec.processes_per_host)]
+    channels = _planned_channels(names, source, upload_prefix, plan.folder)
+    return [replace(each, pending_plan=plan) for each in (channels if spec.task is not None else channels[:-1])]
 
 
-def _planned(spec: TrainingSpec, source: PipePlanInput, upload_prefix: str) -> list[Channel]:
+def _of_plan(spec: TrainingSpec, source: PipePlanInput, upload_prefix: str) -> list[Channel]:
     plan = read_plan(source.folder)
     require_fit(spec, plan)
-    divided = plan.is_sharded and spec.instance_count > 1
-    pipe = TrainingInput(
-        plan.prefix,
-        distribution="ShardedByS3Key" if divided else "FullyReplicated",
-        input_mode="Pipe",
-        shuffle_seed=source.shuffle_seed,
-    )
-    channels = [_manifest(name, pipe, upload_prefix, plan.path.parent) for name in plan.channels]
-    require_manifests(plan.path, channels)
-    return [*channels, _plan(upload_prefix, plan.path.parent)]
+    is_sharded = plan.is_sharded and spec.instance_count > 1
+    distribution = "ShardedByS3Key" if is_sharded else "FullyReplicated"
+    pipe = TrainingInput(plan.prefix, distribution, input_mode="Pipe", shuffle_seed=source.shuffle_seed)
+    channels = _planned_channels(plan.channels, pipe, upload_prefix, plan.path.parent)
+    require_manifests(plan.path, channels[:-1])
+    return channels
 
 
-def _manifest(name: str, source: TrainingInput, prefix: str, folder: Path, deal: Deal | None = None) -> Channel:
-    listed = replace(source, s3_data=f"{prefix}/{name}.manifest", s3_data_type="ManifestFile")
-    return Channel(name, listed, folder / f"{name}.manifest", deal)
-
-
-def _plan(prefix: str, folder: Path, deal: Deal | None = None) -> Channel:
-    source = TrainingInput(f"{prefix}/{PLAN_FILE}", "FullyReplicated", input_mode="File")
-    return Channel(PLAN_CHANNEL, source, folder / PLAN_FILE, deal)
+def _planned_channels(names: Iterable[str], pipe: TrainingInput, prefix: str, folder: Path) -> list[Channel]:
+    """The channels of a plan in `folder`, each with its manifest, and the one that brings the plan itself."""
+    channels = [
+        Channel(
+            name,
+            replace(pipe, s3_data=f"{prefix}/{name}.manifest", s3_data_type="ManifestFile"),
+            folder / f"{name}.manifest",
+        )
+        for name in names
+    ]
+    plan = TrainingInput(f"{prefix}/{PLAN_FILE}", "FullyReplicated", input_mode="File")
+    return [*channels, Channel(PLAN_CHANNEL, plan, folder / PLAN_FILE)]

@@ -11,22 +11,30 @@ from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from hvdtrain.launch.sagemaker.channels import Channel, local_channels, local_path, make_channels
-from hvdtrain.launch.sagemaker.inputs import Inputs
+from hvdtrain.launch.sagemaker.aws import Service
+from hvdtrain.launch.sagemaker.channel import Channel, Inputs
+from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
 from hvdtrain.launch.sagemaker.pipe_plan import make_plan
-from hvdtrain.launch.sagemaker.preview import secret_names
 from hvdtrain.launch.sagemaker.readiness import (
     FlagCheck,
     ask_hvdtrain,
-    require_job_name,
     require_ready,
     require_writable,
 )
-from hvdtrain.launch.sagemaker.request import ARCHIVE, archive_uri, job_folder, new_job_name, region_of, render
-from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.request import (
+    ARCHIVE,
+    archive_uri,
+    job_folder,
+    new_job_name,
+    region_of,
+    render,
+    secret_names,
+)
+from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.source_archive import write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
-from hvdtrain.launch.sagemaker.submit import Service
+from hvdtrain.launch.sagemaker.spec_checks import require_job_name
 from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
 
 ALIASES = {
@@ -210,9 +218,9 @@ class Estimator:
         self.latest_training_job = LocalJob(name, run_local(self.spec, local_channels(channels), folder))
 
     def _make_plans(self, channels: Sequence[Channel]) -> None:
-        deals = {channel.deal.folder: channel.deal for channel in channels if channel.deal is not None}
-        for deal in deals.values():
-            make_plan(self.spec, deal)
+        plans = {each.pending_plan.folder: each.pending_plan for each in channels if each.pending_plan is not None}
+        for plan in plans.values():
+            make_plan(self.spec, plan)
 
 
 def _spec(arguments: dict[str, Any]) -> TrainingSpec:

@@ -66,14 +66,14 @@ def await_first_cause(output: Path, seconds: float) -> None:
 
 def cause_of(lines: Sequence[str]) -> str:
     """Of what a worker wrote, what tells why it failed; empty if nothing does."""
-    listener = CauseListener()
+    listener = CauseParser()
     for line in lines:
-        listener.hear(line)
+        listener.feed(line)
     return listener.cause
 
 
 @final
-class CauseListener:
+class CauseParser:
     """Hears the lines of one stream in their order, and remembers the last that told why its worker failed.
 
     That is an error of ours with its HINT; or an exception, followed by the end of its traceback. An exception's text
@@ -87,7 +87,7 @@ class CauseListener:
         self._stack: deque[str] = deque(maxlen=_STACK_LINES)
         self._margin: int | None = None  # where a traceback's lines begin, while one is heard
 
-    def hear(self, line: str) -> None:
+    def feed(self, line: str) -> None:
         """Take the next line."""
         if _TRACEBACK in line:
             self._own, self._told, self._raised = None, [], []

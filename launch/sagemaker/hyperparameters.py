@@ -7,8 +7,10 @@ training toolkit decodes them and turns them into flags (`sagemaker_training.map
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
@@ -23,15 +25,13 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
 
     Values that are no text, number or truth value (lists, mappings, null) stay JSON text.
     """
-    return {name: _decode(text) for name, text in encoded.items()}
-
-
-def _decode(text: str) -> HyperparameterValue:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, str | int | float | bool) else text
+    decoded: dict[str, HyperparameterValue] = dict(encoded)
+    for name, text in encoded.items():
+        with suppress(ValueError):
+            value = json.loads(text)
+            if isinstance(value, str | int | float | bool):
+                decoded[name] = value
+    return decoded
 
 
 def flags(values: Mapping[str, HyperparameterValue]) -> list[str]:
@@ -67,12 +67,52 @@ def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: s
 def mpi_options(spec: TrainingSpec) -> str:
     """Flags for mpirun: the user's own, and the names of variables that other hosts would not get otherwise."""
     names = dict.fromkeys([*spec.environment, *interface_variables(spec)])
-    return " ".join(
-        [*(f"-x {name}" for name in names), *([spec.custom_mpi_options] if spec.custom_mpi_options else [])]
-    )
+    return " ".join(filter(None, [*(f"-x {name}" for name in names), spec.custom_mpi_options]))
 
 
 def interface_variables(spec: TrainingSpec) -> dict[str, str]:
     """Variables that name the network interface, where the job names one."""
     nic = spec.network_interface_name
     return {} if nic is None else {"HOROVOD_GLOO_IFACE": nic, "NCCL_SOCKET_IFNAME": f"={nic}"}
+
+
+def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
+    """`--epochs 3 --debug --data.dir=x` as {"epochs": 3, "debug": True, "data.dir": "x"}.
+
+    Values become numbers where that leaves their text as it is, so that workers get the same words again; a flag
+    without a value becomes True, and workers get `--debug True`.
+
+    Raises:
+        UsageError: a word that belongs to no flag, or a flag that is given twice.
+    """
+    found: dict[str, HyperparameterValue] = {}
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        flag, equals, value = word.partition("=")
+        if not flag.startswith("--") or flag == "--":
+            raise UsageError(
+                f"The command has the word {word[:80]!r}.",
+                "SageMaker carries flags with one value each, as hyperparameters.",
+                "write --name value.",
+            )
+        name = flag[2:]
+        if name.replace("_", "-") in {other.replace("_", "-") for other in found}:
+            raise UsageError(f"{flag} is given twice.", "A hyperparameter has one value.", "leave one out.")
+        if equals:
+            found[name] = _typed(value)
+        elif left and not left[0].startswith("--"):
+            found[name] = _typed(left.pop(0))
+        else:
+            found[name] = True
+    return found
+
+
+def _typed(text: str) -> HyperparameterValue:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            if str(kind(text)) == text and text not in ("nan", "inf", "-inf"):
+                return kind(text)
+    return text

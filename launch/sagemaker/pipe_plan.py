@@ -21,7 +21,7 @@ FRAMINGS = {
     "application/x-recordio-protobuf": "recordio-sagemaker",
 }
 """Content type → how records stand in the files, where they are no TFRecords."""
-DEAL_SECONDS = 3600.0
+PLAN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class PlanFacts:
 
 
 @dataclass(frozen=True)
-class Deal:
-    """A plan that is still to be made: the files at `place`, over channels `CHANNEL-0`, `CHANNEL-1`, …, in `folder`."""
+class PendingPipePlan:
+    """A plan to be made in `folder`: it divides the files at `location` over channels `CHANNEL-0`, `CHANNEL-1`, …"""
 
     channel: str
-    place: str
+    location: str
     content_type: str | None
     folder: Path
 
@@ -115,40 +115,40 @@ def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
         )
 
 
-def deal_command(spec: TrainingSpec, deal: Deal) -> list[str]:
+def plan_command(spec: TrainingSpec, plan: PendingPipePlan) -> list[str]:
     """The command that makes a plan."""
     wanted = {
         "workers-per-host": str(spec.processes_per_host),
         "hosts": str(spec.instance_count),
         "distribution": "sharded-by-s3-key" if spec.instance_count > 1 else "divided",
-        "framing": FRAMINGS.get(deal.content_type or "", "tfrecord"),
-        "channel": deal.channel,
-        "out": str(deal.folder),
+        "framing": FRAMINGS.get(plan.content_type or "", "tfrecord"),
+        "channel": plan.channel,
+        "out": str(plan.folder),
     }
     flags = [word for name, value in wanted.items() for word in (f"--{name}", value)]
     uncounted = _has_steps(spec) or spec.task is None  # counting costs a pass over the data
-    place = deal.place.removeprefix("file://")
+    location = plan.location.removeprefix("file://")
     return [
-        *(sys.executable, "-m", "hvdtrain", "shard", "pipe-plan", place),
+        *(sys.executable, "-m", "hvdtrain", "shard", "pipe-plan", location),
         *flags,
         *(["--no-count"] if uncounted else []),
     ]
 
 
-def make_plan(spec: TrainingSpec, deal: Deal) -> None:
-    """Find the files and deal them, in a process of its own.
+def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
+    """Find the files and divide them over the workers, in a process of its own.
 
     Raises:
         HvdtrainError: it failed; its message is repeated.
     """
-    command = deal_command(spec, deal)
+    command = plan_command(spec, plan)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=DEAL_SECONDS, check=False
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PLAN_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise HvdtrainError(
-            f"Distributing the files of {deal.place} took over {DEAL_SECONDS:.0f} s.",
+            f"Distributing the files of {plan.location} took over {PLAN_SECONDS:.0f} s.",
             "The job needs to know which worker reads which.",
             "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
         ) from error
@@ -156,7 +156,7 @@ def make_plan(spec: TrainingSpec, deal: Deal) -> None:
         said = done.stderr.strip() or f"exit code {done.returncode}"
         message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
         raise HvdtrainError(
-            f"The files of channel {deal.channel} could not be distributed over the workers.",
+            f"The files of channel {plan.channel} could not be distributed over the workers.",
             message,
             hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
         )

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from os import PathLike
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.source_archive import source_files
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.spec_checks import require_job_name
 
 FlagCheck = Callable[[Sequence[str]], object]
 """Raises UsageError for flags that `hvdtrain train` would refuse."""
 
-_JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # API_CreateTrainingJob, TrainingJobName
-_MAX_JOB_NAME = 63
 _CHECK_SECONDS = 120.0
 _CHECKER = "hvdtrain.cli.launch.train_flags"
 
@@ -36,16 +35,6 @@ def require_ready(spec: TrainingSpec, job_name: str, check_flags: FlagCheck) -> 
     if spec.task is not None:
         _require_module(spec, files.keys())
         check_flags(_worker_flags(spec))
-
-
-def require_job_name(name: object) -> None:
-    """Raise UsageError unless jobs may have this name; the same for AWS and for this machine."""
-    if not isinstance(name, str) or len(name) > _MAX_JOB_NAME or not _JOB_NAME.fullmatch(name):
-        raise UsageError(
-            f"The job's name is {str(name)[:80]!r}.",
-            f"It may have up to {_MAX_JOB_NAME} letters, digits and hyphens, and no hyphen at either end.",
-            "choose another job_name (--job-name), or leave it out.",
-        )
 
 
 def require_writable(folder: Path) -> None:
@@ -73,7 +62,7 @@ def _nearest(folder: Path) -> Path:
     raise FileNotFoundError(2, "No such file or directory", str(folder))
 
 
-def config_here(path: str, source_dir: str | None) -> str:
+def config_here(path: str, source_dir: str | PathLike[str] | None) -> str:
     """Where the config file is now, that will be at `path` in the container."""
     here = Path(source_dir or ".").expanduser() / path
     if source_dir is None or Path(path).is_absolute() or not here.is_file():

@@ -1,4 +1,4 @@
-"""A training job as the request that AWS's API takes: `CreateTrainingJob`.
+"""A training job as the request that AWS's API takes, `CreateTrainingJob`, and as notes for people.
 
 Pure: nothing is looked up or sent. Source: Amazon SageMaker API Reference, CreateTrainingJob and the types in it.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channels import Channel
+from hvdtrain.launch.sagemaker.channel import Channel
 from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variables, reserved
 from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 
@@ -20,6 +20,11 @@ ARCHIVE = "sourcedir.tar.gz"
 MAX_VALUE = 2500
 """Characters of a hyperparameter's value: API_CreateTrainingJob, HyperParameters."""
 
+Note = tuple[str, str]
+
+_SECRET = re.compile(
+    r"(.*_)?(SECRETS?|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)", re.IGNORECASE
+)
 _ECR_REGION = re.compile(r"\d{12}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?/.+")
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -71,23 +76,38 @@ def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, regio
     Raises:
         UsageError: a hyperparameter that is too long.
     """
-    request: dict[str, Any] = {
-        "TrainingJobName": job_name,
-        "RoleArn": spec.role,
-        "AlgorithmSpecification": _algorithm(spec),
-        "HyperParameters": _hyperparameters(spec, job_name, region),
-        **_named(InputDataConfig=[_channel(channel, spec) for channel in channels] or None),
-        "OutputDataConfig": _named(S3OutputPath=spec.output_path, KmsKeyId=spec.output_kms_key),
-        "ResourceConfig": _named(
+    metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
+    variables = {**interface_variables(spec), **spec.environment}
+    vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
+    checkpoints = {"S3Uri": spec.checkpoint_s3_uri, "LocalPath": CHECKPOINT_FOLDER}
+    return _present(
+        TrainingJobName=job_name,
+        RoleArn=spec.role,
+        AlgorithmSpecification=_present(
+            TrainingImage=spec.image,
+            TrainingInputMode=spec.input_mode,
+            ContainerEntrypoint=list(spec.container_entrypoint) or None,
+            MetricDefinitions=metrics or None,
+        ),
+        HyperParameters=_hyperparameters(spec, job_name, region),
+        InputDataConfig=[_channel(channel, spec) for channel in channels] or None,
+        OutputDataConfig=_present(S3OutputPath=spec.output_path, KmsKeyId=spec.output_kms_key),
+        ResourceConfig=_present(
             InstanceType=spec.instance_type,
             InstanceCount=spec.instance_count,
             VolumeSizeInGB=spec.volume_size_gb,
             VolumeKmsKeyId=spec.volume_kms_key,
             KeepAlivePeriodInSeconds=spec.keep_alive_period_s,
         ),
-        "StoppingCondition": _named(MaxRuntimeInSeconds=spec.max_run_s, MaxWaitTimeInSeconds=spec.max_wait_s),
-    }
-    return request | _wishes(spec)
+        StoppingCondition=_present(MaxRuntimeInSeconds=spec.max_run_s, MaxWaitTimeInSeconds=spec.max_wait_s),
+        VpcConfig=vpc if spec.subnets else None,
+        Tags=[{"Key": key, "Value": value} for key, value in spec.tags.items()] or None,
+        EnableInterContainerTrafficEncryption=spec.encrypt_inter_container_traffic or None,
+        EnableManagedSpotTraining=spec.use_spot or None,
+        CheckpointConfig=checkpoints if spec.checkpoint_s3_uri is not None else None,
+        Environment=variables or None,
+        RetryStrategy=None if spec.max_retry_attempts is None else {"MaximumRetryAttempts": spec.max_retry_attempts},
+    )
 
 
 def as_text(request: Mapping[str, Any]) -> str:
@@ -95,18 +115,38 @@ def as_text(request: Mapping[str, Any]) -> str:
     return json.dumps(request, indent=2, ensure_ascii=False) + "\n"
 
 
-def _named(**fields: Any) -> dict[str, Any]:
+def secret_names(names: Iterable[str]) -> list[str]:
+    """Names of variables that sound as if their values were secret."""
+    return [name for name in names if _SECRET.fullmatch(name)]
+
+
+def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compared: str | None) -> tuple[Note, ...]:
+    """(what, why) of each choice that a reader may wonder about.
+
+    Args:
+        spec: the job.
+        channels: its channels.
+        job_name: the whole name.
+        compared: what the request was compared with; None: nothing.
+    """
+    machines = f"{spec.instance_count} machine{'s' if spec.instance_count > 1 else ''}"
+    started = "by mpirun" if spec.mpi_enabled else "without MPI"
+    source = f"{f'the files of {spec.source_dir} and ' if spec.source_dir is not None else ''}{spec.program}"
+    found = [
+        ("workers", f"{spec.size} on {machines}, {spec.processes_per_host} on each, started {started}"),
+        ("source", f"{ARCHIVE} with {source}, to {archive_uri(spec, job_name)}"),
+        *(_channel_note(spec, channel) for channel in channels),
+        ("request", f"compared with {compared}" if compared else "not compared: botocore is not installed"),
+    ]
+    if spec.environment:
+        found.append(("environment", "whoever may see the job sees the values: no secrets"))
+        found += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
+    return tuple(found)
+
+
+def _present(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _algorithm(spec: TrainingSpec) -> dict[str, Any]:
-    metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
-    return _named(
-        TrainingImage=spec.image,
-        TrainingInputMode=spec.input_mode,
-        ContainerEntrypoint=list(spec.container_entrypoint) or None,
-        MetricDefinitions=metrics or None,
-    )
 
 
 def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str, str]:
@@ -124,14 +164,14 @@ def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     source = channel.source
-    place = _named(
+    place = _present(
         S3DataType=source.s3_data_type,
         S3Uri=source.s3_data,
         S3DataDistributionType=source.distribution,
         AttributeNames=list(source.attribute_names) or None,
     )
     shuffle = None if source.shuffle_seed is None else {"Seed": source.shuffle_seed}
-    return _named(
+    return _present(
         ChannelName=channel.name,
         DataSource={"S3DataSource": place},
         ContentType=source.content_type,
@@ -142,17 +182,18 @@ def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     )
 
 
-def _wishes(spec: TrainingSpec) -> dict[str, Any]:
-    """What a job may leave out."""
-    variables = {**interface_variables(spec), **spec.environment}
-    checkpoints = {"S3Uri": spec.checkpoint_s3_uri, "LocalPath": CHECKPOINT_FOLDER}
-    vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
-    return _named(
-        VpcConfig=vpc if spec.subnets else None,
-        Tags=[{"Key": key, "Value": value} for key, value in spec.tags.items()] or None,
-        EnableInterContainerTrafficEncryption=spec.encrypt_inter_container_traffic or None,
-        EnableManagedSpotTraining=spec.use_spot or None,
-        CheckpointConfig=checkpoints if spec.checkpoint_s3_uri is not None else None,
-        Environment=variables or None,
-        RetryStrategy=None if spec.max_retry_attempts is None else {"MaximumRetryAttempts": spec.max_retry_attempts},
-    )
+def _channel_note(spec: TrainingSpec, channel: Channel) -> Note:
+    modes = {
+        "Pipe": "a FIFO that one worker of each machine reads",
+        "FastFile": "a folder, whose files are fetched while they are read",
+    }
+    divided = "all of it on each machine (FullyReplicated)"
+    if spec.instance_count == 1:
+        divided = "all of it, there is one machine"
+    elif channel.source.distribution == "ShardedByS3Key":
+        divided = "SageMaker divides the objects over the machines (ShardedByS3Key)"
+    text = f"{modes.get(channel.source.input_mode or '', 'a folder')}; {divided}"
+    if channel.upload is not None:
+        made = f"made from the files at {channel.data_location}" if channel.pending_plan is not None else "uploaded"
+        text += f"; {channel.upload.name} will be {made}"
+    return f"channel {channel.name}", text

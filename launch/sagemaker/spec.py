@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import PurePath
 from typing import Literal
 
-from hvdtrain.launch.sagemaker.spec_checks import require_valid_spec
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker import cloud_checks, spec_checks
 
 LOCAL = "local"
 """The instance type that stands for this machine."""
@@ -77,7 +79,7 @@ class TrainingSpec:
 
     task: str | None = None
     entry_point: str | None = None
-    source_dir: str | None = None
+    source_dir: str | PathLike[str] | None = None
     instance_count: int = 1
     instance_type: str = LOCAL
     processes_per_host: int = 1
@@ -108,7 +110,26 @@ class TrainingSpec:
     keep_alive_period_s: int | None = None
 
     def __post_init__(self) -> None:
-        require_valid_spec(self)
+        spec_checks.require_types_and_ranges(self)
+        spec_checks.require_choice("The input mode", self.input_mode, spec_checks.INPUT_MODES)
+        spec_checks.require_job_name(self.base_job_name, is_base=True)
+        spec_checks.require_program(self.task, self.entry_point, self.source_dir is not None)
+        spec_checks.require_hyperparameters(self.hyperparameters, self.task)
+        spec_checks.require_spot(self.use_spot, self.max_run_s, self.max_wait_s, self.keep_alive_period_s)
+        spec_checks.require_environment(self.environment)
+        spec_checks.require_metrics(self.metric_definitions)
+        spec_checks.require_network(self.subnets, self.security_group_ids, self.network_interface_name)
+        if not self.is_local:
+            cloud_checks.require_fields(self)
+            cloud_checks.require_no_credentials(self.environment)
+            if self.task is not None:
+                cloud_checks.require_kept_results(self.hyperparameters)
+        elif "://" in (self.output_path or "") and not str(self.output_path).startswith("file://"):
+            raise UsageError(
+                f"The output_path is {str(self.output_path)[:200]!r}.",
+                "A job on this machine writes to its disk.",
+                "give a folder.",
+            )
 
     @property
     def is_local(self) -> bool:

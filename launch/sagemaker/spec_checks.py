@@ -1,208 +1,147 @@
-"""All that a training job may be refused for before anything is rendered."""
+"""What the arguments of a training job are refused for before anything is rendered.
+
+These rules need no boto3 and name the argument. Where botocore is installed, `request_checks` compares the request as
+a whole with SageMaker's own service model too. The numbers and patterns are those of API_CreateTrainingJob.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from os import PathLike
+from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.sagemaker.cloud_checks import require_cloud
-from hvdtrain.launch.sagemaker.spec_types import require_types
-
-if TYPE_CHECKING:
-    from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"
 """What names of SageMaker's own hyperparameters begin with."""
+_MAX_JOB_NAME = 63
 
-# API_CreateTrainingJob and the types that it refers to; `service_model` compares with botocore's copy of them.
+_NONE = type(None)
+_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
+    "str": ("text", (str,)),
+    "InputMode": ("text", (str,)),
+    "str | None": ("text or None", (str, _NONE)),
+    "str | PathLike[str] | None": ("a path or None", (str, PathLike, _NONE)),
+    "int": ("a whole number", (int,)),
+    "int | None": ("a whole number or None", (int, _NONE)),
+    "bool": ("True or False", (bool,)),
+    "tuple[str, ...]": ("a tuple of texts", (tuple, list)),
+    "Mapping[str, str]": ("a mapping", (Mapping,)),
+    "Mapping[str, HyperparameterValue]": ("a mapping", (Mapping,)),
+}
+"""The annotation of a field → what messages call its type, and the types."""
+_EXAMPLES = {
+    "text": "role='arn:aws:iam::111122223333:role/train'",
+    "a path": "source_dir='src'",
+    "a whole number": "instance_count=2",
+    "True or False": "use_spot=True",
+    "a tuple": "subnets=('subnet-1',)",
+    "a mapping": "environment={'NCCL_DEBUG': 'INFO'}",
+}
+"""How the name of a type begins → an argument of that type."""
+_RANGES = {
+    "instance_count": ("instance count", 1, 10_000),
+    "processes_per_host": ("number of processes per host", 1, 1024),
+    "volume_size_gb": ("volume size", 1, 16_384),
+    "max_run_s": ("run time", 1, 28 * 24 * 3600),
+    "max_wait_s": ("waiting time", 1, 2**31 - 1),
+    "max_retry_attempts": ("number of retries", 1, 30),
+    "keep_alive_period_s": ("keep-alive period", 0, 6 * 3600),
+}
 _JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
-_MAX_BASE_NAME = 63 - len("-2026-11-21-19-40-00-123")
-_INSTANCE_TYPE = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_MAX_BASE_NAME = _MAX_JOB_NAME - len("-2026-11-21-19-40-00-123")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,511}")
+_FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 _NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 _MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
 
 
-def require_valid_spec(spec: TrainingSpec) -> None:
-    """Raise UsageError for the first thing about a job that cannot be."""
-    require_types(spec)
-    _require_program(spec)
-    _require_choices(spec)
-    _require_numbers(spec)
-    _require_hyperparameters(spec)
-    _require_environment(spec)
-    _require_metrics(spec)
-    _require_network(spec)
-    if spec.is_local:
-        _require_local_output(spec)
-    else:
-        require_cloud(spec)
+def require_types_and_ranges(spec: Any) -> None:
+    """Raise UsageError for the first field of a `TrainingSpec` that is of another type, or too small or large."""
+    for field in fields(spec):
+        _require_type(field.name, getattr(spec, field.name), *_TYPES[field.type])
+    for name, (called, least, most) in _RANGES.items():
+        value = getattr(spec, name)
+        if value is not None and not least <= value <= most:
+            raise UsageError(
+                f"The {called} is {value}.", f"It must be from {least} to {most}.", "give a number between them."
+            )
 
 
-def _require_program(spec: TrainingSpec) -> None:
-    if (spec.task is None) == (spec.entry_point is None):
-        both = spec.task is not None
+def require_choice(what: str, value: object, choices: Sequence[str]) -> None:
+    """Raise UsageError unless the value is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{what} is {value!r}.", "There is none of that name.", did_you_mean(str(value), choices))
+
+
+def require_job_name(name: object, is_base: bool = False) -> None:
+    """Raise UsageError unless jobs may have this name, or this base of a name; the same for AWS and this machine."""
+    most = _MAX_BASE_NAME if is_base else _MAX_JOB_NAME
+    if not isinstance(name, str) or len(name) > most or not _JOB_NAME.fullmatch(name):
         raise UsageError(
-            f"The job has {'both a task and' if both else 'neither a task nor'} an entry point.",
+            f"The job's name {'begins with' if is_base else 'is'} {str(name)[:80]!r}.",
+            f"It may have up to {most} letters, digits and hyphens, and no hyphen at either end.",
+            f"choose another {'base_job_name (--name).' if is_base else 'job_name (--job-name), or leave it out.'}",
+        )
+
+
+def require_program(task: str | None, entry_point: str | None, has_source_dir: bool) -> None:
+    """Raise UsageError unless a job has a task or an entry point that can be run."""
+    if (task is None) == (entry_point is None):
+        raise UsageError(
+            f"The job has {'both a task and' if task is not None else 'neither a task nor'} an entry point.",
             "One of them says what workers run.",
             "give task='digits', or entry_point='train.py' with its source_dir.",
         )
-    if spec.task is not None and "task" in spec.hyperparameters:
-        raise UsageError(
-            f"The task is {spec.task!r}, and there is a hyperparameter 'task'.",
-            "Both become the flag --task.",
-            "say it once, as task.",
-        )
-    _require_entry_point(spec)
-
-
-def _require_entry_point(spec: TrainingSpec) -> None:
-    path = spec.entry_point
-    if path is None:
+    if entry_point is None:
         return
-    steps = path.split("/")
-    if spec.source_dir is not None and (path.startswith("/") or ".." in steps):
+    if has_source_dir and (entry_point.startswith("/") or ".." in entry_point.split("/")):
         raise UsageError(
-            f"The entry point is {path!r}.",
+            f"The entry point is {entry_point!r}.",
             "It must be a file in source_dir, by its path there.",
             "write e.g. entry_point='train.py'.",
         )
-    if not path.endswith((".py", ".sh")) or any(mark in path for mark in "\n\0"):
+    if not entry_point.endswith((".py", ".sh")) or "\n" in entry_point:
         raise UsageError(
-            f"The entry point is {path!r}.", "Workers run Python files and shell scripts.", "name a .py or .sh file."
+            f"The entry point is {entry_point!r}.",
+            "Workers run Python files and shell scripts.",
+            "name a .py or .sh file.",
         )
 
 
-def _require_choices(spec: TrainingSpec) -> None:
-    if spec.input_mode not in INPUT_MODES:
+def require_spot(use_spot: bool, max_run_s: int, max_wait_s: int | None, keep_alive_period_s: int | None) -> None:
+    """Raise UsageError unless the times of a job fit to spot instances, or to instances of its own."""
+    if use_spot and (max_wait_s is None or max_wait_s < max_run_s):
         raise UsageError(
-            f"The input mode is {spec.input_mode!r}.",
-            "There is none of that name.",
-            did_you_mean(spec.input_mode, INPUT_MODES),
-        )
-    if not spec.is_local and not _INSTANCE_TYPE.fullmatch(spec.instance_type):
-        raise UsageError(
-            f"The instance type is {spec.instance_type[:80]!r}.",
-            "SageMaker's have names such as ml.p4d.24xlarge.",
-            "choose one of those, or 'local' for this machine.",
-        )
-    if not _JOB_NAME.fullmatch(spec.base_job_name) or len(spec.base_job_name) > _MAX_BASE_NAME:
-        raise UsageError(
-            f"The job's name begins with {spec.base_job_name[:80]!r}.",
-            f"It may have up to {_MAX_BASE_NAME} letters, digits and hyphens, and no hyphen at either end.",
-            "choose another base_job_name (--name).",
-        )
-
-
-def _require_numbers(spec: TrainingSpec) -> None:
-    ranges = {
-        "instance count": (spec.instance_count, 1, 10_000),
-        "number of processes per host": (spec.processes_per_host, 1, 1024),
-        "volume size": (spec.volume_size_gb, 1, 16_384),
-        "run time": (spec.max_run_s, 1, 28 * 24 * 3600),
-        "waiting time": (spec.max_wait_s, 1, 2**31 - 1),
-        "number of retries": (spec.max_retry_attempts, 1, 30),
-        "keep-alive period": (spec.keep_alive_period_s, 0, 6 * 3600),
-    }
-    for name, (value, least, most) in ranges.items():
-        if value is not None and not least <= value <= most:
-            raise UsageError(
-                f"The {name} is {value}.", f"It must be from {least} to {most}.", "give a number between them."
-            )
-    _require_spot(spec)
-
-
-def _require_spot(spec: TrainingSpec) -> None:
-    if spec.use_spot and (spec.max_wait_s is None or spec.max_wait_s < spec.max_run_s):
-        raise UsageError(
-            f"The job may train for {spec.max_run_s} s on spot instances, and the waiting time is {spec.max_wait_s}.",
+            f"The job may train for {max_run_s} s on spot instances, and the waiting time is {max_wait_s}.",
             "It covers waiting and training together.",
-            f"give max_wait_s={2 * spec.max_run_s} or another number from {spec.max_run_s} up.",
+            f"give max_wait_s={2 * max_run_s} or another number from {max_run_s} up.",
         )
-    if spec.use_spot and spec.keep_alive_period_s:
+    if use_spot and keep_alive_period_s:
         raise UsageError(
-            f"The job runs on spot instances, which are to be kept for {spec.keep_alive_period_s} s.",
+            f"The job runs on spot instances, which are to be kept for {keep_alive_period_s} s.",
             "SageMaker's warm pools have no spot instances.",
             "choose one of the two.",
         )
-    if spec.max_wait_s is not None and not spec.use_spot:
+    if max_wait_s is not None and not use_spot:
         raise UsageError(
-            f"The waiting time is {spec.max_wait_s} s.",
+            f"The waiting time is {max_wait_s} s.",
             "Only spot instances are waited for.",
             "add use_spot=True (--use-spot), or leave max_wait_s out.",
         )
 
 
-def _require_hyperparameters(spec: TrainingSpec) -> None:
-    if len(spec.hyperparameters) > _MAX_HYPERPARAMETERS:
-        raise UsageError(
-            f"The job has {len(spec.hyperparameters)} hyperparameters.",
-            f"SageMaker takes 100, and {100 - _MAX_HYPERPARAMETERS} are needed for the job itself.",
-            "put some into a YAML file in source_dir, and give its name as the hyperparameter config.",
-        )
-    for name, value in spec.hyperparameters.items():
-        if not _FLAG.fullmatch(name) or len(name) > 256:
-            raise UsageError(
-                f"A hyperparameter is called {name[:80]!r}.",
-                "Workers get it as the flag --name, which this cannot be.",
-                "use letters, digits, '.', '-' and '_', without leading dashes.",
-            )
-        if name.lower().startswith(RESERVED):
-            raise UsageError(
-                f"A hyperparameter is called {name!r}.",
-                f"Names that begin with {RESERVED} are SageMaker's own.",
-                "choose another name, or the argument of the Estimator that sets this one.",
-            )
-        _require_value(name, value)
-    if spec.task is not None:
-        _require_one_spelling(spec)
-
-
-def _require_one_spelling(spec: TrainingSpec) -> None:
-    """hvdtrain's flags may be written with - or _, and so be given twice."""
-    spellings: dict[str, str] = {}
-    for name in spec.hyperparameters:
-        other = spellings.setdefault(name.replace("_", "-"), name)
-        if other != name:
-            raise UsageError(
-                f"There are hyperparameters {other!r} and {name!r}.", "Both are the same flag.", "leave one out."
-            )
-
-
-def _require_value(name: str, value: object) -> None:
-    if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
-        raise UsageError(
-            f"Hyperparameter {name!r} is {str(value)[:80]!r}, of type {type(value).__name__}.",
-            "A hyperparameter is text, a finite number or a truth value.",
-            "write it as text that the training code parses.",
-        )
-
-
-def _require_environment(spec: TrainingSpec) -> None:
-    for name in spec.environment:
-        if not _VARIABLE.fullmatch(name) or len(name) > 512:
-            raise UsageError(
-                f"A variable is called {name[:80]!r}.",
-                "Names of variables have letters, digits and '_'.",
-                "choose another name.",
-            )
-    if len(spec.environment) > 100 - 2:
-        raise UsageError(f"The job has {len(spec.environment)} variables.", "SageMaker takes 98.", "use a file.")
-
-
-def _require_network(spec: TrainingSpec) -> None:
-    if bool(spec.subnets) != bool(spec.security_group_ids):
-        missing, given = (
-            ("subnets", "security_group_ids") if spec.security_group_ids else ("security_group_ids", "subnets")
-        )
+def require_network(subnets: Sequence[str], security_group_ids: Sequence[str], nic: str | None) -> None:
+    """Raise UsageError for half of a VPC, or a network interface that there cannot be."""
+    if bool(subnets) != bool(security_group_ids):
+        given, missing = ("subnets", "security_group_ids") if subnets else ("security_group_ids", "subnets")
         raise UsageError(
             f"The job has {given} and no {missing}.", "A VPC is named by both.", f"give {missing} too, or neither."
         )
-    nic = spec.network_interface_name
     if nic is not None and not _NIC.fullmatch(nic):
         raise UsageError(
             f"The network interface is called {nic[:80]!r}.",
@@ -211,8 +150,67 @@ def _require_network(spec: TrainingSpec) -> None:
         )
 
 
-def _require_metrics(spec: TrainingSpec) -> None:
-    for name, text in spec.metric_definitions.items():
+def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | None) -> None:
+    """Raise UsageError for a hyperparameter that SageMaker does not take, or that is no flag of the workers."""
+    if task is not None and "task" in hyperparameters:
+        raise UsageError(
+            f"The task is {task!r}, and there is a hyperparameter 'task'.",
+            "Both become the flag --task.",
+            "say it once, as task.",
+        )
+    if len(hyperparameters) > _MAX_HYPERPARAMETERS:
+        raise UsageError(
+            f"The job has {len(hyperparameters)} hyperparameters.",
+            f"SageMaker takes 100, and {100 - _MAX_HYPERPARAMETERS} are needed for the job itself.",
+            "put some into a YAML file in source_dir, and give its name as the hyperparameter config.",
+        )
+    spellings: dict[str, str] = {}
+    for name, value in hyperparameters.items():
+        _require_flag(name, value)
+        other = spellings.setdefault(name.replace("_", "-"), name)
+        if other != name and task is not None:  # of a script, both may be flags
+            raise UsageError(
+                f"There are hyperparameters {other!r} and {name!r}.", "Both are the same flag.", "leave one out."
+            )
+
+
+def _require_flag(name: str, value: object) -> None:
+    if not _FLAG.fullmatch(name):
+        raise UsageError(
+            f"A hyperparameter is called {name[:80]!r}.",
+            "Workers get it as the flag --name, which this cannot be.",
+            "use letters, digits, '.', '-' and '_', without leading dashes.",
+        )
+    if name.lower().startswith(RESERVED):
+        raise UsageError(
+            f"A hyperparameter is called {name!r}.",
+            f"Names that begin with {RESERVED} are SageMaker's own.",
+            "choose another name, or the argument of the Estimator that sets this one.",
+        )
+    if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
+        raise UsageError(
+            f"Hyperparameter {name!r} is {str(value)[:80]!r}, of type {type(value).__name__}.",
+            "A hyperparameter is text, a finite number or a truth value.",
+            "write it as text that the training code parses.",
+        )
+
+
+def require_environment(environment: Mapping[str, str]) -> None:
+    """Raise UsageError for a variable's name that cannot be, or for too many variables."""
+    for name in environment:
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(
+                f"A variable is called {name[:80]!r}.",
+                "Names of variables have letters, digits and '_'.",
+                "choose another name.",
+            )
+    if len(environment) > 100 - 2:
+        raise UsageError(f"The job has {len(environment)} variables.", "SageMaker takes 98.", "use a file.")
+
+
+def require_metrics(metrics: Mapping[str, str]) -> None:
+    """Raise UsageError for what is no regular expression."""
+    for name, text in metrics.items():
         try:
             re.compile(text)
         except re.error as error:
@@ -223,9 +221,37 @@ def _require_metrics(spec: TrainingSpec) -> None:
             ) from error
 
 
-def _require_local_output(spec: TrainingSpec) -> None:
-    place = spec.output_path or ""
-    if "://" in place and not place.startswith("file://"):
-        raise UsageError(
-            f"The output_path is {place[:200]!r}.", "A job on this machine writes to its disk.", "give a folder."
-        )
+def _require_type(name: str, value: Any, wanted: str, types: tuple[type, ...]) -> None:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise _wrong_type(f"The argument {name}", value, wanted)
+    if isinstance(value, Mapping):
+        _require_texts(name, value)
+    elif isinstance(value, tuple | list):
+        for entry in value:
+            if not isinstance(entry, str):
+                raise _wrong_type(f"An entry of {name}", entry, "text", "a tuple")
+    elif "\0" in str(value):
+        raise _wrong_type(f"The argument {name}", value, "text without a NUL")
+
+
+def _require_texts(name: str, mapping: Mapping[Any, Any]) -> None:
+    """The messages do not show the values, which may be secret."""
+    for key, value in mapping.items():
+        if not isinstance(key, str):
+            raise _wrong_type(f"A name in {name}", key, "text", "a mapping")
+        is_text = isinstance(value, str) or name == "hyperparameters"
+        if not is_text or "\0" in f"{key}{value}":
+            raise UsageError(
+                f"The value {name}[{key[:80]!r}] is of type {type(value).__name__}.",
+                f"It must be text{' without a NUL' if is_text else ''}.",
+                f"write it as in {_EXAMPLES['a mapping']}.",
+            )
+
+
+def _wrong_type(what: str, value: object, wanted: str, example_of: str | None = None) -> UsageError:
+    example = next(text for begin, text in _EXAMPLES.items() if (example_of or wanted).startswith(begin))
+    return UsageError(
+        f"{what} is {repr(value)[:80]}, of type {type(value).__name__}.",
+        f"It must be {wanted}.",
+        f"write it as in {example}.",
+    )

@@ -19,11 +19,10 @@ import traceback
 from collections.abc import Mapping
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.launch.sagemaker.container.artifacts import export_model, fetch_source
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand, worker_command
 from hvdtrain.launch.sagemaker.container.contract import Container, folders_of, read_container
-from hvdtrain.launch.sagemaker.container.model import export_model
-from hvdtrain.launch.sagemaker.container.places import places
-from hvdtrain.launch.sagemaker.container.source import fetch_source
+from hvdtrain.launch.sagemaker.container.variables import assigned_ranks
 from hvdtrain.launch.sagemaker.container.workers import Ending, run_workers
 from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
@@ -64,7 +63,7 @@ def _train(environ: Mapping[str, str]) -> Ending:
 
 def _leave_model(container: Container, command: WorkerCommand, environ: Mapping[str, str]) -> None:
     """Where rank 0 ran, whose run folder it is; a user's own script leaves its model itself."""
-    if command.run_folder is not None and places(container, environ)[0].rank == 0:
+    if command.run_folder is not None and assigned_ranks(container, environ)[0].rank == 0:
         export_model(command.run_folder, container.folders.model)
 
 

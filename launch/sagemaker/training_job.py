@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.sagemaker.submit import Service
+from hvdtrain.launch.sagemaker.aws import Service
 
 ENDED = ("Completed", "Failed", "Stopped")
 OUTAGE_SECONDS = 900.0

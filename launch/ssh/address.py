@@ -26,7 +26,7 @@ def resolved(name: str) -> str | None:
         return None
 
 
-def meeting_address(callers: Mapping[str, str], nics: Sequence[str]) -> str:
+def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     """The address of this machine that the hosts are told.
 
     Args:

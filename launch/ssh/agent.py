@@ -18,17 +18,18 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.local.environment import worker_environment
-from hvdtrain.launch.processes.crew import LocalCrew
-from hvdtrain.launch.processes.guard import Guard, kill_all
-from hvdtrain.launch.processes.place import Place
-from hvdtrain.launch.processes.worker import End, Order
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
+from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec
+from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
 from hvdtrain.launch.ssh.interface import interface_towards
+from hvdtrain.launch.worker_environment import worker_environment
 
 BEATS = 5
 """Beats within the time after which silence means loss."""
@@ -52,9 +53,9 @@ class Agent:
         self._outbox = bytearray(PREAMBLE)
         self._writing = False
         self._unread = 0
-        self._crew: LocalCrew | None = None
-        self._mark: str | None = None
-        self._guard: Guard | None = None
+        self._group: LocalWorkerGroup | None = None
+        self._token: str | None = None
+        self._reaper: OrphanReaper | None = None
         self._selector = selectors.DefaultSelector()
         self._stack = ExitStack()
         self._lives_until = time.monotonic() + seconds
@@ -85,8 +86,8 @@ class Agent:
         self._unread += len(data)
         self._pause_or_go_on()
 
-    def ended(self, rank: int, end: End) -> None:
-        self._send("ended", rank=rank, code=end.code, by_us=end.by_us, out_of_memory=end.out_of_memory)
+    def ended(self, rank: int, end: WorkerExit) -> None:
+        self._send("ended", rank=rank, **asdict(end))
 
     def _on_input(self) -> None:
         try:
@@ -102,37 +103,37 @@ class Agent:
             self._over = True
 
     def _start(self, job: dict[str, Any]) -> None:
-        host_mark = str(job["mark"])
-        if self._mark is None:
+        host_token = str(job["token"])
+        if self._token is None:
             # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
-            self._mark = f"{host_mark}.{os.getpid()}"
-            self._guard = self._stack.enter_context(Guard(self._mark, adopts=True))
+            self._token = f"{host_token}.{os.getpid()}"
+            self._reaper = self._stack.enter_context(OrphanReaper(self._token, adopts=True))
         try:
-            _require_swept(host_mark)
-            self._crew = LocalCrew(_orders(job, f"{host_mark},{self._mark}"), job["folder"])
+            _require_swept(host_token)
+            self._group = LocalWorkerGroup(_orders(job, f"{host_token},{self._token}"), job["folder"])
         except UsageError as error:
             self._send("refused", fact=error.fact, conflict=error.conflict, hint=error.hint)
             self._sweep()
             return
-        self._crew.watch(self._selector, self)
+        self._group.watch(self._selector, self)
 
     def _sweep(self) -> list[int]:
-        left = self._guard.sweep() if self._guard is not None else []
-        if self._crew is not None:
-            self._crew.close()
+        left = self._reaper.sweep() if self._reaper is not None else []
+        if self._group is not None:
+            self._group.close()
         return left
 
     def _signal(self, order: dict[str, Any]) -> None:
-        if self._crew is not None:
-            self._crew.send(signal.Signals(order["number"]))
+        if self._group is not None:
+            self._group.send(signal.Signals(order["number"]))
 
     def _kill(self, _order: dict[str, Any]) -> None:
-        if self._crew is not None:
-            self._crew.kill()
+        if self._group is not None:
+            self._group.kill()
 
     def _sweep_and_say_so(self, _order: dict[str, Any]) -> None:
         left = self._sweep()
-        self._crew = None
+        self._group = None
         self._unread = 0
         self._send("swept", left=left)
 
@@ -148,8 +149,8 @@ class Agent:
         self._lives_until = max(self._lives_until, order["sent"] + self._seconds)
 
     def _pause_or_go_on(self) -> None:
-        if self._crew is not None:
-            self._crew.pause(self._unread > _UNREAD_BYTES)
+        if self._group is not None:
+            self._group.pause(self._unread > _UNREAD_BYTES)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -191,9 +192,9 @@ _ORDERS = {
 }
 
 
-def _require_swept(mark: str) -> None:
+def _require_swept(token: str) -> None:
     """An agent before this one may have been cut off from its launcher a moment ago."""
-    left = kill_all(mark)
+    left = kill_job(token)
     if left:
         raise UsageError(
             f"Processes {', '.join(map(str, left))} of this job run here and cannot be killed.",
@@ -202,14 +203,14 @@ def _require_swept(mark: str) -> None:
         )
 
 
-def _orders(job: dict[str, Any], marks: str) -> list[Order]:
+def _orders(job: dict[str, Any], tokens: str) -> list[WorkerSpec]:
     interface = interface_towards(job["launcher"], job["nics"])
     inherited = {**os.environ, **job["variables"]}
     orders = []
     for fields in job["places"]:
-        place = Place(**fields)
-        environment = worker_environment(inherited, place, job["rendezvous"], interface, marks, job["restarts"])
-        orders.append(Order(place.rank, job["command"], environment))
+        place = RankAssignment(**fields)
+        environment = worker_environment(inherited, place, job["rendezvous"], interface, tokens, job["restarts"])
+        orders.append(WorkerSpec(place.rank, job["command"], environment))
     return orders
 
 

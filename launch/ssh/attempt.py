@@ -9,19 +9,19 @@ from typing import Any, final
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts import Host, total_slots
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import command_for_restart, trains, with_run_folder
-from hvdtrain.launch.processes.place import Place, deal_out
-from hvdtrain.launch.ssh.address import meeting_address
+from hvdtrain.launch.ssh.address import address_for_hosts
 from hvdtrain.launch.ssh.check import check_hosts
-from hvdtrain.launch.ssh.crew import RemoteCrew
-from hvdtrain.launch.ssh.fleet import Fleet
+from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
 from hvdtrain.launch.ssh.variables import host_variables
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.resume_command import command_for_restart, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
-from hvdtrain.launch.supervisor.verdict import Outcome
+from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 
 @final
@@ -30,37 +30,37 @@ class Attempt:
 
     Args:
         job: what to run.
-        fleet: the agents of its hosts.
+        agents: the agents of its hosts.
         console: where output goes.
         inbox: signals to the launcher.
     """
 
-    def __init__(self, job: JobSpec, fleet: Fleet, console: Console, inbox: SignalInbox) -> None:
+    def __init__(self, job: JobSpec, agents: HostAgents, console: Console, inbox: SignalInbox) -> None:
         self._job = job
-        self._fleet = fleet
+        self._agents = agents
         self._console = console
         self._inbox = inbox
         self._token = secrets.token_hex(16)
         self._command = with_run_folder(job.argv, job.max_restarts) if job.max_restarts else job.argv
 
-    def run(self, restarts: int) -> Outcome:
+    def run(self, restarts: int) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
-        number = self._fleet.gather()
+        number = self._agents.gather()
         if number is not None:
-            return self._said(Outcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
-        hosts = [host for host in self._job.hosts if host.name in self._fleet.links]
+            return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
+        hosts = [host for host in self._job.hosts if host.name in self._agents.links]
         np = workers_on(self._job, hosts, restarts)
         if np == 0:
             return self._too_few(hosts, restarts)
         self._tell_of_change(np, restarts)
         self._console.holding = True
-        outcome = self._supervise(deal_out(hosts, np), restarts)
+        outcome = self._supervise(assign_ranks(hosts, np), restarts)
         self._require_swept()
         return outcome
 
-    def _supervise(self, places: list[Place], restarts: int) -> Outcome:
-        links = {name: link for name, link in self._fleet.links.items() if any(p.host == name for p in places)}
-        address = meeting_address({name: link.called_from for name, link in links.items()}, self._job.nics)
+    def _supervise(self, places: list[RankAssignment], restarts: int) -> JobOutcome:
+        links = {name: link for name, link in self._agents.links.items() if any(p.host == name for p in places)}
+        address = address_for_hosts({name: link.called_from for name, link in links.items()}, self._job.nics)
         with RendezvousServer(address, len(places), notify=self._inbox.wake) as server:
             common = {
                 "launcher": address,
@@ -70,33 +70,35 @@ class Attempt:
                 "rendezvous": server.environment,
                 "restarts": restarts,
             }
-            crews = [RemoteCrew(link, _on(name, places), common | self._own(name)) for name, link in links.items()]
-            members = [Member(place.rank, place.host) for place in places]
+            groups = [
+                RemoteWorkerGroup(link, _on(name, places), common | self._own(name)) for name, link in links.items()
+            ]
+            workers = [WorkerState(place.rank, place.host) for place in places]
             watched = len(places) > 1 and trains(self._command)
-            limits = Limits(self._job.start_timeout if watched else None, self._job.grace)
+            timeouts = JobTimeouts(self._job.start_timeout if watched else None, self._job.grace)
             console, inbox = self._console, self._inbox
             return Supervisor(
-                crews, members, console, inbox, limits, lambda: server.connected, lambda: server.arrived
+                groups, workers, console, inbox, timeouts, lambda: server.connected, lambda: server.arrived
             ).run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         if not restarts:
             return self._command
-        return command_for_restart(self._command, lambda path: self._fleet.exists(host, self._folder, path))
+        return command_for_restart(self._command, lambda path: self._agents.exists(host, self._folder, path))
 
     def _own(self, name: str) -> dict[str, Any]:
-        """What only the workers of one host are told. Names of hosts may mean the same machine, hence the mark of each:
-        a sweep of one must not reach the other's processes."""
+        """What only the workers of one host are told. Two host names may mean the same machine, and a sweep of one must
+        not reach the other's processes: hence a token for each."""
         host = next(host for host in self._job.hosts if host.name == name)
-        mark = f"{self._token}-{self._job.hosts.index(host)}"
-        return {"mark": mark, "variables": host_variables(self._job, host, os.environ)}
+        token = f"{self._token}-{self._job.hosts.index(host)}"
+        return {"token": token, "variables": host_variables(self._job, host, os.environ)}
 
     @property
     def _folder(self) -> str:
         return self._job.working_dir or os.getcwd()
 
     def _require_swept(self) -> None:
-        left = self._fleet.sweep()
+        left = self._agents.sweep()
         if left:
             raise HvdtrainError(
                 f"Processes {', '.join(left)} of the job cannot be killed.",
@@ -104,16 +106,16 @@ class Attempt:
                 "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
             )
 
-    def _too_few(self, hosts: list[Host], restarts: int) -> Outcome:
+    def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
         if not restarts:
             raise self._unreachable()
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in self._fleet.failures.items())
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self._agents.failures.items())
         slots, least = total_slots(hosts), self._job.min_workers or self._job.np
         text = f"hvdtrain launch: {slots} slots are left, {least} workers are needed. {reasons}."
-        return self._said(Outcome(1, message=text, may_restart=True))
+        return self._said(JobOutcome(1, message=text, may_restart=True))
 
     def _unreachable(self) -> UsageError:
-        reasons = dict(self._fleet.failures)
+        reasons = dict(self._agents.failures)
         hints = []
         for finding in check_hosts(list(reasons), self._job.ssh_port, python=self._job.python):
             reasons[finding.host] = finding.message
@@ -125,18 +127,18 @@ class Attempt:
         )
 
     def _tell_of_change(self, np: int, restarts: int) -> None:
-        if np != self._job.np or self._fleet.failures:
-            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self._fleet.failures.items())
+        if np != self._job.np or self._agents.failures:
+            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self._agents.failures.items())
             verb = "go on" if restarts else "begin"
             workers = f"{np} worker{'s' if np > 1 else ''}"
             self._console.say(f"hvdtrain launch: {verb} with {workers}, of {self._job.np} asked for{missing}.")
 
-    def _said(self, outcome: Outcome) -> Outcome:
+    def _said(self, outcome: JobOutcome) -> JobOutcome:
         self._console.say(outcome.message)
         return outcome
 
 
-def _on(host: str, places: list[Place]) -> list[Place]:
+def _on(host: str, places: list[RankAssignment]) -> list[RankAssignment]:
     return [place for place in places if place.host == host]
 
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.restart import flag, trains
-from hvdtrain.launch.refusals import refuse_wishes, require_hosts
 from hvdtrain.launch.ssh.address import is_this_machine
 from hvdtrain.launch.ssh.attempt import Attempt
 from hvdtrain.launch.ssh.command import SshOptions
-from hvdtrain.launch.ssh.fleet import Fleet
+from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
+from hvdtrain.launch.supervisor.resume_command import flag, trains
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.unsupported import reject_unsupported, require_hosts
 
 _UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 
@@ -32,16 +32,16 @@ def run(job: JobSpec, options: SshOptions) -> int:
     if not options.checks_host_keys:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
     hosts = job.hosts if job.max_restarts else job.used_hosts  # others may step in where one is lost
-    with SignalInbox() as inbox, Fleet(hosts, options, is_this_machine, inbox, job.start_timeout) as fleet:
+    with SignalInbox() as inbox, HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout) as agents:
         console = Console(inbox)
-        attempt = Attempt(job, fleet, console, inbox)
+        attempt = Attempt(job, agents, console, inbox)
         return run_with_restarts(attempt.run, RestartPolicy(job.max_restarts, job.backoff), console, inbox)
 
 
 def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
     """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on."""
     require_hosts(job, "hvdtrain launch ssh")
-    refuse_wishes(job, "hvdtrain launch ssh", _UNSUPPORTED)
+    reject_unsupported(job, "hvdtrain launch ssh", _UNSUPPORTED)
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")

@@ -76,7 +76,7 @@ class HostLink:
         return frames
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Order something. An agent that is gone does not hear it, which `take` tells."""
+        """WorkerSpec something. An agent that is gone does not hear it, which `take` tells."""
         data = Frame(kind, fields).encode()
         with self._turn, suppress(OSError, ValueError):
             while data:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.environment import THREADS, worker_environment
 from hvdtrain.launch.plan import comment, wrap_command
-from hvdtrain.launch.processes.place import Place, deal_out
-from hvdtrain.launch.share import Note, share_notes
+from hvdtrain.launch.resources import Note, resource_notes
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.variables import host_variables
+from hvdtrain.launch.worker_environment import THREADS, worker_environment
 
 _FOUND = {
     "HOROVOD_GLOO_RENDEZVOUS_ADDR": "<this machine's address and a token>",
@@ -33,7 +33,7 @@ def preview(
         environ: where variables that are passed on are looked up; their values are not shown.
         folder: where workers start unless the job says so.
     """
-    places = deal_out(job.hosts, job.np)
+    places = assign_ranks(job.hosts, job.np)
     title = f"hvdtrain launch ssh: {job.np} workers on {job.describe_hosts()}"
     parts = [comment(title, _notes(job, options))]
     for host in job.used_hosts:
@@ -69,7 +69,7 @@ def _shares(job: JobSpec) -> list[Note]:
     plain = replace(job, hosts=tuple(replace(host, devices=()) for host in job.hosts))
     gpus = "local rank 0, 1, ... uses the devices that the rank table names for its host"
     named = any(host.devices for host in job.hosts)
-    return [(what, gpus if named and what == "GPUs" else why) for what, why in share_notes(plain)]
+    return [(what, gpus if named and what == "GPUs" else why) for what, why in resource_notes(plain)]
 
 
 def _restarts(job: JobSpec) -> str:
@@ -80,14 +80,14 @@ def _restarts(job: JobSpec) -> str:
     return f"{job.max_restarts}, with {number}, from the last checkpoint"
 
 
-def _on_host(host: Host, own: list[Place], options: SshOptions, here: bool) -> str:
+def _on_host(host: Host, own: list[RankAssignment], options: SshOptions, here: bool) -> str:
     argv = agent_argv(options) if here else ssh_argv(options, host)
     how = "is this machine, so no ssh is needed; its agent" if here else "is reached by ssh; its agent"
     ranks = f"rank {own[0].rank}" if len(own) == 1 else f"ranks {own[0].rank} to {own[-1].rank}"
     return f"# {host.name} {how} starts {ranks}:\n{wrap_command(argv)}"
 
 
-def _order(job: JobSpec, own: list[Place], passed: Mapping[str, str], folder: str) -> list[str]:
+def _order(job: JobSpec, own: list[RankAssignment], passed: Mapping[str, str], folder: str) -> list[str]:
     shown = dict.fromkeys(passed, "<its value here>")
     made = worker_environment({}, own[0], _FOUND, _INTERFACE, "<of this job and host>", 0)
     threads = dict.fromkeys(THREADS, f"<cores of the host, shared by {len(own)}>")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.environment import THREADS
 from hvdtrain.launch.variables import needed_names
+from hvdtrain.launch.worker_environment import THREADS
 
 
 def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:

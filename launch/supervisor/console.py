@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.launch.processes.crew import ERR, OUT
+from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _HELD_BYTES = 2**16

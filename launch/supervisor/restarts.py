@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.verdict import Outcome
 
 MAX_BACKOFF_SECONDS = 60.0
 
@@ -28,7 +28,7 @@ class RestartPolicy:
 
 
 def run_with_restarts(
-    attempt: Callable[[int], Outcome], policy: RestartPolicy, console: Console, inbox: SignalInbox
+    attempt: Callable[[int], JobOutcome], policy: RestartPolicy, console: Console, inbox: SignalInbox
 ) -> int:
     """Attempt until the job has ended; returns the exit code.
 
@@ -56,7 +56,7 @@ def run_with_restarts(
         restarts += 1
 
 
-def _attempted(attempt: Callable[[int], Outcome], restarts: int) -> Outcome:
+def _attempted(attempt: Callable[[int], JobOutcome], restarts: int) -> JobOutcome:
     try:
         return attempt(restarts)
     except HvdtrainError:

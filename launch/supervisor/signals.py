@@ -11,14 +11,10 @@ from enum import Enum
 from types import FrameType
 from typing import Any, Self, final
 
+from hvdtrain.stop_requests import Repeat, StopRequests
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-"""Stop, stop, save and stop (Slurm's `--signal=USR1`), the terminal is gone."""
-
-FINAL = (signal.SIGINT, signal.SIGTERM)
-"""Of which the second one means: now. As `hvdtrain.run.stop_signals`, which workers follow, has it."""
-
-ECHO_SECONDS = 1.0
-"""A terminal, a shell and a scheduler may each signal the launcher for one request. As `hvdtrain.run.stop_signals`."""
+"""Stop, stop, save and stop (Slurm's `--signal=USR1`), and: the terminal is gone."""
 
 
 @final
@@ -84,35 +80,31 @@ class SignalInbox:
         return signals[0] if signals else None
 
 
-class Meaning(Enum):
+class SignalAction(Enum):
     """What the launcher does about a signal."""
 
-    PASS = "pass it on"
-    NOTHING = "workers know already"
-    END = "end the workers at once"
+    FORWARD = "send it to the workers"
+    IGNORE = "the workers know already"
+    KILL = "kill the workers at once"
 
 
 @final
-class Requests:
-    """Tells a first request from its echo and from a second one, by the rules of `hvdtrain.run.stop_signals`."""
+class SignalPolicy:
+    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`."""
 
     def __init__(self) -> None:
-        self._final_since: float | None = None
-        self._told = False  # whether workers got a signal of which a second one would end them
+        self._requests = StopRequests()
+        self._forwarded = False  # whether workers got a signal of which a second one would end them
 
-    def meaning(self, number: signal.Signals, now: float) -> Meaning:
-        """Of a signal that came at `now`, in seconds of one clock.
-
-        SIGTERM after SIGUSR1 or SIGHUP is a first one: with Slurm the time limit follows the notice.
-        """
+    def action(self, number: signal.Signals, now: float) -> SignalAction:
+        """For a signal that came at `now`, in seconds of one clock."""
         if number == signal.SIGUSR1:
-            return Meaning.PASS
-        if number in FINAL:
-            if self._final_since is not None:
-                return Meaning.NOTHING if now - self._final_since <= ECHO_SECONDS else Meaning.END
-            self._final_since = now
-        first, self._told = not self._told, True
-        return Meaning.PASS if first else Meaning.NOTHING
+            return SignalAction.FORWARD
+        repeat = self._requests.add(number, now)
+        if repeat is not Repeat.FIRST:
+            return SignalAction.IGNORE if repeat is Repeat.ECHO else SignalAction.KILL
+        first, self._forwarded = not self._forwarded, True
+        return SignalAction.FORWARD if first else SignalAction.IGNORE
 
 
 def for_workers(number: signal.Signals) -> signal.Signals:

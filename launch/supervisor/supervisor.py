@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from hvdtrain.launch.processes.crew import Crew
-from hvdtrain.launch.processes.worker import End
+from hvdtrain.errors import RESUMABLE
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.member import Member
-from hvdtrain.launch.supervisor.signals import FINAL, Meaning, Requests, SignalInbox, for_workers
-from hvdtrain.launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, judge, quoted
+from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, quoted
+from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.stop_requests import FINAL
 
 OWN_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""
@@ -25,7 +27,7 @@ _KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel, and
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobTimeouts:
     """Seconds: until all ranks are connected (None: not watched), and from a forwarded signal to SIGKILL."""
 
     start: float | None
@@ -37,75 +39,75 @@ class Supervisor:
     """One start of a job.
 
     Args:
-        crews: the workers of each host, ordered to start.
-        members: all workers in the order of their ranks, for this to fill in.
+        groups: the workers of each host, ordered to start.
+        workers: all workers in the order of their ranks, for this to fill in.
         console: where their output goes.
         inbox: signals to the launcher.
-        limits: how long to wait for what.
+        timeouts: how long to wait for what.
         connected: ranks that are connected to all others.
         arrived: ranks that have begun to connect.
     """
 
     def __init__(
         self,
-        crews: Sequence[Crew],
-        members: Sequence[Member],
+        groups: Sequence[WorkerGroup],
+        workers: Sequence[WorkerState],
         console: Console,
         inbox: SignalInbox,
-        limits: Limits,
+        timeouts: JobTimeouts,
         connected: Callable[[], frozenset[int]],
         arrived: Callable[[], frozenset[int]],
     ) -> None:
-        self._crews = crews
-        self._members = members
+        self._groups = groups
+        self._workers = workers
         self._console = console
         self._inbox = inbox
-        self._limits = limits
+        self._timeouts = timeouts
         self._connected = connected
         self._arrived = arrived
         self._ended = 0
         begin = time.monotonic()
-        self._start_by = None if limits.start is None else begin + limits.start
+        self._start_by = None if timeouts.start is None else begin + timeouts.start
         self._hold_until: float | None = begin + _HOLD_SECONDS
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
-        self._requests = Requests()
+        self._policy = SignalPolicy()
         self._stopped_by: signal.Signals | None = None
         self._met = False
-        self._late: Outcome | None = None
+        self._late: JobOutcome | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> JobOutcome:
         """Return when every worker has ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._inbox, selectors.EVENT_READ, self._on_signals)
-            for crew in self._crews:
-                crew.watch(selector, self)
-            while self._ended < len(self._members):
+            for group in self._groups:
+                group.watch(selector, self)
+            while self._ended < len(self._workers):
                 for key, _ in selector.select(self._until_next_deadline()):
                     key.data()
                 self._act_on_deadlines()
         self._met = self._met or self._all_are_connected()
-        outcome = self._late or judge(self._members, self._stopped_by, self._met, self._console.held)
+        outcome = self._late or diagnose(self._workers, self._stopped_by, self._met, self._console.held)
         self._speak(outcome)
         return outcome
 
     def started(self, rank: int, process: int) -> None:
-        self._members[rank].process = process
+        self._workers[rank].process = process
 
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
-        self._members[rank].tail.add(stream, data)
+        self._workers[rank].tail.add(stream, data)
         self._console.take(rank, stream, data)
 
-    def ended(self, rank: int, end: End) -> None:
-        member = self._members[rank]
-        if member.end is not None:
+    def ended(self, rank: int, end: WorkerExit) -> None:
+        worker = self._workers[rank]
+        if worker.end is not None:
             return
         self._console.finish(rank)
-        member.end, member.order = end, self._ended
+        worker.end, worker.order = end, self._ended
         self._ended += 1
         if end.failed and self._kill_at is None and self._give_up_at is None:
-            # Who leaves with 75 has saved; others may still be writing.
-            seconds = self._limits.grace if end.code == RESUMABLE else OWN_WORDS_SECONDS
+            # A worker that exits with 75 has saved its checkpoint; others may still be writing.
+            seconds = self._timeouts.grace if end.code == RESUMABLE else OWN_WORDS_SECONDS
             self._kill_at = time.monotonic() + seconds
             self._start_by = None
 
@@ -116,27 +118,27 @@ class Supervisor:
 
     def _forward(self, number: signal.Signals) -> None:
         """The first starts the grace period, SIGTERM after a notice restarts it, a second SIGINT or SIGTERM ends it."""
-        meaning = self._requests.meaning(number, time.monotonic())
+        action = self._policy.action(number, time.monotonic())
         if number == signal.SIGHUP:
             self._console.may_vanish = True
-        if meaning is Meaning.END:
+        if action is SignalAction.KILL:
             self._kill()
             return
-        if meaning is Meaning.PASS:
-            for crew in self._crews:
-                crew.send(for_workers(number))
+        if action is SignalAction.FORWARD:
+            for group in self._groups:
+                group.send(for_workers(number))
         if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
             self._stopped_by = number
             self._console.patient = False
             if self._give_up_at is None:
-                self._kill_at = time.monotonic() + self._limits.grace
+                self._kill_at = time.monotonic() + self._timeouts.grace
             self._start_by = None
 
     def _kill(self) -> None:
         self._kill_at = None
         self._give_up_at = time.monotonic() + _KILLED_SECONDS
-        for crew in self._crews:
-            crew.kill()
+        for group in self._groups:
+            group.kill()
 
     def _notice_meeting(self) -> None:
         """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
@@ -147,7 +149,7 @@ class Supervisor:
             self._console.release_all()
 
     def _all_are_connected(self) -> bool:
-        return len(self._connected()) == len(self._members)
+        return len(self._connected()) == len(self._workers)
 
     def _until_next_deadline(self) -> float | None:
         all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
@@ -170,17 +172,17 @@ class Supervisor:
             self._kill()
         if self._give_up_at is not None and now >= self._give_up_at:
             self._give_up_at = None
-            for member in self._members:
-                self.ended(member.rank, End(-signal.SIGKILL, by_us=True))
+            for worker in self._workers:
+                self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
-    def _nobody_waits_longer(self) -> Outcome:
-        limit, arrived, connected = self._limits.start, self._arrived(), self._connected()
-        unconnected = [member for member in self._members if member.rank not in connected] or list(self._members)
-        missing = [member for member in unconnected if member.rank not in arrived] or unconnected
-        named = ", ".join(f"rank {member.rank} (process {member.process}{member.place})" for member in missing)
+    def _nobody_waits_longer(self) -> JobOutcome:
+        limit, arrived, connected = self._timeouts.start, self._arrived(), self._connected()
+        unconnected = [worker for worker in self._workers if worker.rank not in connected] or list(self._workers)
+        missing = [worker for worker in unconnected if worker.rank not in arrived] or unconnected
+        named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in missing)
         held = self._console.held
-        words = [f"Rank {member.rank}: {quoted(member, member.rank in held)}" for member in missing[:_QUOTED_RANKS]]
-        return Outcome(
+        words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in missing[:_QUOTED_RANKS]]
+        return JobOutcome(
             1,
             missing[0].rank,
             f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds.\n"
@@ -189,12 +191,12 @@ class Supervisor:
             may_restart=True,
         )
 
-    def _speak(self, outcome: Outcome) -> None:
-        if outcome.code == USAGE and outcome.culprit is not None and not outcome.message:
-            self._console.release(outcome.culprit)
+    def _speak(self, outcome: JobOutcome) -> None:
+        if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:
+            self._console.release(outcome.root_cause_rank)
             self._console.drop_held()
-        elif outcome.culprit is not None and outcome.message:
-            self._console.drop_held_of(outcome.culprit)
+        elif outcome.root_cause_rank is not None and outcome.message:
+            self._console.drop_held_of(outcome.root_cause_rank)
         self._console.release_all()
         if outcome.message:
             self._console.say(outcome.message)

@@ -18,7 +18,7 @@ import pytest
 from emulated_hosts import EmulatedHosts
 from processes import Finished, Spawned, kill, wait_until
 
-from hvdtrain.launch.supervisor.signals import ECHO_SECONDS
+from hvdtrain.stop_requests import ECHO_SECONDS
 
 DEADLINE_S = 60.0
 GONE_S = 10.0

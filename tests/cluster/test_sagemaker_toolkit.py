@@ -21,7 +21,7 @@ from sagemaker_toolkit import installed, missing, search_path
 
 from hvdtrain.launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 OPT_ML = Path("/opt/ml")
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"

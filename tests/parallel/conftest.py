@@ -1,29 +1,42 @@
-"""`run_ranks` and `run_command` for every test here: tests are imported by file, so import no neighbour by name."""
+"""What starts commands, for every test here: tests are imported by file, so they import no neighbour by name."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
+
+import launching  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_interpreters() -> Iterator[None]:
+    yield
+    launching.warm().close()
 
 
 @pytest.fixture(scope="session")
 def run_ranks() -> Callable[..., Any]:
     """`launching.run_ranks`."""
-    function: Callable[..., Any] = _launching().run_ranks
-    return function
+    return launching.run_ranks
 
 
 @pytest.fixture(scope="session")
 def run_command() -> Callable[..., Any]:
     """`launching.run_command`."""
-    function: Callable[..., Any] = _launching().run_command
-    return function
+    return launching.run_command
+
+
+@pytest.fixture(scope="session")
+def with_interpreter() -> Callable[..., list[str]]:
+    """`launching.with_interpreter`, for tests that start processes by themselves."""
+    return launching.with_interpreter
 
 
 @pytest.fixture(scope="session")
@@ -31,21 +44,7 @@ def watch_terminal() -> Callable[..., str]:
     """`launching.watch_terminal`, of a training command under a launcher of `launching.launcher_argv`, or "local"."""
 
     def watch(launcher: str, np: int, command: list[str], *args: Any, **named: Any) -> str:
-        before = _launching().launcher_argv(launcher, np) if launcher != "none" else []
-        shown: str = _launching().watch_terminal([*before, sys.executable, "-m", "hvdtrain", *command], *args, **named)
-        return shown
+        before = launching.launcher_argv(launcher, np) if launcher != "none" else []  # type: ignore[arg-type]
+        return launching.watch_terminal([*before, sys.executable, "-m", "hvdtrain", *command], *args, **named)
 
     return watch
-
-
-def _launching() -> ModuleType:
-    name = "tests_parallel_launching"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "launching.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

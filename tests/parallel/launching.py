@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import select
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from warm_interpreters import WarmInterpreters
+
+Interpreter = Literal["warm", "fresh"]
 Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]
 
 # Launchers put workers into sessions of their own, so a process group is not enough: every process of one run
@@ -48,29 +52,35 @@ def run_ranks(
     deadline_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
+    interpreter: Interpreter = "warm",
 ) -> Finished:
     """Run `command` (without the launcher) on `np` ranks of this machine.
 
     Args:
-        command: argv; "python" is replaced by this interpreter.
+        command: argv with the word "python".
         np: number of ranks.
         launcher: "horovodrun" lets Horovod choose between MPI and Gloo.
         deadline_s: seconds until everything is killed.
         env: variables added to this process's own.
         cwd: working directory.
+        interpreter: "fresh" starts this interpreter for the word "python". "warm" forks one that has imported the
+            framework, which spares seconds: for all that does not depend on how processes start, or are killed.
 
     Raises:
         AssertionError: at the deadline, with the ends of the outputs; or if processes outlive the launcher by 10 s.
     """
-    argv = [*launcher_argv(launcher, np), *(sys.executable if word == "python" else word for word in command)]
-    return run_command(argv, deadline_s, env, cwd)
+    return run_command([*launcher_argv(launcher, np), *command], deadline_s, env, cwd, interpreter)
 
 
 def run_command(
-    argv: Sequence[str], deadline_s: float, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+    command: Sequence[str],
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    interpreter: Interpreter = "warm",
 ) -> Finished:
     """Run a whole command line, launcher included; arguments and errors as `run_ranks`."""
-    run = uuid.uuid4().hex
+    run, argv = uuid.uuid4().hex, with_interpreter(command, interpreter)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             argv,
@@ -134,22 +144,38 @@ def launcher_argv(launcher: Launcher, np: int) -> list[str]:
     return [str(binaries / "horovodrun"), *controller, "-np", str(np)]
 
 
+def with_interpreter(command: Sequence[str], interpreter: Interpreter = "warm") -> list[str]:
+    """The command with what stands for the word "python"; see `run_ranks`."""
+    if "python" not in command:
+        return list(command)
+    place = list(command).index("python")
+    words = warm().words(command) if interpreter == "warm" else [sys.executable]
+    return [*command[:place], *words, *command[place + 1 :]]
+
+
+@functools.cache
+def warm() -> WarmInterpreters:
+    """Those of this test process, until `warm().close()`."""
+    return WarmInterpreters()
+
+
 def _environment(run: str, added: Mapping[str, str]) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **added, _RUN_VARIABLE: run}
 
 
 def _processes_of(run: str) -> list[int]:
-    wanted = f"{_RUN_VARIABLE}={run}".encode()
-    found = []
+    wanted, sessions, found = f"{_RUN_VARIABLE}={run}".encode(), warm().sessions_of(run), []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
             variables = (folder / "environ").read_bytes()
+            words = (folder / "stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # Ended meanwhile, or another user's.
-        if wanted in variables.split(b"\0"):
+        forked = int(words[3]) in sessions and words[0] != "Z"
+        if forked or wanted in variables.split(b"\0"):
             found.append(int(folder.name))
     return found
 

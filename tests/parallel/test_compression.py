@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +124,7 @@ def runs(
         (folder / "cases.json").write_text(json.dumps(cases))
         command = ["python", str(WORKERS / f"compression_{FRAMEWORKS[framework]}.py"), str(folder)]
         if size == 1:
-            finished = run_command([sys.executable, *command[1:]], DEADLINE_S, env=ENVIRONMENT)
+            finished = run_command(command, DEADLINE_S, env=ENVIRONMENT)
         else:
             finished = run_ranks(command, size, "mpirun", DEADLINE_S, env=ENVIRONMENT)
         assert finished.returncode == 0, finished.tail()

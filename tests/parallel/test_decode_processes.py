@@ -16,7 +16,7 @@ WORKER = Path(__file__).parent / "workers" / "decode_processes_beside_horovod.py
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_ranks_decode_in_processes(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     ds.write_shards(tmp_path, "numbers", [bytes([number]) for number in range(20)], 2)
-    finished = run_ranks(["python", str(WORKER), str(tmp_path)], 2, launcher, 120)
+    finished = run_ranks(["python", str(WORKER), str(tmp_path)], 2, launcher, 120, interpreter="fresh")
     assert finished.returncode == 0, finished.tail()
     world = 2 if launcher == "mpirun" else 1
     for rank in range(2):

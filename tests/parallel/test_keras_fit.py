@@ -7,9 +7,6 @@ compare what its ranks wrote.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,23 +51,11 @@ def read_run(folder: Path, size: int) -> Run:
     return Run(results, [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)])
 
 
-def run_alone(script: str, *arguments: str, deadline_s: float = 300, **env: str) -> str:
-    finished = subprocess.run(
-        [sys.executable, str(WORKERS / script), *arguments],
-        env={**os.environ, **ENVIRONMENT, **env},
-        capture_output=True,
-        text=True,
-        timeout=deadline_s,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    return finished.stdout
-
-
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def alone(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> Run:
     folder = tmp_path_factory.mktemp("alone")
-    run_alone("keras_fit_all.py", str(folder))
+    finished = run_command(["python", str(WORKERS / "keras_fit_all.py"), str(folder)], 300, ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
     return read_run(folder, 1)
 
 
@@ -243,8 +228,12 @@ def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
         ("init", {}, "ACCEPTED"),
     ],
 )
-def test_start(case: str, env: dict[str, str], expected: str) -> None:
-    assert expected in run_alone("keras_fit_init.py", case, **env)
+def test_start(case: str, env: dict[str, str], expected: str, run_command: Callable[..., Any]) -> None:
+    interpreter = "fresh" if "KERAS_BACKEND" in env else "warm"
+    command = ["python", str(WORKERS / "keras_fit_init.py"), case]
+    finished = run_command(command, 300, {**ENVIRONMENT, **env}, interpreter=interpreter)
+    assert finished.returncode == 0, finished.tail()
+    assert expected in finished.stdout
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,11 +86,8 @@ def runs(
                 cases[f"{name}-stopped"] = [*whole, *INTERRUPTED]
                 cases[f"{name}-resumed"] = [*whole, "--resume", str(folder / f"{name}-stopped")]
         (folder / "cases.json").write_text(json.dumps(cases))
-        command = [str(WORKER), str(folder), str(folder / "cases.json")]
-        if size == 1:
-            finished = run_command([sys.executable, *command], DEADLINE_S)
-        else:
-            finished = run_ranks(["python", *command], size, "horovodrun", DEADLINE_S)
+        command = ["python", str(WORKER), str(folder), str(folder / "cases.json"), framework]
+        finished = run_command(command, DEADLINE_S) if size == 1 else run_ranks(command, size, "horovodrun", DEADLINE_S)
         assert finished.returncode == 0, finished.tail()
         return folder
 

@@ -153,7 +153,7 @@ def test_the_default_task_survives_a_killed_worker(start: Start, run_command: An
     assert job.stderr.count("epoch 12/12") == 1, job.tail()
     events = [json.loads(line) for line in (job.folder / "out" / "metrics.jsonl").read_text().splitlines()]
     assert any(event.get("event") == "resumed" and event["step"] > 0 for event in events)
-    verified = run_command([sys.executable, "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=job.folder)
+    verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=job.folder)
     assert verified.returncode == 0, verified.tail()
     result = json.loads((job.folder / "out" / "result.json").read_text())
     assert (result["world_size"], result["epochs"], result["metrics"]["accuracy"] >= 0.97) == (2, 12, True)
@@ -184,11 +184,19 @@ def test_an_exception_on_one_rank_comes_first_and_last(start: Start) -> None:
     assert job.wait() == 1, job.tail()
     heading = job.stderr.index("hvdtrain launch: rank 1 of 2 failed with exit code 1. Its last lines:")
     text = "RuntimeError: deliberate failure in measure"
-    assert job.stderr.index(f"[1] {text}\n") < heading, job.tail()
+    assert re.search(rf"^\[1\] rank 1 on \S+ failed: {text} \(", job.stderr[:heading], re.MULTILINE), job.tail()
     assert job.stderr.endswith(f"\n  [1] {text}\n"), job.tail()
     assert job.stderr.count("Traceback (most recent call last)") == 1, job.tail()
     other = job.stderr.find("stopped: A collective")
     assert other < 0 or job.stderr.index(text) < other, job.tail()
+
+
+def test_an_exception_on_all_ranks_is_told_once(start: Start) -> None:
+    job = start(place="measure", kind="raise", call=4, rank="all")
+    assert job.wait() == 1, job.tail()
+    assert re.search(r"^rank 0 on \S+ failed.*:\nTraceback", job.stderr, re.MULTILINE), job.tail()
+    assert job.stderr.count("Traceback (most recent call last)") == 1, job.tail()
+    assert "hvdtrain launch: rank 0 of 2 failed with exit code 1. Its last lines:" in job.stderr, job.tail()
 
 
 def test_a_rank_that_hangs_is_blamed_and_not_those_that_waited(start: Start) -> None:

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, kill_all, processes_of
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, kill_job, processes_of
 
 DEADLINE_S = 60.0
 GONE_S = 10.0
 
 LAUNCH = """
 import json, sys
-from hvdtrain.launch.local.launcher import LocalJob, run_local
+from hvdtrain.launch.local import LocalJob, run_local
 fields = json.loads(sys.argv[1])
 program = fields.pop("program", [sys.executable, "-c"])
 sys.exit(run_local(LocalJob(command=(*program, fields.pop("lines")), np=2, **fields)))
@@ -58,7 +58,7 @@ class Job:
             stdout=files[0],
             stderr=files[1],
             cwd=folder,
-            env={**os.environ, MARK_VARIABLE: self._mark},
+            env={**os.environ, JOB_TOKEN_VARIABLE: self._mark},
             start_new_session=True,
         )
         for file in files:
@@ -93,7 +93,7 @@ class Job:
     def close(self) -> None:
         self.process.kill()
         self.process.wait(10)
-        assert kill_all(self._mark) == []
+        assert kill_job(self._mark) == []
 
 
 Start = Callable[..., Job]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, processes_of
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, processes_of
 
 DEADLINE_S = 120.0
 LINK_S = 2.0
@@ -95,7 +95,7 @@ def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_
     flags = ["-H", "localhost:1,127.0.0.1:1", "--python", str(interpreter), "--max-restarts", "3"]
     mark = secrets.token_hex(8)
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {MARK_VARIABLE: mark, "PYTHONPATH": path}
+    env = {JOB_TOKEN_VARIABLE: mark, "PYTHONPATH": path}
     finished = run_command([sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags], DEADLINE_S, env, tmp_path)
     assert (finished.returncode, list(processes_of(mark))) == (1, []), finished.tail()
     assert finished.stderr.count("The launcher itself failed") == 1, finished.tail()

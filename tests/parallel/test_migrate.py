@@ -99,7 +99,7 @@ def test_the_command_trains(
     shorter += ["--task-args.side", "48"] if name == "imagenet" else []
     command = ["-m", "hvdtrain", *flags, *shorter]
     if name == "accumulation":
-        finished = run_command([sys.executable, *command], DEADLINE_S, None, tmp_path)
+        finished = run_command(["python", *command], DEADLINE_S, None, tmp_path)
     else:
         finished = run_ranks(["python", *command], 2, LAUNCHER.get(name, "horovodrun-gloo"), DEADLINE_S, None, tmp_path)
     assert finished.returncode == 0, finished.tail()

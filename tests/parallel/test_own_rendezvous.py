@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -25,16 +26,24 @@ def free_port() -> int:
         return port
 
 
-def run_by_hand(
-    folder: Path, variables: Sequence[Mapping[str, str]], *flags: str
-) -> list[tuple[subprocess.Popen[bytes], Path]]:
-    """Start one process for each set of variables; its output goes to a file."""
+Started = list[tuple[subprocess.Popen[bytes], Path]]
+RunByHand = Callable[..., Started]
+
+
+@pytest.fixture
+def run_by_hand(with_interpreter: Callable[..., list[str]]) -> RunByHand:
+    """run_by_hand(folder, variables, *flags) starts one process for each set of variables."""
+    return functools.partial(start, with_interpreter(["python", "-m", "hvdtrain"]))
+
+
+def start(hvdtrain: list[str], folder: Path, variables: Sequence[Mapping[str, str]], *flags: str) -> Started:
+    """The output of each process goes to a file."""
     started = []
     for number, own in enumerate(variables):
         path = folder / f"output_{number}"
         with path.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hvdtrain", *flags, "--output-dir", "out"],
+                [*hvdtrain, *flags, "--output-dir", "out"],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -45,7 +54,7 @@ def run_by_hand(
     return started
 
 
-def ends(started: list[tuple[subprocess.Popen[bytes], Path]], seconds: float = DEADLINE_S) -> list[tuple[int, str]]:
+def ends(started: Started, seconds: float = DEADLINE_S) -> list[tuple[int, str]]:
     """Exit code and output of each; none outlives the deadline."""
     deadline = time.monotonic() + seconds
     try:
@@ -78,7 +87,7 @@ def test_torchrun_trains(framework: str, tmp_path: Path, run_command: Callable[.
     assert "2 workers by torchrun" in finished.stdout, finished.tail()
 
 
-def test_four_variables_are_enough(tmp_path: Path) -> None:
+def test_four_variables_are_enough(tmp_path: Path, run_by_hand: RunByHand) -> None:
     port = free_port()
     secret = {"HVDTRAIN_SECRET": "correct horse"}
     outputs = ends(run_by_hand(tmp_path, [by_hand(rank, 3, port, **secret) for rank in range(3)], *SHORT))
@@ -88,7 +97,7 @@ def test_four_variables_are_enough(tmp_path: Path) -> None:
     assert all("correct horse" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
 
 
-def test_a_taken_port_is_passed_over(tmp_path: Path) -> None:
+def test_a_taken_port_is_passed_over(tmp_path: Path, run_by_hand: RunByHand) -> None:
     """Whoever listens there takes every connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
@@ -96,7 +105,7 @@ def test_a_taken_port_is_passed_over(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "result.json").read_text())["world_size"] == 2, outputs
 
 
-def test_missing_ranks_are_named_on_every_rank(tmp_path: Path) -> None:
+def test_missing_ranks_are_named_on_every_rank(tmp_path: Path, run_by_hand: RunByHand) -> None:
     port = free_port()
     variables = [by_hand(rank, 4, port, HVDTRAIN_START_TIMEOUT="12") for rank in (0, 2)]
     for code, output in ends(run_by_hand(tmp_path, variables, *SHORT), 60):
@@ -106,7 +115,7 @@ def test_missing_ranks_are_named_on_every_rank(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path) -> None:
+def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path, run_by_hand: RunByHand) -> None:
     port = free_port()
     variables = [
         by_hand(rank, 2, port, HVDTRAIN_START_TIMEOUT="12", HVDTRAIN_SECRET=secret)
@@ -120,7 +129,7 @@ def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["MASTER_ADDR", "MASTER_PORT"])
-def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path) -> None:
+def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path, run_by_hand: RunByHand) -> None:
     variables = by_hand(0, 2, free_port())
     del variables[lacking]
     ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
@@ -129,7 +138,7 @@ def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path) -> None:
     assert output.count("HINT: ") == 1, output
 
 
-def test_a_host_name_that_does_not_resolve(tmp_path: Path) -> None:
+def test_a_host_name_that_does_not_resolve(tmp_path: Path, run_by_hand: RunByHand) -> None:
     variables = {**by_hand(1, 2, 29_500), "MASTER_ADDR": "no-such-host.invalid"}
     ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
     assert code == 1, output

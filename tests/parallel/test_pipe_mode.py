@@ -14,13 +14,13 @@ import pytest
 
 from data_sharding import Catalog
 from data_sharding.pipe.feed import ChannelFeed
-from data_sharding.pipe.plan import PipePlan, make_plan
-from data_sharding.pipe.plan_file import describe_files, load_plan, local_paths, save_plan
+from data_sharding.pipe.pipe_plan import PipePlan, make_plan
+from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_paths, save_plan
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.pipe.steps import PipeSteps
 from hvdtrain.audit.pipe_note import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 DEADLINE_S = 240
 EPOCHS = 3

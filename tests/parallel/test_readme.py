@@ -64,7 +64,7 @@ def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) 
 
 
 def _program(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
+    return name if name == "python" else str(Path(sys.executable).parent / name)
 
 
 def _as_user_would_set() -> dict[str, str]:

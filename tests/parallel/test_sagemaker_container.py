@@ -18,7 +18,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 WORKERS = Path(__file__).parent / "workers"
 TRAIN = Path(__file__).parents[2] / "launch" / "sagemaker" / "train.sh"

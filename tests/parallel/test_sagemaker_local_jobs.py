@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.launch.processes.guard import kill_all, processes_of
+from hvdtrain.launch.processes.orphan_reaper import kill_job, processes_of
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -57,7 +57,7 @@ def launched(folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait(10)
-        kill_all(mark)
+        kill_job(mark)
 
 
 def test_a_plain_horovod_script_on_two_machines_is_one_job(tmp_path: Path) -> None:

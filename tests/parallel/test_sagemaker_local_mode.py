@@ -14,7 +14,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits.data import open_digits
+from hvdtrain.tasks.digits import open_digits
 
 DEADLINE_S = 150
 RECORDS = 1438

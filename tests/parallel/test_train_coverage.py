@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import TarWriter
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS = 150
@@ -98,7 +98,11 @@ def worker_of(launcher: int) -> int:
     ("task", "write"), [("cifar10_torch:Cifar10", write_cifar10), ("photos_torch:Photos", write_photos)]
 )
 def test_killed_on_three_workers_and_resumed_on_two(
-    run_ranks: Callable[..., Any], tmp_path: Path, task: str, write: Callable[[Path], Path]
+    run_ranks: Callable[..., Any],
+    run_command: Callable[..., Any],
+    tmp_path: Path,
+    task: str,
+    write: Callable[[Path], Path],
 ) -> None:
     out, data = tmp_path / "out", write(tmp_path / "data")
     sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
@@ -111,13 +115,7 @@ def test_killed_on_three_workers_and_resumed_on_two(
     assert finished.returncode == 0, finished.tail()
     result = json.loads((out / "result.json").read_text())
     assert (result["samples_seen"], result["world_size"]) == (3 * RECORDS, 2)
-    verified = subprocess.run(
-        [sys.executable, "-m", "hvdtrain", "shard", "verify", str(out)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
+    assert verified.returncode == 0, verified.tail()
     assert f"exact: each of 3 finished epochs used every one of {RECORDS} records once" in verified.stdout
     assert "3 → 2" in verified.stdout

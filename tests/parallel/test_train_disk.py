@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,7 +59,7 @@ def test_disk_that_fills_up(
     assert not (out / "result.json").exists()
     elsewhere = tmp_path / "elsewhere"
     resume = ["--resume", str(out), "--output-dir", str(elsewhere), "--max-steps", "20"]
-    resumed = run_command([sys.executable, "-m", "hvdtrain", *task, *resume], 180, cwd=tmp_path)
+    resumed = run_command(["python", "-m", "hvdtrain", *task, *resume], 180, cwd=tmp_path)
     assert resumed.returncode == 0, resumed.tail()
     first = json.loads((elsewhere / "metrics.jsonl").read_text().splitlines()[0])
     assert (first["event"], first["step"]) == ("resumed", 10)

@@ -31,6 +31,7 @@ def run_faulty(
     *flags: str,
     framework: str = "torch",
     size: int = 2,
+    interpreter: str = "warm",
     **fault: Any,
 ) -> tuple[Any, float]:
     """The finished run, and the seconds from the fault to the end of the last process."""
@@ -41,7 +42,7 @@ def run_faulty(
     }
     module = {"torch": "train_torch_tasks", "tensorflow": "train_keras_tasks"}[framework]
     command = ["python", "-m", "hvdtrain", "--task", f"{module}:Faulty", "--output-dir", str(folder / "out"), *flags]
-    finished = run_ranks(command, size, launcher, 240, env=env, cwd=folder)
+    finished = run_ranks(command, size, launcher, 240, env, folder, interpreter)
     elapsed = time.monotonic() - float(stamp.read_text())
     assert not (folder / "out" / "result.json").exists()
     return finished, elapsed
@@ -84,7 +85,8 @@ def test_exception_on_one_rank(
     launcher: str, framework: str, place: str, call: int, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
 ) -> None:
     fault: dict[str, Any] = {"place": place, "kind": "raise", "call": call, "rank": rank}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, framework=framework, **fault)
+    interpreter = "fresh" if place == "import" else "warm"
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, framework=framework, interpreter=interpreter, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     first = finished.stderr.find("Traceback (most recent call last)")
@@ -150,7 +152,7 @@ def test_signal_that_ends_one_rank(
     """Nobody is left to explain it, so the launcher's words must name rank and signal."""
     call = 1 if place == "build_model" else 3
     finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, framework=framework, place=place, kind=kind, call=call
+        run_ranks, tmp_path, launcher, framework=framework, interpreter="fresh", place=place, kind=kind, call=call
     )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
@@ -188,7 +190,9 @@ def test_rank_that_is_frozen_as_a_whole(
 ) -> None:
     """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, **fault)
+    finished, elapsed = run_faulty(
+        run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, interpreter="fresh", **fault
+    )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 32 + END_S, finished.tail()
     heard = "A collective has waited for other ranks for 32 s."
@@ -205,7 +209,9 @@ def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
     """
     flags = ["--sync-every", "100", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     fault: dict[str, Any] = {"place": "average", "kind": "kill"}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
+    finished, elapsed = run_faulty(
+        run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, interpreter="fresh", **fault
+    )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert "Traceback" not in finished.stderr.partition("Another rank has ended or stalled")[0], finished.tail()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +79,7 @@ def train(
         options = ["--framework", framework] if framework != "torch" else []  # torch is the default
         command = ["-m", "hvdtrain", *options, "--output-dir", str(path), *flags]
         if launcher is None:
-            finished = run_command([sys.executable, *command], DEADLINE_S, env=env)
+            finished = run_command(["python", *command], DEADLINE_S, env=env)
         else:
             finished = run_ranks(["python", *command], size, launcher, DEADLINE_S, env=env)
         assert finished.returncode == 0, finished.tail()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def train(tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[.
         out = tmp_path / f"{size}-{len(list(tmp_path.iterdir()))}"
         command = ["-m", "hvdtrain", *argv, "--output-dir", str(out), "--log-interval", "1", "--progress", "none"]
         if size == 1:
-            finished = run_command([sys.executable, *command], DEADLINE_S, None, tmp_path)
+            finished = run_command(["python", *command], DEADLINE_S, None, tmp_path)
         else:
             finished = run_ranks(["python", *command], size, "horovodrun-gloo", DEADLINE_S, None, tmp_path)
         result = out / "result.json"

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def refused(finished: Any, launcher: str, fact: str, folder: Path) -> None:
 def digits(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> Path:
     """A folder with the digits' records, made as every user's are."""
     cache = tmp_path_factory.mktemp("cache")
-    argv = [sys.executable, "-m", "hvdtrain", "--dry-run"]
+    argv = ["python", "-m", "hvdtrain", "--dry-run"]
     finished = run_command(argv, 180, env={"HVDTRAIN_CACHE_DIR": str(cache)}, cwd=cache)
     assert finished.returncode == 0, finished.tail()
     (folder,) = (path.parent for path in cache.rglob("train-00000-of-*.tfrecord"))
@@ -127,7 +126,7 @@ def test_launcher_s_variables_without_a_launcher(
     variables: Mapping[str, str], fact: str, tmp_path: Path, run_command: Callable[..., Any]
 ) -> None:
     """Never "rank 0 of 1" by guess: the process would train alone on all of the data."""
-    finished = run_command([sys.executable, "-m", "hvdtrain"], 180, env=variables, cwd=tmp_path)
+    finished = run_command(["python", "-m", "hvdtrain"], 180, env=variables, cwd=tmp_path)
     assert finished.returncode == 2, finished.tail()
     assert fact in finished.stderr, finished.tail()
     assert finished.stderr.count("HINT: ") == 1, finished.tail()
@@ -156,7 +155,7 @@ def test_horovod_that_was_not_built_for_the_framework(
     for extension in (tmp_path / "horovod" / framework).glob("mpi_lib*.so"):
         extension.unlink()
     command = ["python", "-m", "hvdtrain", "--framework", framework]
-    finished = run_ranks(command, 2, "mpirun", 180, env=module_path(tmp_path), cwd=tmp_path)
+    finished = run_ranks(command, 2, "mpirun", 180, module_path(tmp_path), tmp_path, interpreter="fresh")
     said_by_each(finished, f"The installed Horovod was not built for {framework}.", tmp_path)
 
 
@@ -173,5 +172,5 @@ def test_framework_that_is_not_installed(framework: str, tmp_path: Path, run_ran
         if path.name not in absent:
             (packages / path.name).symlink_to(path)
     command = ["python", "-S", "-m", "hvdtrain", "--framework", framework]
-    finished = run_ranks(command, 2, "mpirun", 180, env=module_path(packages, ROOT), cwd=tmp_path)
+    finished = run_ranks(command, 2, "mpirun", 180, module_path(packages, ROOT), tmp_path, "fresh")
     said_by_each(finished, f"The framework {framework} is not installed: there is no module ", tmp_path)

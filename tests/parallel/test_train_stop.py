@@ -60,7 +60,7 @@ def require_stopped(finished: Any, out: Path, size: int, launcher: str, reason: 
 
 
 def require_exact(run_command: Callable[..., Any], out: Path) -> None:
-    verified = run_command([sys.executable, "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
+    verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
     assert verified.returncode == 0, verified.tail()
     assert "exact: each of 4 finished epochs" in verified.stdout, verified.tail()
 
@@ -86,7 +86,7 @@ def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
 ) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     request = {"signal": signal_name, "ranks": ranks, "place": "decode", "call": 10}
-    first = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
+    first = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path, "fresh")
     require_stopped(first, out, size, launcher, reason)
     assert 1 < result(out)["steps"] < 120
     for folder in (out, whole):
@@ -111,7 +111,7 @@ def test_a_request_may_come_at_any_time(
 ) -> None:
     out = tmp_path / "out"
     request = {"signal": "SIGTERM", "ranks": [size - 1], "place": place, "call": call}
-    finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
+    finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path, "fresh")
     require_stopped(finished, out, size, launcher, f"SIGTERM (rank {size - 1})")
     assert (result(out)["steps"] == 0) is (place != "decode")
 

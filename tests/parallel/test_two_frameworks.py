@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ def test_from_the_same_weights_the_loss_curves_are_the_same(
 
     start = ["--init-weights", str(tmp_path / "start"), "--max-steps", str(STEPS)]
     for finished in (
-        run_command([sys.executable, *flags("start", "--max-steps", "1")], DEADLINE_S),
-        run_command([sys.executable, *flags("torch", *start)], DEADLINE_S),
+        run_command(["python", *flags("start", "--max-steps", "1")], DEADLINE_S),
+        run_command(["python", *flags("torch", *start)], DEADLINE_S),
         run_ranks(["python", *flags("keras", *start, "--framework", "tensorflow")], 2, "horovodrun", DEADLINE_S),
     ):
         assert finished.returncode == 0, finished.tail()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from hvdtrain.models.exchange import to_torch
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 
 pytestmark = pytest.mark.timeout(600)
 # An update of this size changes no float32 of 0.1 or more by a bit.
@@ -52,18 +51,18 @@ def test_weights_go_through_both_frameworks_unchanged(
 
     for folder in ("first", "second"):
         argv = ["export", folder, "--format", "state-dict", "--prefix", "module.", "--output", f"{folder}.pt"]
-        run(run_command([sys.executable, *TRAIN, *argv], 120, cwd=tmp_path))
+        run(run_command(["python", *TRAIN, *argv], 120, cwd=tmp_path))
         given = torch.load(old_script, weights_only=True)["state_dict"]
         exported = torch.load(tmp_path / f"{folder}.pt", weights_only=True)
         assert exported.keys() == given.keys()
         for name, tensor in given.items():
             assert torch.equal(exported[name], tensor), name
-    run(run_command([sys.executable, *TRAIN, "export", "second"], 120, cwd=tmp_path))
+    run(run_command(["python", *TRAIN, "export", "second"], 120, cwd=tmp_path))
     for name, array in to_torch(load_file(tmp_path / "second/exports/step_00000001.safetensors")).items():
         np.testing.assert_array_equal(array, given[f"module.{name}"].numpy())
 
     first[first.index("--max-steps") + 1] = "2"  # goes on from its own checkpoint
-    again = run(run_command([sys.executable, *first[:-1], str(tmp_path / "gone.pt")], 120, cwd=tmp_path))
+    again = run(run_command(["python", *first[:-1], str(tmp_path / "gone.pt")], 120, cwd=tmp_path))
     assert "is not read: training continues from a checkpoint" in again.stdout, again.tail()
 
 

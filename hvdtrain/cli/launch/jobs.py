@@ -7,7 +7,7 @@ import os
 import sys
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host, hosts_around, parse_host_list, read_hostfile, read_rank_table, total_slots
+from hvdtrain.launch.hosts import Host, parse_host_list, platform_hosts, read_hostfile, read_rank_table, total_slots
 from hvdtrain.launch.job import JobSpec
 
 
@@ -64,7 +64,7 @@ def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
         return read_hostfile(options.hostfile)
     if options.rank_table is not None:
         return read_rank_table(options.rank_table)
-    found = hosts_around(os.environ)
+    found = platform_hosts(os.environ)
     if found is not None:
         sys.stderr.write(f"hvdtrain launch: hosts from {found.source}\n")
         return found.hosts

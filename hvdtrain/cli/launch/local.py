@@ -10,9 +10,9 @@ from hvdtrain.cli.launch import flags
 from hvdtrain.cli.launch.jobs import job_from, this_host
 from hvdtrain.cli.launch.rendered import require_outside_job
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.local.launcher import run as run_job
+from hvdtrain.launch.local import run as run_job
 from hvdtrain.launch.plan import comment
-from hvdtrain.launch.share import share_notes
+from hvdtrain.launch.resources import resource_notes
 
 
 def add_flags(parser: CommandParser) -> None:
@@ -24,7 +24,7 @@ def add_flags(parser: CommandParser) -> None:
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
-    """Run the workers until they have ended. Errors as `hvdtrain.launch.local.launcher.run`."""
+    """Run the workers until they have ended. Errors as `hvdtrain.launch.local.run`."""
     job = job_from(options, command, this_host(options.np))
     if options.dry_run:
         return _print(job)
@@ -34,7 +34,7 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
 def _print(job: JobSpec) -> int:
     notes = (
-        *share_notes(job),
+        *resource_notes(job),
         ("start", "each is told its rank and where the others are by variables; no ssh, no MPI"),
     )
     print(comment(f"hvdtrain launch local: {job.np} processes, each of them:", notes))

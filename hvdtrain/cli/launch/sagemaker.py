@@ -16,12 +16,11 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.plan import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
-from hvdtrain.launch.sagemaker.command_line import hyperparameters_of
-from hvdtrain.launch.sagemaker.inputs import DEFAULT_CHANNEL, Input
-from hvdtrain.launch.sagemaker.preview import notes
+from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Input
+from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
 from hvdtrain.launch.sagemaker.readiness import config_here
-from hvdtrain.launch.sagemaker.request import as_text, new_job_name
-from hvdtrain.launch.sagemaker.request_shape import require_valid_request
+from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
+from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
@@ -201,7 +200,11 @@ def _print_local(estimator: Estimator, inputs: dict[str, Input], name: str) -> i
     places = {
         channel.name: {
             "mode": channel.source.input_mode,
-            "place": str(channel.deal.place if channel.deal is not None else channel.upload or channel.source.s3_data),
+            "place": str(
+                channel.pending_plan.location
+                if channel.pending_plan is not None
+                else channel.upload or channel.source.s3_data
+            ),
         }
         for channel in estimator.channels(inputs, name)
     }

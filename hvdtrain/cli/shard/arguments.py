@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from data_sharding import Catalog, RecordFormat, format_named
 from data_sharding.formats.registry import FORMAT_NAMES
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+PAIRS: Final[dict[str, Any]] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Parser(CommandParser):
@@ -24,24 +28,42 @@ class Parser(CommandParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    def flag(self, name: str, default: Any, text: str, **settings: Any) -> None:
+        """Add an option with a default, which its help tells."""
+        self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
-def add_data_arguments(parser: Parser) -> None:
-    """SRC..., --format, --option, --on-corrupt."""
-    parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
-    parser.add_argument("--format", choices=FORMAT_NAMES, help="record format (default: what the names suggest)")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="option of the format, e.g. multipart=sagemaker",
-    )
-    parser.add_argument(
-        "--on-corrupt",
-        choices=("raise", "mask"),
-        default="raise",
-        help="stop at a damaged file, or continue with the records that can be found",
-    )
+    def add_data_arguments(self) -> None:
+        """SRC..., --format, --option, --on-corrupt."""
+        self.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
+        self.add_argument("--format", choices=FORMAT_NAMES, help="record format (default: what the names suggest)")
+        self.add_argument("--option", help="option of the format, e.g. multipart=sagemaker", **PAIRS)
+        text = "stop at a damaged file, or continue with the records that can be found"
+        self.flag("--on-corrupt", "raise", text, choices=("raise", "mask"))
+
+
+def number(flag: str, least: int) -> Callable[[str], int]:
+    """The `type` of a flag for whole numbers, which raises `UsageError` for one below `least`."""
+
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
+        return value
+
+    return integer
+
+
+def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
+    """Names and values of a flag that was given several times.
+
+    Raises:
+        UsageError: one of them is not of the form NAME=VALUE.
+    """
+    found = [text.partition(sign) for text in texts]
+    for name, equals, value in found:
+        if not (name and equals):
+            text = f"{name}{equals}{value}"
+            raise UsageError(f"{flag} is {text!r}.", f"It has a name, then {sign!r}.", f"write {flag} NAME{sign}VALUE.")
+    return {name: value for name, _, value in found}
 
 
 def record_format(options: argparse.Namespace) -> RecordFormat | None:
@@ -51,17 +73,26 @@ def record_format(options: argparse.Namespace) -> RecordFormat | None:
         UsageError: an option without a format, or not of the form KEY=VALUE.
         data_sharding.PlanError: no such option, or a value that it cannot have.
     """
-    pairs: dict[str, str] = {}
-    for text in options.option:
-        key, equals, value = text.partition("=")
-        if not equals or options.format is None:
-            raise UsageError(
-                f"--option {text} is given{'' if equals else ' without a value'}.",
-                "Options belong to a format, as KEY=VALUE.",
-                "for example: --format recordio --option multipart=sagemaker.",
-            )
-        pairs[key] = value
-    return format_named(options.format, pairs) if options.format is not None else None
+    if options.format is not None:
+        return format_named(options.format, pairs("--option", options.option))
+    if options.option:
+        raise UsageError(
+            f"--option {options.option[0]} is given, and no format.",
+            "Options belong to a format.",
+            "for example: --format recordio --option multipart=sagemaker.",
+        )
+    return None
+
+
+@contextlib.contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Turn failures to write what `--out` names into `UsageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}.", "It was given as --out.", "name a place you can write to."
+        ) from error
 
 
 def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
@@ -71,12 +102,6 @@ def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catal
         UsageError, data_sharding.ShardingError: it cannot be read.
     """
     return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
-
-
-def at_least(flag: str, value: int, least: int) -> None:
-    """Raise `UsageError` if a number is too small."""
-    if value < least:
-        raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
 
 
 def in_bytes(count: float) -> str:

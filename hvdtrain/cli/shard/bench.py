@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
-from data_sharding.plan import Shuffle
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
+from data_sharding.plan.shard_plan import Shuffle
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
@@ -37,13 +37,11 @@ _ARMS: Final[tuple[tuple[Shuffle, bool], ...]] = (
 def run(argv: Sequence[str]) -> int:
     """Measure as `argv` says; returns 0."""
     parser = Parser("bench", _DESCRIPTION)
-    add_data_arguments(parser)
-    parser.add_argument("--batch-size", type=int, default=256, help="records per batch (default: 256)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time for each line of the table (default: 2)")
-    parser.add_argument("--threads", type=int, default=1, help="number of background threads (default: 1)")
+    parser.add_data_arguments()
+    parser.flag("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
+    parser.flag("--seconds", 2.0, "time for each line of the table", type=float)
+    parser.flag("--threads", 1, "number of background threads", type=number("--threads", 1))
     options = parser.parse(argv)
-    at_least("--batch-size", options.batch_size, 1)
-    at_least("--threads", options.threads, 1)
     if not 0 < options.seconds < math.inf:
         raise UsageError(f"--seconds is {options.seconds}.", "It is a time.", "give a positive number.")
     catalog = open_catalog(options)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from data_sharding import MissingDataError, PlanError
 from data_sharding.convert import Converted, convert
-from data_sharding.convert_output import SUFFIXES
+from data_sharding.convert.shards import SUFFIXES
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
-from hvdtrain.cli.shard.arguments import Parser, record_format
+from hvdtrain.cli.shard.arguments import PAIRS, Parser, pairs, record_format
 from hvdtrain.errors import HvdtrainError, UsageError
 
 _DESCRIPTION = """\
@@ -50,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _convert(options: argparse.Namespace, progress: _Progress) -> Converted:
-    target = format_named(options.to, dict(_pair(text) for text in options.to_option))
+    target = format_named(options.to, pairs("--to-option", options.to_option))
     return convert(
         options.src,
         options.dst,
@@ -68,14 +69,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("convert", _DESCRIPTION)
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs; gzip is expanded")
     parser.add_argument("dst", metavar="DST", help="folder for the new files")
-    parser.add_argument("--shards", type=int, default=1, metavar="N", help="number of files (1)")
-    parser.add_argument("--to", choices=tuple(SUFFIXES), default="tfrecord", help="new format (tfrecord)")
+    parser.flag("--shards", 1, "number of files", type=int, metavar="N")
+    parser.flag("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
     parser.add_argument(
         "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format (default: what the names suggest)"
     )
-    pair: dict[str, Any] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
-    parser.add_argument("--option", help="option of the old format, e.g. multipart=sagemaker", **pair)
-    parser.add_argument("--to-option", help="option of the new format", **pair)
+    parser.add_argument("--option", help="option of the old format, e.g. multipart=sagemaker", **PAIRS)
+    parser.add_argument("--to-option", help="option of the new format", **PAIRS)
     parser.add_argument("--name", help="name of the new files (default: that of the folder)")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the records in a random order")
     parser.add_argument(
@@ -87,17 +87,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse(argv)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--to-option {text} has no value.", "Options are KEY=VALUE.", "add = and a value.")
-    return key, value
-
-
 class _Progress:
     """A bar on stderr where it is a terminal; otherwise a line every tenth of the way."""
 
     def __init__(self) -> None:
+        self._bars = contextlib.ExitStack()
         self._bar: Any = None
         self._step = ""
         self._tenth = 0
@@ -105,28 +99,21 @@ class _Progress:
     def update(self, step: str, done: int, total: int) -> None:
         """Show that `done` of `total` records have gone through a step."""
         if step != self._step:
-            self._begin(step, total)
+            self._bars.close()
+            self._step, self._tenth = step, 0
+            if sys.stderr.isatty():
+                from tqdm import tqdm
+
+                bar = tqdm(total=total, desc=_STEPS[step], unit=" records", file=sys.stderr)
+                self._bar = self._bars.enter_context(bar)
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
         elif done * 10 // total > self._tenth:
             self._tenth = done * 10 // total
             print(f"{_STEPS[step]}: {done} of {total} records", file=sys.stderr, flush=True)
 
-    def _begin(self, step: str, total: int) -> None:
-        self._close()
-        self._step, self._tenth = step, 0
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, desc=_STEPS[step], unit=" records", file=sys.stderr)
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
     def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self._bars.close()

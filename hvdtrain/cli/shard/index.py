@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from data_sharding import Catalog
 from data_sharding.atomic import final_path
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog, writing
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
@@ -27,14 +26,13 @@ Find all records of a data set, and say what they are.
 def run(argv: Sequence[str]) -> int:
     """Index as `argv` says; returns 0, or 1 where damage was found and passed over."""
     parser = Parser("index", _DESCRIPTION)
-    add_data_arguments(parser)
+    parser.add_data_arguments()
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="name at most N damaged places (20)")
+    parser.flag("--limit", 20, "name at most N damaged places", type=number("--limit", 1), metavar="N")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
     options = parser.parse(argv)
-    at_least("--limit", options.limit, 1)
     if options.out is not None:
-        with _writing(options.out):
+        with writing(options.out):
             final_path(options.out)
     begin = time.perf_counter()
     catalog = open_catalog(options, options.check_data)
@@ -54,18 +52,8 @@ def _save(catalog: Catalog, path: str) -> None:
     for file in catalog.files if os.path.exists(path) else ():
         if os.path.exists(file.path) and os.path.samefile(file.path, path):
             raise UsageError(f"--out {path} is one of the data files.", "It would be lost.", "choose another --out.")
-    with _writing(path):
+    with writing(path):
         catalog.save(path)
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}.", "It was given as --out.", "name a file you can write."
-        ) from error
 
 
 def _facts(catalog: Catalog, seconds: float) -> list[list[str]]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 from data_sharding.pipe.frames import Framing
-from data_sharding.pipe.plan import Distribution, PipePlan, make_plan
-from data_sharding.pipe.plan_file import describe_files, save_plan
-from hvdtrain.cli.shard.arguments import Parser, in_bytes
+from data_sharding.pipe.pipe_plan import Distribution, PipePlan, make_plan
+from data_sharding.pipe.pipe_plan_file import describe_files, save_plan
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, writing
 from hvdtrain.cli.tables import print_table
-from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
 Distribute files over a job's pipes, one pipe per worker, largest files first.
@@ -42,12 +41,8 @@ def run(argv: Sequence[str]) -> int:
         framing=options.framing,
         channel=options.channel,
     )
-    try:
+    with writing(options.out):
         written = save_plan(plan, options.out)
-    except OSError as error:
-        raise UsageError(
-            f"{options.out} cannot be written: {error.strerror}.", "The plan would be lost.", "choose another --out."
-        ) from error
     _print_plan(plan)
     sys.stdout.write(f"wrote {written[0]} and {len(written) - 1} manifests beside it\n")
     if plan.rank_records() is None:
@@ -78,25 +73,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("sources", nargs="+", metavar="SRC", help="files, folders, globs or URLs of the training data")
     add("--workers-per-host", type=int, required=True, metavar="K", help="workers that each host will run")
-    add("--hosts", type=int, default=1, metavar="M", help="hosts (instances) of the job (1)")
+    parser.flag("--hosts", 1, "hosts (instances) of the job", type=int, metavar="M")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for plan.json and the manifests")
-    add(
-        "--distribution",
-        choices=get_args(Distribution),
-        default="divided",
-        help="one channel per worker of the job, or per worker of a host, if the service distributes files over hosts",
-    )
-    add(
-        "--prefix",
-        metavar="URL",
-        help="place where the files will be, e.g. s3://bucket/data/ (default: where they are now)",
-    )
-    add(
-        "--framing",
-        choices=get_args(Framing),
-        default="tfrecord",
-        help="record format of the files (default: tfrecord)",
-    )
-    add("--channel", default="train", metavar="NAME", help="channels are named NAME-0, NAME-1, … (train)")
+    text = "one channel per worker of the job, or per worker of a host, if the service distributes files over hosts"
+    parser.flag("--distribution", "divided", text, choices=get_args(Distribution))
+    text = "place where the files will be, e.g. s3://bucket/data/ (default: where they are now)"
+    add("--prefix", metavar="URL", help=text)
+    parser.flag("--framing", "tfrecord", "record format of the files", choices=get_args(Framing))
+    parser.flag("--channel", "train", "channels are named NAME-0, NAME-1, …", metavar="NAME")
     add("--no-count", action="store_true", help="do not count records; training will then need --data.pipe-steps")
     return parser.parse(argv)

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 
 from data_sharding.pipe.feed import ChannelFeed
-from data_sharding.pipe.plan_file import load_plan, local_paths
+from data_sharding.pipe.pipe_plan_file import load_plan, local_paths
 from data_sharding.pipe.simulator import PipeSimulator
 from data_sharding.storage import is_remote, locate_file
 from data_sharding.storage.input_files import find_files
-from hvdtrain.cli.shard.arguments import Parser, at_least
+from hvdtrain.cli.shard.arguments import Parser, number, pairs
 from hvdtrain.errors import UsageError, did_you_mean
 
 _DESCRIPTION = """\
@@ -39,7 +39,6 @@ def run(argv: Sequence[str]) -> int:
         data_sharding.ShardingError: a plan or file cannot be read, or a FIFO exists already.
     """
     options = _parse(argv)
-    at_least("--epochs", options.epochs, 1)
     received: list[int] = []
     stop = threading.Event()
 
@@ -70,7 +69,7 @@ def _report(simulator: PipeSimulator) -> None:
 
 def _feeds(options: argparse.Namespace) -> dict[str, ChannelFeed]:
     files = _channel_files(options)
-    truncated = dict(_pair(text, ":", "--truncate") for text in options.truncate)
+    truncated = pairs("--truncate", options.truncate, ":")
     for name in truncated:
         if name not in files:
             raise UsageError(
@@ -94,23 +93,14 @@ def _channel_files(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     if options.plan is not None:
         plan = load_plan(options.plan)
         return {channel.name: local_paths(plan, channel, options.source) for channel in plan.channels}
-    pairs = [_pair(text, "=", "--channel") for text in options.channel]
-    return {name: tuple(map(_existing, find_files(pattern, ("*",)))) for name, pattern in pairs}
+    channels = pairs("--channel", options.channel)
+    return {name: tuple(map(_existing, find_files(pattern, ("*",)))) for name, pattern in channels.items()}
 
 
 def _existing(path: str) -> str:
     if not is_remote(path) and not os.path.exists(path):
         raise locate_file(path).no_content()
     return path
-
-
-def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:
-    name, found, value = text.partition(sign)
-    if not (name and found and value):
-        raise UsageError(
-            f"{flag} is {text!r}.", f"It has a channel's name, then {sign!r}.", f"write {flag} train-0{sign}VALUE."
-        )
-    return name, value
 
 
 def _bytes(text: str) -> int:
@@ -131,10 +121,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--plan", type=Path, metavar="FILE", help="feed the channels of this plan")
     add("--source", type=Path, metavar="DIR", help="where the plan's files are on this machine, if its prefix is a URL")
     add("--channel", action="append", default=[], metavar="NAME=GLOB", help="feed these files as this channel")
-    add("--epochs", type=int, default=1, metavar="E", help="FIFOs of each channel, one after the other (1)")
+    text = "FIFOs of each channel, one after the other"
+    parser.flag("--epochs", 1, text, type=number("--epochs", 1), metavar="E")
     add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
-    add("--late", type=float, default=0.0, metavar="SECONDS", help="delay each FIFO by this time (default: 0)")
-    add(
-        "--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help="cut the channel after this many bytes"
-    )
+    parser.flag("--late", 0.0, "delay each FIFO by this time", type=float, metavar="SECONDS")
+    text = "cut the channel after this many bytes"
+    add("--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help=text)
     return parser.parse(argv)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.lanes import MAX_LANES, lane_count
-from data_sharding.plan_summary import PlanSummary, per_rank, requests_per_1000
-from hvdtrain.cli.shard.arguments import Parser, add_data_arguments, at_least, in_bytes, open_catalog
+from data_sharding.plan.block_shuffle import MAX_LANES, lane_count
+from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
@@ -22,33 +22,16 @@ _ROWS = 64  # more ranks than fit a screen are summed up
 def run(argv: Sequence[str]) -> int:
     """Print the plan that `argv` asks for; returns 0."""
     parser = Parser("plan", _DESCRIPTION)
-    add_data_arguments(parser)
-    parser.add_argument("--size", type=int, required=True, help="number of ranks")
-    parser.add_argument(
-        "--global-batch-size", type=int, default=256, help="records per step, over all ranks (default: 256)"
-    )
-    parser.add_argument("--seed", type=int, default=42, help="seed of the order (default: 42)")
-    parser.add_argument("--epoch", type=int, default=0, help="epoch to plan (default: 0)")
-    parser.add_argument(
-        "--shuffle",
-        choices=("global", "block", "none"),
-        default="global",
-        help="order of the records (default: global)",
-    )
-    parser.add_argument(
-        "--tail",
-        choices=("mask", "drop"),
-        default="mask",
-        help="what to do with an incomplete last step (default: mask)",
-    )
-    parser.add_argument(
-        "--balance",
-        choices=("records", "bytes"),
-        default="records",
-        help="distribute records evenly over ranks, or also bytes (default: records)",
-    )
+    parser.add_data_arguments()
+    parser.add_argument("--size", type=number("--size", 1), required=True, help="number of ranks")
+    parser.flag("--global-batch-size", 256, "records per step, over all ranks", type=int)
+    parser.flag("--seed", 42, "seed of the order", type=int)
+    parser.flag("--epoch", 0, "epoch to plan", type=int)
+    parser.flag("--shuffle", "global", "order of the records", choices=("global", "block", "none"))
+    parser.flag("--tail", "mask", "what to do with an incomplete last step", choices=("mask", "drop"))
+    text = "distribute records evenly over ranks, or also bytes"
+    parser.flag("--balance", "records", text, choices=("records", "bytes"))
     options = parser.parse(argv)
-    at_least("--size", options.size, 1)
     catalog = open_catalog(options)
     plan = ShardPlan.for_catalog(
         catalog,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.audit.report import CoverageReport, EpochCoverage, read_coverage
-from hvdtrain.cli.shard.arguments import Parser, at_least
+from hvdtrain.cli.shard.arguments import Parser, number
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
@@ -23,11 +23,8 @@ def run(argv: Sequence[str]) -> int:
     """Verify the run that `argv` names; returns 0 if its coverage is exact, else 1."""
     parser = Parser("verify", _DESCRIPTION)
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="a run folder")
-    parser.add_argument(
-        "--limit", type=int, default=20, help="list at most this many records of each kind and epoch (default: 20)"
-    )
+    parser.flag("--limit", 20, "list at most this many records of each kind and epoch", type=number("--limit", 1))
     options = parser.parse(argv)
-    at_least("--limit", options.limit, 1)
     report = read_coverage(options.run)
     print_table("", ["epoch", "steps", "read once", "left out", "missing", "twice", "workers", ""], _rows(report))
     for epoch in report.epochs:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import keras
 from keras import initializers, layers
 
-from hvdtrain.models.names import SMALL_SIDE
+from hvdtrain.models import SMALL_SIDE
 
 _EPSILON: Final = 1e-5
 _MOMENTUM: Final = 0.9  # torch's momentum of 0.1, which is the new value's share

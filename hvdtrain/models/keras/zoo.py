@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+from keras import layers
 
 from hvdtrain.errors import UsageError
+from hvdtrain.models import SMALL_CNN
 from hvdtrain.models.keras.resnet import RESNETS, resnet
-from hvdtrain.models.keras.small_cnn import small_cnn
-from hvdtrain.models.names import SMALL_CNN
 
 
 def model_names() -> tuple[str, ...]:
@@ -44,8 +44,22 @@ def build_model(name: str, classes: int, side: int) -> keras.Model:
 
 def takes_raw_pixels(model: Any) -> bool:
     """Whether the model itself begins by scaling pixels of 0…255 (EfficientNet): they are not to be normalized then."""
-    return any(isinstance(layer, keras.layers.Rescaling) for layer in model.layers[:4])
+    return any(isinstance(layer, layers.Rescaling) for layer in model.layers[:4])
 
 
 def _applications() -> Mapping[str, Callable[..., keras.Model]]:
     return {n: f for n, f in vars(keras.applications).items() if n[0].isupper() and inspect.isfunction(f)}
+
+
+def small_cnn(side: int, channels: int, classes: int, width: int = 32) -> keras.Model:
+    """float32 [n, side, side, channels] to logits [n, classes].
+
+    Its layers are those of `hvdtrain.models.torch.zoo.small_cnn`. It is not a `Sequential`, which would put its own
+    name before those of its variables.
+    """
+    inputs = keras.Input((side, side, channels))
+    features = layers.Conv2D(width, 3, padding="same", activation="relu", name="conv1")(inputs)
+    features = layers.Conv2D(2 * width, 3, padding="same", activation="relu", name="conv2")(features)
+    features = layers.Flatten()(layers.MaxPooling2D(2)(features))
+    features = layers.Dense(128, activation="relu", name="hidden")(features)
+    return keras.Model(inputs, layers.Dense(classes, name="logits")(features), name="small_cnn")

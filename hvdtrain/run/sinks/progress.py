@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TextIO
+from contextlib import ExitStack
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
+from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
 
 _REDRAWN_SECONDS = 0.2
 _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
 """Between two lines passes this share of the time since the start, within these bounds."""
+
+
+def open_sink(context: SinkContext, stack: ExitStack) -> Bar | Lines | None:
+    """On rank 0 what `--progress` asks for; auto is a bar where standard error ends on a terminal that can redraw."""
+    kind = context.config.progress
+    if kind == "none" or not context.topology.is_root:
+        return None
+    terminal = Terminal(sys.stderr, context.topology.launcher)
+    if kind == "lines" or (kind == "auto" and not terminal.redraws):
+        return Lines(sys.stderr)
+    bar = Bar(sys.stderr, terminal)
+    stack.callback(bar.close)
+    return bar
 
 
 class Bar:
@@ -45,7 +61,7 @@ class Bar:
                 self._require().words["validation"], self._require().words["best"] = _short(event)
             case events.StoppedEarly():
                 self._require().words["head"] = "stopped early "
-            case events.RunEnded():
+            case events.RunEnded() | events.RunFailed():
                 self.close()
             case _:
                 pass
@@ -165,16 +181,6 @@ class Lines:
         now = self._clock()
         since = 0.0 if self._begun is None else now - self._begun[1]
         self._next_at = now + min(max(since * _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
-
-
-def progress_callback(
-    kind: Literal["auto", "bar", "lines", "none"], stream: TextIO, launcher: str
-) -> Bar | Lines | None:
-    """What `--progress` asks for; auto is a bar where `stream` ends on a terminal and `launcher` lets it be redrawn."""
-    if kind == "none":
-        return None
-    terminal = Terminal(stream, launcher)
-    return Bar(stream, terminal) if kind == "bar" or (kind == "auto" and terminal.redraws) else Lines(stream)
 
 
 def _short(event: events.Evaluated) -> tuple[str, str]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
 
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.pictures.download import download
+
+_SECONDS: Final = 3600.0  # that a download may take
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def folder_with(data: DataAccess, origin: Origin) -> str:
         return root
     by_hand = f"unpack {origin.archives} from {origin.url} in it"
     if data.download and _present(root, origin) is None:
-        download(origin.dataset, root, by_hand)
+        _download(origin.dataset, root, by_hand)
     found = _present(root, origin)
     if found is not None:
         return found
@@ -57,3 +63,26 @@ def folder_with(data: DataAccess, origin: Origin) -> str:
 def _present(root: str, origin: Origin) -> str | None:
     candidates = [Path(root) / folder for folder in origin.folders]
     return next((str(path) for path in candidates if any((path / name).is_file() for name in origin.files)), None)
+
+
+def _download(dataset: str, folder: str, by_hand: str) -> None:
+    """Runs torchvision's download into `folder`, which exists, unless another worker just does."""
+    argv = [sys.executable, "-m", "hvdtrain.tasks.pictures.torchvision_download", dataset, folder]
+    try:
+        with FileLock(f"{folder}/.download.lock", timeout=_SECONDS):
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
+    except (Timeout, subprocess.TimeoutExpired) as error:
+        raise _download_failed(dataset, f"it took more than {_SECONDS:.0f} s", by_hand) from error
+    except OSError as error:
+        raise _download_failed(dataset, str(error), by_hand) from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise _download_failed(dataset, lines[-1] if lines else f"exit code {done.returncode}", by_hand)
+
+
+def _download_failed(dataset: str, why: str, by_hand: str) -> UsageError:
+    return UsageError(
+        f"The data set {dataset} cannot be downloaded: {why.rstrip('.')}.",
+        "--data.download asks torchvision for it, which needs a network.",
+        f"{by_hand}, and leave --data.download out.",
+    )

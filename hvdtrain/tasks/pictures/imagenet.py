@@ -17,9 +17,14 @@ from data_sharding.formats.image_folder import ImageFolderFormat
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import TaskDefaults
-from hvdtrain.tasks.pictures.crops import CropDraws
 from hvdtrain.tasks.pictures.encoded import FROM_ONE, Encoded, NotAPictureError, encoded_pictures
-from hvdtrain.tasks.pictures.photos import BadPhotoError, require_pillow, training_pixels, validation_pixels
+from hvdtrain.tasks.pictures.photos import (
+    BadPhotoError,
+    CropDraws,
+    require_pillow,
+    training_pixels,
+    validation_pixels,
+)
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 
 _CLASSES: Final = 1000

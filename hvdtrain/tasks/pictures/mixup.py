@@ -1,9 +1,9 @@
-"""Mixup (Zhang et al. 2017, arXiv:1710.09412) whose pairs are the same at every number of workers.
+"""Targets as probabilities of classes, and mixup (Zhang et al. 2017, arXiv:1710.09412).
 
-The usual implementation mixes a batch with its own permutation, so that who meets whom depends on how the batch was cut
-for the workers. Here a record's partner is any record of the training data, drawn for (seed, epoch, record), and read
-for this purpose: twice as much is read and decoded. Each record still is the first of a pair once an epoch: that is
-what the audit counts.
+The pairs of pictures are the same at every number of workers. The usual implementation mixes a batch with its own
+permutation, so that the pairs depend on how the batch was cut for the workers. Here a record's partner is any record of
+the training data, drawn for (seed, epoch, record), and read for this purpose: twice as much is read and decoded. Each
+record still is the first of a pair once an epoch, which is what the audit counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from data_sharding import Catalog, RecordBatch, RecordReader
 from data_sharding.catalog import OnCorrupt
 
 _WHOLE = 256
+Targets = NDArray[np.float32]
 
 
 @final
@@ -59,3 +60,19 @@ def mix_pictures(own: NDArray[np.uint8], other: NDArray[np.uint8], share: NDArra
     mixed += np.uint16(_WHOLE // 2)
     mixed >>= np.uint16(8)
     return mixed.astype(np.uint8)
+
+
+def smoothed_targets(labels: NDArray[np.int64], classes: int, smoothing: float) -> Targets:
+    """float32 [n, classes]: 1 - smoothing for the label, and smoothing / classes for each class, the label too.
+
+    Source: Szegedy et al. 2015 (arXiv:1512.00567), section 7; the same as label_smoothing of both frameworks.
+    """
+    targets = np.full((len(labels), classes), smoothing / classes, np.float32)
+    targets[np.arange(len(labels)), labels] += np.float32(1 - smoothing)
+    return targets
+
+
+def mix_targets(own: Targets, other: Targets, share: NDArray[np.uint16]) -> Targets:
+    """share / 256 of `own` and the rest of `other`. `share`: uint16 [n], 0 to 256."""
+    weight = share.astype(np.float32)[:, None] / np.float32(_WHOLE)
+    return own * weight + other * (1 - weight)

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from hvdtrain.models.names import SMALL_CNN, uses_batch_norm
+from hvdtrain.models import SMALL_CNN, uses_batch_norm
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
-from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures
-from hvdtrain.tasks.pictures.targets import mix_targets, smoothed_targets
+from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures, mix_targets, smoothed_targets
 
 
 class Labelled(NamedTuple):

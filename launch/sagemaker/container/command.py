@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.container.artifacts import source_folder
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.source import source_folder
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
@@ -66,7 +66,7 @@ def _run_folder(container: Container) -> Path:
 
 
 def _data_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
-    by_file = [name for name, each in container.channels.items() if not each.is_pipe and name != PLAN_CHANNEL]
+    by_file = [name for name, mode in container.channels.items() if mode != "Pipe" and name != PLAN_CHANNEL]
     for name in by_file:
         if not (container.folders.data / name).is_dir():
             raise UsageError(
@@ -79,7 +79,7 @@ def _data_flags(container: Container, given: set[str]) -> Mapping[str, Hyperpara
         values["data.dir"] = str(container.folders.data / by_file[0])
     elif by_file:  # each channel is a folder in it
         values["data.dir"] = str(container.folders.data)
-    if any(each.is_pipe for each in container.channels.values()):
+    if "Pipe" in container.channels.values():
         values |= _pipe_flags(container, given)
     return values
 

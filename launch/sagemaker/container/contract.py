@@ -11,13 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import require_host_name
-from hvdtrain.launch.sagemaker.container.channels import Channel, read_channels
+from hvdtrain.launch.sagemaker.channel import CHANNEL_NAME
 from hvdtrain.launch.sagemaker.hyperparameters import decode
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 BASE_VARIABLE = "SAGEMAKER_BASE_DIR"
 """Names another folder than /opt/ml, for `sagemaker-training` too."""
@@ -28,41 +29,25 @@ _DEFAULT_BASE = "/opt/ml"
 _WHERE = "it is written by SageMaker; to run the same on one machine, use Estimator(instance_type='local')."
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Folders:
-    """The folders of a container, all below `base`."""
+    """The folders of a container, all below `base`.
 
-    base: Path
+    Attributes:
+        config: with hyperparameters.json, resourceconfig.json and inputdataconfig.json.
+        data: with a folder for each channel of mode File, and the FIFOs of those of mode Pipe.
+        code: with what the source archive holds.
+        model: becomes model.tar.gz.
+        output: its file `failure` tells why a job failed.
+        checkpoints: there if the job has a checkpoint location: kept equal with it, also from one spot instance to the
+            next.
+    """
 
-    @property
-    def config(self) -> Path:
-        """With hyperparameters.json, resourceconfig.json and inputdataconfig.json."""
-        return self.base / "input" / "config"
-
-    @property
-    def data(self) -> Path:
-        """With a folder for each channel of mode File, and the FIFOs of those of mode Pipe."""
-        return self.base / "input" / "data"
-
-    @property
-    def code(self) -> Path:
-        """With what the source archive holds."""
-        return self.base / "code"
-
-    @property
-    def model(self) -> Path:
-        """Becomes model.tar.gz."""
-        return self.base / "model"
-
-    @property
-    def output(self) -> Path:
-        """Its file `failure` tells why a job failed."""
-        return self.base / "output"
-
-    @property
-    def checkpoints(self) -> Path:
-        """There if the job has a checkpoint location: kept equal with it, also from one spot instance to the next."""
-        return self.base / "checkpoints"
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.config, self.data = base / "input" / "config", base / "input" / "data"
+        self.code, self.model, self.output = base / "code", base / "model", base / "output"
+        self.checkpoints = base / "checkpoints"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +59,8 @@ class Container:
         hyperparameters: decoded; the user's own and `sagemaker_*`.
         hosts: names of all containers, in the order of ranks.
         current_host: this one's.
-        channels: by name.
+        channels: name → input mode: "File", "FastFile" (a folder as well, whose files are fetched while they are
+            read) or "Pipe", whose data come through FIFOs, `NAME_0` for the first epoch.
         network_interface: on which the containers see each other, if SageMaker says so.
         resources: all that resourceconfig.json holds.
         inputs: all that inputdataconfig.json holds.
@@ -84,15 +70,10 @@ class Container:
     hyperparameters: Mapping[str, HyperparameterValue]
     hosts: tuple[str, ...]
     current_host: str
-    channels: Mapping[str, Channel]
+    channels: Mapping[str, str]
     network_interface: str | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def host_index(self) -> int:
-        """Place of this container among all."""
-        return self.hosts.index(self.current_host)
 
 
 def folders_of(environ: Mapping[str, str]) -> Folders:
@@ -122,7 +103,7 @@ def read_container(environ: Mapping[str, str]) -> Container:
         hyperparameters=_hyperparameters(folders, environ),
         hosts=hosts,
         current_host=current_host,
-        channels=read_channels(inputs or {}),
+        channels={name: _input_mode(name, described) for name, described in (inputs or {}).items()},
         network_interface=nic if isinstance(nic, str) and nic else None,
         resources=resources,
         inputs=inputs or {},
@@ -160,6 +141,23 @@ def _hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
             "The current host must be one of them, and none may be there twice",
         )
     return tuple(hosts), current
+
+
+def _input_mode(name: str, described: Any) -> str:
+    if not CHANNEL_NAME.fullmatch(name) or set(name) == {"."}:
+        raise UsageError(
+            f"inputdataconfig.json has a channel {name[:80]!r}.",
+            "Channels are named by letters, digits, `.`, `-` and `_`, since each becomes a folder.",
+            "choose another name.",
+        )
+    mode = described.get("TrainingInputMode") if isinstance(described, dict) else None
+    if mode not in INPUT_MODES:
+        raise UsageError(
+            f"inputdataconfig.json gives the channel {name} the TrainingInputMode {mode!r}.",
+            "It says whether the data come as files or through FIFOs.",
+            did_you_mean(str(mode), INPUT_MODES),
+        )
+    return str(mode)
 
 
 def _read(path: Path, otherwise: str | None) -> dict[str, Any] | None:

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.local.environment import worker_environment
-from hvdtrain.launch.local.launcher import LOOPBACK
-from hvdtrain.launch.processes.crew import LocalCrew
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, kill_all, marked
-from hvdtrain.launch.processes.place import deal_out
-from hvdtrain.launch.processes.worker import Order
+from hvdtrain.errors import RESUMABLE
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.local import LOOPBACK
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
+from hvdtrain.launch.processes.worker import WorkerSpec
+from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.environment import script_variables, without_launcher
-from hvdtrain.launch.sagemaker.container.overheard import OverheardCrew
-from hvdtrain.launch.sagemaker.container.places import Place, meeting_variables, places
+from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
+from hvdtrain.launch.sagemaker.container.variables import (
+    assigned_ranks,
+    rendezvous_variables,
+    script_variables,
+    without_launcher,
+)
+from hvdtrain.launch.sagemaker.failure import cause_of
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.member import Member
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import Limits, Supervisor
-from hvdtrain.launch.supervisor.verdict import RESUMABLE, USAGE, Outcome, how_it_ended
+from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.worker_environment import THREADS, worker_environment
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
@@ -41,8 +45,6 @@ _RESUME = "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on fr
 _PERHAPS_ELSEWHERE = (
     "If nobody stopped the job and it had time left, another machine has failed: its own account tells the cause."
 )
-_VICTIM = ("Another rank has ended or stalled", "HorovodInternalError", "Horovod has been shut down")
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,16 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
         UsageError: they cannot be started.
         HvdtrainError: nobody reads their output.
     """
-    own = places(container, environ)
-    mark = secrets.token_hex(16)
+    own = assigned_ranks(container, environ)
+    token = secrets.token_hex(16)
     inherited = {**environ, **script_variables(container)}
-    with SignalInbox() as inbox, Guard(mark), ExitStack() as stack:
-        stack.callback(kill_all, mark)
+    with SignalInbox() as inbox, OrphanReaper(token), ExitStack() as stack:
+        stack.callback(kill_job, token)
         if own[0].size > len(own):
-            variables = [_among_others(inherited, container, place, mark) for place in own]
+            variables = [_variables_among_hosts(inherited, container, place, token) for place in own]
             return _supervise(_connecting(command, inherited), variables, own, container.current_host, None, inbox)
         server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
-        variables = _alone(inherited, len(own), server.environment, mark)
+        variables = [worker_environment(inherited, place, server.environment, "lo", token, 0) for place in own]
         return _supervise(command, variables, own, "", server, inbox)
 
 
@@ -92,70 +94,72 @@ def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerC
 def _supervise(
     command: WorkerCommand,
     variables: Sequence[Mapping[str, str]],
-    own: Sequence[Place],
+    own: Sequence[RankAssignment],
     host: str,
     server: RendezvousServer | None,
     inbox: SignalInbox,
 ) -> Ending:
     """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
-    orders = [Order(number, command.argv, each) for number, each in enumerate(variables)]
-    members = [Member(order.rank, host) for order in orders]
-    crew = LocalCrew(orders, str(command.folder))
-    overheard = OverheardCrew(crew)
+    orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
+    workers = [WorkerState(order.rank, host) for order in orders]
+    group = LocalWorkerGroup(orders, str(command.folder))
+    tapped = TappedWorkers(group)
     watched = server is not None and command.run_folder is not None and len(own) > 1
-    limits = Limits(START_SECONDS if watched else None, GRACE_SECONDS)
+    timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
     nobody: frozenset[int] = frozenset()
-    with closing(crew):
+    with closing(group):
         outcome = Supervisor(
-            [overheard],
-            members,
+            [tapped],
+            workers,
             Console(),
             inbox,
-            limits,
+            timeouts,
             lambda: server.connected if server else nobody,
             lambda: server.arrived if server else nobody,
         ).run()
-    return _ending(outcome, members, own, overheard, command)
+    return _ending(outcome, workers, own, tapped, command)
 
 
-def _alone(inherited: Mapping[str, str], count: int, rendezvous: Mapping[str, str], mark: str) -> list[dict[str, str]]:
-    name = socket.gethostname()
-    dealt = (replace(place, host=name) for place in deal_out([Host("localhost", count)], count))
-    return [worker_environment(inherited, place, rendezvous, "lo", mark, 0) for place in dealt]
-
-
-def _among_others(inherited: Mapping[str, str], container: Container, place: Place, mark: str) -> dict[str, str]:
-    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
-    by_mpi = inherited.get("HOROVOD_CONTROLLER") == "mpi"
-    rank = dict(inherited) if by_mpi else without_launcher(inherited) | meeting_variables(container, place, inherited)
+def _variables_among_hosts(
+    inherited: Mapping[str, str], container: Container, place: RankAssignment, token: str
+) -> dict[str, str]:
+    """The variables of one of the workers whose ranks are on several hosts."""
+    if inherited.get("HOROVOD_CONTROLLER") == "mpi":
+        of_rank = dict(inherited)
+    else:
+        of_rank = without_launcher(inherited) | rendezvous_variables(container, place, inherited)
     return {
-        **dict.fromkeys(_THREADS, threads),
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // place.local_size))),
         "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
         "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
         **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
-        **rank,
-        MARK_VARIABLE: marked(inherited, mark),
+        **of_rank,
+        JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
     }
 
 
 def _ending(
-    outcome: Outcome, members: Sequence[Member], own: Sequence[Place], overheard: OverheardCrew, command: WorkerCommand
+    outcome: JobOutcome,
+    workers: Sequence[WorkerState],
+    own: Sequence[RankAssignment],
+    tapped: TappedWorkers,
+    command: WorkerCommand,
 ) -> Ending:
     if outcome.code == 0:
         return Ending(0)
     is_all = own[0].size == len(own)
     is_whole_machine = not is_all and own[0].local_size == len(own)
-    victims = [_is_victim(member) for member in members if member.code != 0]
-    elsewhere = ELSEWHERE if is_whole_machine and victims and all(victims) else ""
-    if outcome.culprit is None or outcome.code == RESUMABLE:
+    failed = [worker for worker in workers if worker.code != 0]
+    elsewhere = ELSEWHERE if is_whole_machine and failed and all(worker.is_consequence for worker in failed) else ""
+    if outcome.root_cause_rank is None or outcome.code == RESUMABLE:
         why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
         return Ending(outcome.code, _lines(outcome.message or _left(command), why), by_itself=is_all)
-    member, place = members[outcome.culprit], own[outcome.culprit]
-    if member.code == 0:  # it left while others still needed it
+    worker, place = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
+    if worker.code == 0:  # it left while others still needed it
         return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    told = overheard.cause(member.rank) if member.code > 0 else ""
-    heading = f"Rank {place.rank} of {place.size}{member.place} {how_it_ended(member.code)}."
-    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not _is_victim(member))
+    told = (_recorded(worker) or tapped.cause(worker.rank)) if worker.code > 0 else ""
+    heading = f"Rank {place.rank} of {place.size}{worker.on_host} {how_it_ended(worker.code)}."
+    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not worker.is_consequence)
 
 
 def _lines(*parts: str) -> str:
@@ -173,5 +177,7 @@ def _left(command: WorkerCommand) -> str:
     return f"{told}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
 
 
-def _is_victim(member: Member) -> bool:
-    return member.code != USAGE and any(sign in line for line in member.tail.text() for sign in _VICTIM)
+def _recorded(worker: WorkerState) -> str:
+    """What the worker's own record says of the cause, a traceback with its telling part first."""
+    failure = worker.failure
+    return "" if failure is None or failure.is_consequence else cause_of(failure.detail.splitlines()) or failure.cause

@@ -10,17 +10,21 @@ import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from hvdtrain.launch.processes.guard import MARK_VARIABLE, Guard, marked
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.environment import without_launcher
-from hvdtrain.launch.sagemaker.local.channels import LocalChannel, find_channels
-from hvdtrain.launch.sagemaker.local.container import LocalContainer
-from hvdtrain.launch.sagemaker.local.files import checkpoint_folder, make_folders, write_config
-from hvdtrain.launch.sagemaker.local.pipes import PipeFeeder
-from hvdtrain.launch.sagemaker.local.watch import Watch
+from hvdtrain.launch.sagemaker.container.variables import without_launcher
+from hvdtrain.launch.sagemaker.local.container import LocalContainer, PipeFeeder
+from hvdtrain.launch.sagemaker.local.folders import (
+    LocalChannel,
+    checkpoint_folder,
+    find_channels,
+    make_folders,
+    write_config,
+)
+from hvdtrain.launch.sagemaker.local.supervisor import ContainerSupervisor
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
@@ -46,39 +50,36 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
     output_dir = output_dir.expanduser().absolute()
     bases = [Folders(output_dir / host) for host in hosts]
     job = f"{spec.base_job_name}-{secrets.token_hex(4)}"
-    mark = secrets.token_hex(16)
-    source = Path(spec.source_dir).expanduser().absolute() if spec.source_dir is not None else _beside(spec)
-    uri = spec.checkpoint_s3_uri
-    checkpoints = None if uri is None else checkpoint_folder(uri, output_dir.parent)
-    for folders in bases:
-        make_folders(folders, checkpoints, source)
+    token = secrets.token_hex(16)
+    _make_all_folders(spec, bases, output_dir.parent)
     with ExitStack() as stack:
-        inbox = stack.enter_context(SignalInbox()) if _is_main_thread() else None
-        stack.enter_context(Guard(mark))
-        environment = _environment(spec, job, mark)
+        is_main = threading.current_thread() is threading.main_thread()  # only there can Python take signals
+        inbox = stack.enter_context(SignalInbox()) if is_main else None
+        stack.enter_context(OrphanReaper(token))
+        environment = _environment(spec, job, token)
         feeders = []
         for number, (folders, host) in enumerate(zip(bases, hosts, strict=True)):
             write_config(folders, spec, found, hosts, host, job)
-            feeders.append(stack.enter_context(_lay_out(folders, found, number, len(hosts), environment)))
-        containers = [stack.enter_context(LocalContainer(folders, environment)) for folders in bases]
-        Watch(containers, feeders, spec.max_run_s, inbox).run()
+            feeders.append(stack.enter_context(closing(_lay_out(folders, found, number, len(hosts), environment))))
+        containers = [stack.enter_context(closing(LocalContainer(folders, environment))) for folders in bases]
+        ContainerSupervisor(containers, feeders, spec.max_run_s, inbox).run()
     return bases[0].base
 
 
-def _is_main_thread() -> bool:
-    """Only there can Python take signals."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def _environment(spec: TrainingSpec, job: str, mark: str) -> dict[str, str]:
+def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
     """What all containers have in common. Several of them meet on loopback, where their names mean nothing."""
     meeting = {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)} if spec.instance_count > 1 else {}
-    own = {JOB_VARIABLE: job, MARK_VARIABLE: marked(os.environ, mark)}
+    own = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
     return {**without_launcher(os.environ), **spec.environment, **meeting, **own}
 
 
-def _beside(spec: TrainingSpec) -> Path | None:
-    return Path(spec.entry_point).expanduser().absolute().parent if spec.entry_point is not None else None
+def _make_all_folders(spec: TrainingSpec, bases: Sequence[Folders], shared: Path) -> None:
+    source = None
+    if spec.source_dir is not None or spec.entry_point is not None:
+        source = Path(spec.source_dir or Path(str(spec.entry_point)).parent).expanduser().absolute()
+    uri = spec.checkpoint_s3_uri
+    for folders in bases:
+        make_folders(folders, None if uri is None else checkpoint_folder(uri, shared), source)
 
 
 def _lay_out(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from train_stop_tasks import reach
 
 from hvdtrain.task.interface import Features
-from hvdtrain.tasks.digits.keras import KerasDigits
+from hvdtrain.tasks.keras import KerasDigits
 
 
 class Stopped(KerasDigits):

@@ -9,7 +9,7 @@ from train_stop_tasks import reach
 
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 
 
 class Stopped(TorchDigits):

@@ -16,7 +16,7 @@ from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 from data_sharding import RecordBatch
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
 fail("import")

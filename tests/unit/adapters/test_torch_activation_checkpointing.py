@@ -15,9 +15,8 @@ from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activati
 from hvdtrain.adapters.torch.batch_mask import batch_mask
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
-from hvdtrain.models.torch.small_cnn import small_cnn
 from hvdtrain.models.torch.transformer import Transformer
-from hvdtrain.models.torch.zoo import build_model
+from hvdtrain.models.torch.zoo import build_model, small_cnn
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -36,7 +36,7 @@ def standings(judge: EarlyStopping, series: list[float]) -> list[ValidationHisto
     return found
 
 
-@given(judge=judges, series=values)
+@given(early_stopping=judges, series=values)
 def test_the_best_is_the_first_of_the_best_finite_values(judge: EarlyStopping, series: list[float]) -> None:
     best = standings(judge, series)[-1].best
     real = [value for value in series if math.isfinite(value)]
@@ -73,7 +73,7 @@ def test_it_gives_up_when_keras_does(series: list[float], mode: Mode, patience: 
     assert (given_up[0] if given_up else None) == epochs_until_keras_stops(series, mode, patience, min_delta)
 
 
-@given(judge=judges, series=values, at=st.integers(0, 12))
+@given(early_stopping=judges, series=values, at=st.integers(0, 12))
 def test_an_interruption_changes_nothing(judge: EarlyStopping, series: list[float], at: int) -> None:
     """Through the JSON of a manifest, and with the last validation done twice."""
     whole = standings(judge, series)
@@ -90,7 +90,7 @@ def test_an_interruption_changes_nothing(judge: EarlyStopping, series: list[floa
     assert standing == whole[-1]
 
 
-@given(judge=judges, series=values)
+@given(early_stopping=judges, series=values)
 @settings(max_examples=50)
 def test_more_patience_never_gives_up_earlier(judge: EarlyStopping, series: list[float]) -> None:
     patient = replace(judge, patience=(judge.patience or 1) + 1)

@@ -23,7 +23,7 @@ from hvdtrain.audit.report import CoverageReport, read_coverage
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.cli.shard import run as shard
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import UsageError
 
 EPOCHS, STEPS = 2, 6  # 22 records in global batches of 8: 3 steps an epoch

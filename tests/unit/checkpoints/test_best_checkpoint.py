@@ -27,7 +27,7 @@ from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import UsageError
@@ -111,7 +111,7 @@ def test_stopped_anywhere_and_started_again(
     """The same best, the same early stop, the same kept folders; `stops` are calls to `asked` of one start each."""
     folder, limits = tmp_path_factory.mktemp("law"), RunLimits(EPOCHS, checkpoint_interval=1)
     judge = EarlyStopping("score", "max", patience)
-    setting = chaotic(data, folder / "whole", seed=seed, keep=keep, judge=judge)
+    setting = chaotic(data, folder / "whole", seed=seed, keep=keep, early_stopping=judge)
     whole = run(setting, alone(), limits)
     assert whole.outcome.finished
     here = replace(setting, folder=folder / "parts")
@@ -128,7 +128,7 @@ def test_stopped_anywhere_and_started_again(
 @pytest.mark.parametrize("keep", [1, 2])
 def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: Path, size: int, keep: int) -> None:
     judge = EarlyStopping("score", "max", patience=3)
-    setting = chaotic(data, tmp_path / "whole", keep=1000, judge=judge)
+    setting = chaotic(data, tmp_path / "whole", keep=1000, early_stopping=judge)
     limits = RunLimits(EPOCHS, checkpoint_interval=1)
     whole = all_well(run_on_ranks(size, lambda comm: run(setting, comm, limits)))[0]
     best = whole.outcome.best
@@ -143,7 +143,7 @@ def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: P
 
         resumed = all_well(run_on_ranks(size, go_on))
         assert [one.outcome for one in resumed] == [whole.outcome] * size
-        if resumed[0].events.of(events.CheckpointSaved):
+        if resumed[0].events.of(events.CheckpointDurable):
             newest = [f"step_{s:08d}" for s in range(saved.position.step + 1, whole.outcome.step + 1)][-keep:]
             assert left(here)[0] == sorted({f"step_{best.step:08d}", *newest})
             assert left(here)[2] == f"step_{best.step:08d}\n"
@@ -157,14 +157,14 @@ def test_the_last_validation_is_stopped_and_done_by_the_next_run(data: Data, tmp
     assert left(setting) == (["step_00000003"], "step_00000003\n", "")
     resumed = run(setting, alone(), limits)
     assert [type(event).__name__ for event in resumed.events.events] == [
-        *["RunStarted", "EvalStarted", "Evaluated", "EpochEnded", "CheckpointSaved", "RunEnded"]
+        *["RunStarted", "EvalStarted", "Evaluated", "EpochEnded", "CheckpointStarted", "CheckpointDurable", "RunEnded"]
     ]
     assert left(setting) == (["step_00000003"], "step_00000003\n", "step_00000003\n")
     newest = setting.store().newest()
     assert newest is not None
     assert newest.position.standing.best == resumed.outcome.best is not None
     again = run(setting, alone(), limits)
-    assert again.events.of(events.CheckpointSaved) == []
+    assert again.events.of(events.CheckpointDurable) == []
     assert again.outcome == resumed.outcome
 
 
@@ -237,7 +237,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(
 
 def test_a_validation_inside_an_epoch_is_told_and_forgotten(data: Data, tmp_path: Path) -> None:
     """`max_steps` brings it about, an uninterrupted run has none there."""
-    setting = chaotic(data, tmp_path, judge=EarlyStopping("loss", "min", patience=1))
+    setting = chaotic(data, tmp_path, early_stopping=EarlyStopping("loss", "min", patience=1))
     stopped = run(setting, alone(), RunLimits(EPOCHS, max_steps=2))
     assert stopped.outcome.best is not None
     assert (stopped.outcome.best.step, left(setting)[2]) == (2, "step_00000002\n")
@@ -251,7 +251,7 @@ def test_a_validation_inside_an_epoch_is_told_and_forgotten(data: Data, tmp_path
 
 def early(data: Data, folder: Path, **limits: Any) -> tuple[Setting, RunLimits]:
     """No second validation improves by so much."""
-    setting = chaotic(data, folder, judge=EarlyStopping("loss", "min", patience=2, min_delta=1e6))
+    setting = chaotic(data, folder, early_stopping=EarlyStopping("loss", "min", patience=2, min_delta=1e6))
     return setting, RunLimits(EPOCHS, **limits)
 
 
@@ -264,14 +264,14 @@ def test_a_run_that_stopped_early_is_finished_and_does_not_train_on(data: Data, 
     again = run(setting, alone(), limits)
     assert again.outcome == first.outcome
     assert (again.events.of(events.StepEnded), again.events.of(events.StoppedEarly)) == ([], [])
-    patient = replace(setting, judge=replace(setting.judge, patience=3))
+    patient = replace(setting, early_stopping=replace(setting.early_stopping, patience=3))
     assert run(patient, alone(), limits).outcome.step == 12
 
 
 def test_other_values_to_compare_are_compared_from_the_newest_checkpoint_on(data: Data, tmp_path: Path) -> None:
     setting, limits = early(data, tmp_path)
     run(setting, alone(), limits)
-    other = replace(setting, judge=EarlyStopping("score", "max", patience=1000))
+    other = replace(setting, early_stopping=EarlyStopping("score", "max", patience=1000))
     resumed = run(other, alone(), limits)
     assert resumed.outcome.step == STEPS * EPOCHS
     assert [event.step for event in resumed.events.of(events.Evaluated)] == [9, 12, 15, 18]

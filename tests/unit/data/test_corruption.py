@@ -16,7 +16,7 @@ from hvdtrain.audit.report import read_coverage
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.data.corruption import require_little_lost, warn_of_damage
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology

@@ -217,7 +217,7 @@ TWO = images_of(2)
         (b"\x80\x02T\xff\xff\xff\xff", "announced"),
         (b"\x80\x02" + b"cab" * 1000, "without an end"),
         (b"\x80\x02(((tttt.", "cannot be followed"),
-        (b"\x80\x02" + b"N" * 1_100_000 + b".", "instructions"),
+        (b"\x80\x02" + b"N" * 2_100_000 + b".", "instructions"),
         (b"\x80\x02" + b"}" + b"K\x01" + b"\x85" * 900_000 + b"Ns.", "not 'data'"),
     ],
 )

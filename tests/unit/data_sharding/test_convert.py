@@ -18,14 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding import convert_input
-from data_sharding.convert import convert
-from data_sharding.convert_content import SourceRecord, bytes_encoder, sample_encoder
-from data_sharding.formats.image_folder import class_names
+from data_sharding.class_names import class_names
+from data_sharding.convert import convert, sources
+from data_sharding.convert.content import SourceRecord, encoder
 from data_sharding.formats.recordio_framing import MAGIC_BYTES
-from data_sharding.formats.recordio_writer import RecordIOWriter
 from data_sharding.formats.tar_sample import TarSample, tar_sample
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import RecordIOWriter, TarWriter
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -119,8 +117,8 @@ def test_shuffling_is_a_seeded_permutation(tmp_path: Path) -> None:
 def test_small_batches_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [bytes(number * 7 % 50) for number in range(100)]
     source = tfrecord(tmp_path / "a.tfrecord", records)
-    monkeypatch.setattr(convert_input, "_BATCH_RECORDS", 7)
-    monkeypatch.setattr(convert_input, "_BATCH_BYTES", 60)
+    monkeypatch.setattr(sources, "_BATCH_RECORDS", 7)
+    monkeypatch.setattr(sources, "_BATCH_BYTES", 60)
     assert read(convert(source, tmp_path / "b", 3).paths) == records
 
 
@@ -234,13 +232,13 @@ def test_images_of_folders_keep_their_extension(tmp_path: Path) -> None:
 
 def test_arrays_become_data_without_labels_where_there_are_none() -> None:
     record = SourceRecord(7, 3, b"\0\1", None)
-    assert ds.example.decode(bytes_encoder("npz")(record)) == {"data": [b"\0\1"]}
-    assert sample_encoder("npz", None)(record) == TarSample("00000007", {"bin": b"\0\1"})
+    assert ds.example.decode(encoder("npz", "tfrecord", None)(record)) == {"data": [b"\0\1"]}
+    assert encoder("npz", "tar", None)(record) == TarSample("00000007", {"bin": b"\0\1"})
 
 
 @pytest.mark.parametrize("size", [1000, 20_000])
 def test_memory_does_not_grow_with_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(convert_input, "_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(sources, "_BATCH_BYTES", 1 << 20)
     peaks = []
     for count in (8_000_000 // size // 8, 8_000_000 // size):
         source = tfrecord(tmp_path / f"{count}.tfrecord", [bytes(size)] * count)
@@ -362,7 +360,7 @@ def test_progress_is_told_of_every_record_in_both_steps(tmp_path: Path) -> None:
 
 def test_what_the_disk_returns_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tfrecord(tmp_path / "a.tfrecord", [b"one", b"two"])
-    monkeypatch.setattr(convert_input, "_BATCH_RECORDS", 1)
+    monkeypatch.setattr(sources, "_BATCH_RECORDS", 1)
 
     def damage(step: str, done: int, _: int) -> None:
         if (step, done) == ("check", 1):

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.image_folder import ImageFolderFormat, class_names
+from data_sharding.class_names import class_names
+from data_sharding.formats.image_folder import ImageFolderFormat
 
 
 def write(root: Path, *names: str) -> None:

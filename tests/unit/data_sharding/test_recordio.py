@@ -18,7 +18,7 @@ import data_sharding as ds
 from data_sharding.formats.recordio import RecordIOFormat
 from data_sharding.formats.recordio_framing import MAGIC_BYTES, Multipart, split
 from data_sharding.formats.recordio_image import decode_image_record, encode_image_record
-from data_sharding.formats.recordio_writer import RecordIOWriter
+from data_sharding.formats.writers import RecordIOWriter
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MULTIPART = pytest.mark.parametrize("multipart", ["dmlc", "sagemaker"])

@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.storage import byte_ranges, describe_file, open_source, verify_unchanged
+from data_sharding.storage.byte_ranges import FIRST_BLOCK, LARGEST_BLOCK, ReadAhead
+from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.input_files import find_files
-from data_sharding.storage.patience import Patience
-from data_sharding.storage.read_ahead import FIRST_BLOCK, LARGEST_BLOCK, ReadAhead, ReadAheadFile
 from data_sharding.storage.redaction import redacted, without_secrets
 from data_sharding.storage.remote import stat_remote
+from data_sharding.storage.retry import RetryPolicy
 
-HASTY = Patience(request_s=2.0, attempts=2, pause_s=0.05, total_s=5.0)
+HASTY = RetryPolicy(request_s=2.0, attempts=2, pause_s=0.05, total_s=5.0)
 
 CONTENT = np.random.default_rng(11).bytes(3000)
 SPANS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)).map(sorted), max_size=30)
@@ -115,7 +116,7 @@ def test_read_ahead_takes_few_requests_and_forgets_after_a_leap() -> None:
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.integers(-300, 300), st.integers(0, 300)), max_size=30))
 def test_the_file_view_is_a_file(moves: list[tuple[int, int, int]]) -> None:
     plain = io.BytesIO(CONTENT)
-    view = io.BufferedReader(ReadAheadFile(lambda begin, end: CONTENT[begin:end], 3000, "x"), 64)
+    view = io.BufferedReader(SourceFile(ReadAhead(lambda begin, end: CONTENT[begin:end], 3000).read, 3000), 64)
     for whence, offset, length in moves:
         base = (0, plain.tell(), 3000)[whence]
         if base + offset >= 0:
@@ -253,7 +254,7 @@ def test_a_blocking_library_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ds.MissingDataError, match="not answered in time after 2 attempts") as caught:
-            stat_remote(f"ftp://reader:hush@{host}/a", Patience(request_s=0.3, attempts=2, pause_s=0.01, total_s=5))
+            stat_remote(f"ftp://reader:hush@{host}/a", RetryPolicy(request_s=0.3, attempts=2, pause_s=0.01, total_s=5))
     assert f"ftp://***@{host}/a" in str(caught.value)
 
 

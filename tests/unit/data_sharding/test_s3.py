@@ -20,13 +20,13 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import data_sharding as ds
 from data_sharding.catalog_cache import open_catalog
-from data_sharding.plan_summary import requests_per_1000
+from data_sharding.plan.summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
-from data_sharding.storage.many_files import SpanRequest, read_spans
-from data_sharding.storage.patience import Patience
+from data_sharding.storage.byte_source import SpanRequest, read_spans
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
+from data_sharding.storage.retry import RetryPolicy
 
-HASTY = Patience(request_s=2.0, attempts=3, pause_s=0.05, total_s=10.0)
+HASTY = RetryPolicy(request_s=2.0, attempts=3, pause_s=0.05, total_s=10.0)
 
 Fault = Callable[[dict[str, Any]], str | None]
 
@@ -340,11 +340,11 @@ class TestFailures:
     """Stores that don't answer as they should: three-part errors, in bounded time."""
 
     def refused(
-        self, url: str, message: str, within_s: float = 10.0, patience: Patience = HASTY
+        self, url: str, message: str, within_s: float = 10.0, retry: RetryPolicy = HASTY
     ) -> ds.MissingDataError:
         begin = time.monotonic()
         with pytest.raises(ds.MissingDataError, match=message) as caught:
-            stat_remote(url, patience)
+            stat_remote(url, retry)
         assert time.monotonic() - begin < within_s
         assert "hush-hush" not in str(caught.value)
         assert "HINT: " in str(caught.value)
@@ -396,11 +396,11 @@ class TestFailures:
     def test_a_server_that_never_answers(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             use(monkeypatch, tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
-            patience = Patience(request_s=0.5, attempts=2, pause_s=0.05, total_s=5.0)
-            self.refused("s3://any/a", "was not answered in time after 2 attempts", patience=patience)
+            retry = RetryPolicy(request_s=0.5, attempts=2, pause_s=0.05, total_s=5.0)
+            self.refused("s3://any/a", "was not answered in time after 2 attempts", retry=retry)
             entry = ds.FileEntry("s3://any/a", 10, '"etag"')
             with pytest.raises(ds.MissingDataError, match="was not answered in time"):
-                open_remote(entry, patience).spans([0], [5])
+                open_remote(entry, retry).spans([0], [5])
 
     def test_a_server_that_recovers(self, store: Store, bucket: str) -> None:
         put(f"{bucket}/a", b"0123456789")

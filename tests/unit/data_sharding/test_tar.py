@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.formats.tar_sample import TarSample, split_name, tar_members, tar_sample
-from data_sharding.formats.tar_writer import TarWriter
+from data_sharding.formats.writers import TarWriter
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BLOCK = 512

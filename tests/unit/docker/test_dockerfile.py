@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from docker_stages import ROOT, copies, environment, stages
 
-from hvdtrain.horovod_wheel.python_version import SUPPORTED
+from hvdtrain.horovod_wheel import SUPPORTED
 from hvdtrain.launch import kubernetes
 from hvdtrain.version import __version__
 

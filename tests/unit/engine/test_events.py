@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, Setting, train
+from numpy_training import Data, NumpyAdapter, Setting, train
 
+from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.topology import Topology
 
 STEPS = 3  # an epoch
 
 Started, Epoch, Step, Logged = events.RunStarted, events.EpochStarted, events.StepEnded, events.Logged
 Eval, Evaluated, EpochEnded = events.EvalStarted, events.Evaluated, events.EpochEnded
-Saved, Early, Ended = events.CheckpointSaved, events.StoppedEarly, events.RunEnded
+Saved, Early, Ended = events.CheckpointDurable, events.StoppedEarly, events.RunEnded
 
 
 def story(setting: Setting, limits: RunLimits, start: Checkpoint | None = None) -> list[tuple[str, int]]:
@@ -33,7 +34,11 @@ def story(setting: Setting, limits: RunLimits, start: Checkpoint | None = None) 
 
 
 def named(*pairs: tuple[type, int]) -> list[tuple[str, int]]:
-    return [(kind.__name__, number) for kind, number in pairs]
+    return [
+        (name, number)
+        for kind, number in pairs
+        for name in (["CheckpointStarted"] if kind is Saved else []) + [kind.__name__]
+    ]
 
 
 def closing(step: int) -> list[tuple[type, int]]:
@@ -86,7 +91,7 @@ def test_every_checkpoint_interval(setting: Setting) -> None:
 
 def test_the_last_step_of_an_epoch_is_saved_once_and_after_evaluation(setting: Setting) -> None:
     saved = [
-        number for name, number in story(setting, RunLimits(2, checkpoint_interval=3)) if name == "CheckpointSaved"
+        number for name, number in story(setting, RunLimits(2, checkpoint_interval=3)) if name == "CheckpointDurable"
     ]
     assert saved == [3, 6]
 
@@ -107,7 +112,7 @@ def test_max_steps_at_or_after_the_end_changes_nothing(setting: Setting, max_ste
 
 
 def test_max_steps_at_an_epochs_end_ends_that_epoch(setting: Setting) -> None:
-    assert story(setting, RunLimits(2, max_steps=3))[-5:] == named(*closing(3), (Ended, 3))
+    assert story(setting, RunLimits(2, max_steps=3))[-6:] == named(*closing(3), (Ended, 3))
 
 
 def test_without_validation(setting: Setting) -> None:
@@ -141,7 +146,7 @@ def test_resume_where_nothing_is_left_evaluates_once(setting: Setting, limits: R
 
 def test_a_run_that_stops_early(setting: Setting) -> None:
     """No second validation improves by so much. The checkpoint is written before."""
-    impatient = replace(setting, judge=EarlyStopping(patience=1, min_delta=1e6))
+    impatient = replace(setting, early_stopping=EarlyStopping(patience=1, min_delta=1e6))
     assert story(impatient, RunLimits(5, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), *closing(3)],
@@ -192,3 +197,28 @@ def test_an_early_end_says_so(setting: Setting) -> None:
     run = train(setting, SerialCommunicator(Topology.single()), RunLimits(2, max_steps=5), None, None)
     assert (run.outcome.finished, run.outcome.step, run.outcome.epochs, run.outcome.samples_seen) == (False, 5, 1, 38)
     assert run.events.of(Ended) == [Ended(step=5, samples_seen=38, finished=False)]
+
+
+class Broken(NumpyAdapter):
+    """Fails in the step with number 4."""
+
+    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
+        if step == 4:
+            raise RuntimeError("broken")
+        super().train_step(batch, step, lr)
+
+
+def test_a_run_that_fails_says_so_to_every_callback_and_raises_its_own_error(data: Data, tmp_path: Path) -> None:
+    told: list[events.Event] = []
+
+    def fails_too(event: events.Event) -> None:
+        if isinstance(event, events.RunFailed):
+            raise OSError("a callback of its own trouble")
+
+    setting = Setting(data, tmp_path, open_adapter=Broken, callbacks=(fails_too, told.append))
+    with pytest.raises(RuntimeError, match="broken"):
+        train(setting, SerialCommunicator(Topology.single()), RunLimits(2), None, None)
+    failed = told[-1]
+    assert isinstance(failed, events.RunFailed)
+    assert (failed.step, str(failed.error)) == (4, "broken")
+    assert not any(isinstance(event, Ended) for event in told)

@@ -20,8 +20,8 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.engine.engine import RunLimits
 from hvdtrain.engine.loss_guard import rows_not_finite
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology

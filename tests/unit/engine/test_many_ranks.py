@@ -15,7 +15,8 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits, RunResult
+from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import HvdtrainError, PeerError
 from hvdtrain.topology import Topology
 

@@ -15,7 +15,8 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine.meter import Meter, ReducedMetrics
+from hvdtrain.engine.events import ReducedMetrics
+from hvdtrain.engine.meter import Meter
 from hvdtrain.errors import DivergenceError
 from hvdtrain.topology import Topology
 
@@ -62,7 +63,7 @@ def test_a_mean_over_samples_not_of_batch_means() -> None:
 
 
 @pytest.mark.parametrize(("own", "mean"), [((1.5, 1.5), 1.5), ((1.0, 3.0), 2.0), ((None, None), None)])
-def test_the_norm_of_gradients_is_the_mean_over_ranks(own: Any, mean: float | None) -> None:
+def test_the_norm_of_gradients_is_the_mean_over_ranks_and_its_peak_the_largest(own: Any, mean: float | None) -> None:
     def work(comm: Communicator) -> ReducedMetrics:
         adder: Any = Adder()
         meter = meter_of(adder, comm)
@@ -70,10 +71,13 @@ def test_the_norm_of_gradients_is_the_mean_over_ranks(own: Any, mean: float | No
         adder.eval_step(batch)
         meter.count(batch)
         sums = adder.read_sums()
-        adder.read_sums = lambda: replace(sums, grad_norm=own[comm.topology.rank])
+        norm = own[comm.topology.rank]
+        adder.read_sums = lambda: replace(sums, grad_norm=norm, grad_norm_peak=norm and 2 * norm)
         return meter.reduce("training")
 
-    assert [reading.grad_norm for reading in all_well(run_on_ranks(2, work))] == [mean, mean]
+    readings = all_well(run_on_ranks(2, work))
+    assert [reading.grad_norm for reading in readings] == [mean, mean]
+    assert [reading.grad_norm_peak for reading in readings] == [mean and 2 * max(own)] * 2
 
 
 @given(
@@ -139,12 +143,18 @@ def test_time_is_split_and_a_checkpoint_taken_out() -> None:
     adder = Adder(allreduce_seconds=0.25)
     meter = meter_of(adder, SerialCommunicator(Topology.single()))
     batches = [batch_of([1.0], [1], 1)] * 3
-    assert list(meter.timed(batches)) == batches
+    assert list(meter.watch.waits("data", batches)) == batches
     for batch in batches:
         meter.count(batch)
-    meter.exclude_checkpoint(100.0)
+    meter.watch.add("checkpoint", 100.0)
     seconds = meter.reduce("training").rank_seconds[0]
     assert (seconds.checkpoint, seconds.allreduce, seconds.compute) == (100.0, 0.25, 0.0)
     assert 0 <= seconds.data < 10
+    meter.watch.add("checkpoint", 7.0)
+    meter.start()
+    meter.count(batches[0])
+    again = meter.reduce("training").rank_seconds[0]
+    assert again.checkpoint == 7.0
+    assert again.compute == 0.0  # less than the 0.25 s of waiting for gradients that the adapter states
     meter.count(batches[0])
     assert meter.reduce("training").rank_seconds[0].checkpoint == 0.0

@@ -19,7 +19,7 @@ from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
 

@@ -19,7 +19,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.task.interface import Features
 from hvdtrain.topology import Topology
 
@@ -163,16 +163,34 @@ def test_a_request_after_the_last_batch_comes_too_late(setting: Setting) -> None
 
 
 def test_the_order_of_events(data: Data, tmp_path: Path) -> None:
+    saved = ["CheckpointStarted", "CheckpointDurable"]
+
     def names(after: int) -> list[str]:
         told = run(Setting(data, tmp_path / str(after), open_adapter=noisy), alone(), after).events.events
         return [type(event).__name__ for event in told if not isinstance(event, events.StepEnded)]
 
-    assert names(0) == ["RunStarted", "CheckpointSaved", "RunEnded"]
-    assert names(2) == ["RunStarted", "EpochStarted", "Logged", "Logged", "CheckpointSaved", "RunEnded"]
+    assert names(0) == ["RunStarted", *saved, "RunEnded"]
+    assert names(2) == [
+        "RunStarted",
+        "EpochStarted",
+        "Logged",
+        "Logged",
+        "CheckpointStarted",
+        "CheckpointDurable",
+        "RunEnded",
+    ]
     start = ["RunStarted", "EpochStarted", *["Logged"] * 3]
-    assert names(3) == [*start, "CheckpointSaved", "RunEnded"]
-    assert names(4) == [*start, "EvalStarted", "CheckpointSaved", "RunEnded"]
-    assert names(5) == [*start, "EvalStarted", "Evaluated", "EpochEnded", "CheckpointSaved", "RunEnded"]
+    assert names(3) == [*start, *saved, "RunEnded"]
+    assert names(4) == [*start, "EvalStarted", *saved, "RunEnded"]
+    assert names(5) == [
+        *start,
+        "EvalStarted",
+        "Evaluated",
+        "EpochEnded",
+        "CheckpointStarted",
+        "CheckpointDurable",
+        "RunEnded",
+    ]
 
 
 def test_a_run_that_resumes_and_is_stopped_at_once_leaves_its_checkpoint_alone(data: Data, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
-from hvdtrain.launch.example_scripts import FOLDER, example_scripts
 from hvdtrain.launch.hosts import Host
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.mpi_flavors import FLAVORS
 from hvdtrain.launch.plan import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
+SCRIPTS = Path(__file__).parents[3] / "launch" / "scripts"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 COMMAND = ("train", "--data.path", "it's a folder; $HOME", "--max-steps", "3")
@@ -109,8 +109,36 @@ def test_every_word_survives_a_shell(name: str) -> None:
     assert shlex.split(shlex.join(PLANS[name].argv)) == list(PLANS[name].argv)
 
 
+def example_scripts() -> dict[str, str]:
+    """The ready-to-edit scripts that a launcher prints: eight workers with a GPU each, four to a host."""
+    job = {
+        "command": ("train", "--output-dir", "runs/digits"),
+        "np": 8,
+        "name": "digits",
+        "gpus_per_host": 4,
+        "cores_per_host": 32,
+        "working_dir": "/shared/digits",
+    }
+    on_hosts = {**job, "hosts": (Host("node1", 4), Host("node2", 4)), "nics": ("eth0",)}
+    by_scheduler = {"slots_per_host": 4, "max_restarts": 3, "time_limit": 12 * 3600}
+    pods = {"command": ("train", "--output-dir", "/data/runs/digits"), "working_dir": None}
+    by_slurm = slurm.render(JobSpec(**job, **by_scheduler, grace=120.0))
+    in_kubernetes = kubernetes.render(
+        JobSpec(**{**job, **by_scheduler, **pods}, image="registry.example.com/hvdtrain:latest"),
+        kubernetes.KubernetesOptions(memory="128Gi", claim="digits"),
+    )
+    return {
+        "horovodrun_hosts.sh": horovodrun.render(JobSpec(**on_hosts)).describe(),
+        "mpirun_hosts.sh": mpirun.render(JobSpec(**on_hosts, env=("PATH",)), "openmpi5").describe(),
+        "slurm.sbatch": by_slurm.files["digits.sbatch"],
+        "mpijob.yaml": in_kubernetes.files["digits.yaml"],
+    }
+
+
 def test_the_ready_to_edit_scripts_are_what_the_renderers_print() -> None:
+    """Besides sagemaker_estimator.py, which test_sagemaker_request.py runs."""
     if UPDATE:
         for name, text in example_scripts().items():
-            (FOLDER / name).write_text(text)
-    assert {path.name: path.read_text() for path in FOLDER.iterdir()} == example_scripts()
+            (SCRIPTS / name).write_text(text)
+    shipped = {path.name: path.read_text() for path in SCRIPTS.iterdir() if path.name != "sagemaker_estimator.py"}
+    assert shipped == example_scripts()

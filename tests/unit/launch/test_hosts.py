@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts import (
     Host,
-    hosts_around,
     hosts_from_sagemaker,
     hosts_from_slurm,
     parse_host_list,
     parse_hostfile,
+    platform_hosts,
     read_hostfile,
 )
 
@@ -153,11 +153,11 @@ def test_a_list_of_sagemaker_that_is_none_is_refused(text: str) -> None:
 def test_the_innermost_platform_decides(tmp_path: Path) -> None:
     hostfile = tmp_path / "hostfile"
     everything = {"SLURM_JOB_NODELIST": "n1", "SM_HOSTS": '["algo-1"]'}
-    assert hosts_around({}, hostfile) is None
-    by_sagemaker = hosts_around({"SM_HOSTS": '["algo-1"]'}, hostfile)
+    assert platform_hosts({}, hostfile) is None
+    by_sagemaker = platform_hosts({"SM_HOSTS": '["algo-1"]'}, hostfile)
     hostfile.write_text("digits-worker-0.digits.default.svc slots=4\n")
-    by_operator = hosts_around({"SM_HOSTS": '["algo-1"]'}, hostfile)
-    by_slurm = hosts_around(everything, hostfile)
+    by_operator = platform_hosts({"SM_HOSTS": '["algo-1"]'}, hostfile)
+    by_slurm = platform_hosts(everything, hostfile)
     assert by_sagemaker is not None
     assert by_operator is not None
     assert by_slurm is not None

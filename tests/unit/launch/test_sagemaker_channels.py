@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from data_sharding.pipe.plan import PipeFile, make_plan
-from data_sharding.pipe.plan_file import load_plan, save_plan
+from data_sharding.pipe.pipe_plan import PipeFile, make_plan
+from data_sharding.pipe.pipe_plan_file import load_plan, save_plan
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
-from hvdtrain.launch.sagemaker.channels import Channel, local_channels, make_channels
-from hvdtrain.launch.sagemaker.inputs import Inputs
+from hvdtrain.launch.sagemaker.channel import Channel, Inputs
+from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
 from hvdtrain.launch.sagemaker.pipe_plan import make_plan as make_plan_by_command
 from hvdtrain.launch.sagemaker.pipe_plan import read_plan
 
@@ -255,7 +255,7 @@ def test_places_that_a_local_job_cannot_reach(place: str, message: str) -> None:
 
 @pytest.mark.parametrize(("hosts", "counted"), [(1, True), (2, True), (1, False)])
 def test_files_are_dealt_by_the_command_that_does_it(hosts: int, counted: bool, tmp_path: Path) -> None:
-    from data_sharding.formats.tfrecord_writer import TFRecordWriter
+    from data_sharding.formats.writers import TFRecordWriter
 
     for number in range(3):
         with TFRecordWriter(tmp_path / f"{number}.tfrecord") as writer:
@@ -263,7 +263,7 @@ def test_files_are_dealt_by_the_command_that_does_it(hosts: int, counted: bool, 
     steps = {} if counted else {"hyperparameters": {"data.pipe-steps": 2}}
     job = local(input_mode="Pipe", processes_per_host=3, instance_count=hosts, **steps)
     found = channels(job, {"train": str(tmp_path)}, tmp_path / "plans")
-    deal = found["train-0"].deal
+    deal = found["train-0"].pending_plan
     assert deal is not None
     make_plan_by_command(job, deal)
     plan = load_plan(deal.folder)
@@ -276,7 +276,7 @@ def test_files_are_dealt_by_the_command_that_does_it(hosts: int, counted: bool, 
 
 def test_why_files_could_not_be_dealt_is_said(tmp_path: Path) -> None:
     job = local(input_mode="Pipe", processes_per_host=2)
-    deal = channels(job, {"train": str(tmp_path)}, tmp_path / "plans")["train-0"].deal
+    deal = channels(job, {"train": str(tmp_path)}, tmp_path / "plans")["train-0"].pending_plan
     assert deal is not None
     with pytest.raises(HvdtrainError, match="could not be distributed") as refused:
         make_plan_by_command(job, deal)

@@ -14,11 +14,10 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.sagemaker.container.artifacts import export_model, fetch_source
 from hvdtrain.launch.sagemaker.container.command import worker_command
 from hvdtrain.launch.sagemaker.container.contract import Container, read_container
-from hvdtrain.launch.sagemaker.container.model import export_model
-from hvdtrain.launch.sagemaker.container.places import meeting_variables, places
-from hvdtrain.launch.sagemaker.container.source import fetch_source
+from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables
 from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
 SINGLE = {"current_host": "algo-1", "hosts": ["algo-1"]}
@@ -67,12 +66,12 @@ def test_files_as_sagemaker_writes_them(tmp_path: Path) -> None:
     resources = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth0"}
     container = read(base_with(tmp_path, own, {"train": "FastFile"}, resources))
     assert container.hyperparameters["amp"] is True
-    assert (container.hosts, container.host_index, container.network_interface) == (("algo-1", "algo-2"), 1, "eth0")
-    assert flags_of_channels(container) == [("train", "FastFile")]
-
-
-def flags_of_channels(container: Container) -> list[tuple[str, str]]:
-    return [(each.name, each.mode) for each in container.channels.values()]
+    assert (container.hosts, container.hosts.index(container.current_host), container.network_interface) == (
+        ("algo-1", "algo-2"),
+        1,
+        "eth0",
+    )
+    assert container.channels == {"train": "FastFile"}
 
 
 def test_the_toolkits_variables_stand_for_files_that_are_not_there(tmp_path: Path) -> None:
@@ -84,8 +83,8 @@ def test_the_toolkits_variables_stand_for_files_that_are_not_there(tmp_path: Pat
         SM_INPUT_DATA_CONFIG='{"train":{"TrainingInputMode":"File"}}',
     )
     assert container.hyperparameters["amp"] is True
-    assert len(places(container, {})) == 2
-    assert flags_of_channels(container) == [("train", "File")]
+    assert len(assigned_ranks(container, {})) == 2
+    assert container.channels == {"train": "File"}
 
 
 @pytest.mark.parametrize(
@@ -171,30 +170,30 @@ def test_a_script_must_be_in_the_source_folder(program: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("value", ['"two"', "0", "true", "2.5"])
 def test_a_number_of_workers_that_is_none(value: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="It is the number of workers of each host"):
-        places(container_with(tmp_path, {"sagemaker_mpi_num_of_processes_per_host": value}), {})
+        assigned_ranks(container_with(tmp_path, {"sagemaker_mpi_num_of_processes_per_host": value}), {})
 
 
 def test_ranks_go_by_hosts_and_meet_at_the_first(tmp_path: Path) -> None:
     resources = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}
     own = {"sagemaker_mpi_num_of_processes_per_host": "2"}
     container = read(base_with(tmp_path, own, resources=resources))
-    assert [(place.rank, place.local_rank) for place in places(container, {})] == [(2, 0), (3, 1)]
+    assert [(place.rank, place.local_rank) for place in assigned_ranks(container, {})] == [(2, 0), (3, 1)]
     job = {"TRAINING_JOB_NAME": "digits-1"}
-    variables = meeting_variables(container, places(container, {})[1], job)
+    variables = rendezvous_variables(container, assigned_ranks(container, {})[1], job)
     assert variables.items() >= {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "algo-1"}.items()
     first = read(base_with(tmp_path / "1", own, resources={**resources, "current_host": "algo-1"}))
-    assert meeting_variables(first, places(first, {})[0], job)["MASTER_PORT"] == variables["MASTER_PORT"]
+    assert rendezvous_variables(first, assigned_ranks(first, {})[0], job)["MASTER_PORT"] == variables["MASTER_PORT"]
     assert 20_000 <= int(variables["MASTER_PORT"]) < 30_000
 
 
 def test_under_mpirun_each_process_is_one_worker(tmp_path: Path) -> None:
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     variables = dict(zip((f"OMPI_COMM_WORLD_{name}" for name in names), "3412", strict=True))
-    (place,) = places(container_with(tmp_path), variables)
+    (place,) = assigned_ranks(container_with(tmp_path), variables)
     assert (place.rank, place.size, place.local_rank, place.local_size) == (3, 4, 1, 2)
     del variables["OMPI_COMM_WORLD_SIZE"]
     with pytest.raises(UsageError, match="OMPI_COMM_WORLD_SIZE"):
-        places(container_with(tmp_path / "2"), variables)
+        assigned_ranks(container_with(tmp_path / "2"), variables)
 
 
 OUR_ERROR = ["training from step 0", "rank 1 on algo-1: There is no x. It is needed.", "HINT: give x."]

@@ -6,22 +6,22 @@ import os
 import subprocess
 from pathlib import Path
 
-from hvdtrain.launch.processes.crew import ERR
-from hvdtrain.launch.processes.worker import End
+from hvdtrain.failure_record import FailureRecord
+from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.sagemaker.container.command import WorkerCommand
-from hvdtrain.launch.sagemaker.container.overheard import OverheardCrew
-from hvdtrain.launch.sagemaker.container.places import Place
+from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, cause_of
-from hvdtrain.launch.supervisor.member import Member
-from hvdtrain.launch.supervisor.verdict import Outcome
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 TRAIN = Path(__file__).parents[3] / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"
 
 
 class Speaker:
-    """A crew of one worker that says something on stderr."""
+    """A group of one worker that says something on stderr."""
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = pieces
@@ -43,18 +43,18 @@ class Nobody:
         pass
 
 
-def heard(*pieces: bytes) -> OverheardCrew:
-    crew = OverheardCrew(Speaker(*pieces))
-    crew.watch(None, Nobody())  # type: ignore[arg-type]
-    return crew
+def heard(*pieces: bytes) -> TappedWorkers:
+    group = TappedWorkers(Speaker(*pieces))
+    group.watch(None, Nobody())  # type: ignore[arg-type]
+    return group
 
 
-def ending(outcome: Outcome, run_folder: Path | None, hosts: int = 1, said: bytes = b"", code: int = 75) -> Ending:
-    member = Member(0, "algo-1")
-    member.end = End(code)
-    member.tail.add(ERR, said)
+def ending(
+    outcome: JobOutcome, run_folder: Path | None, hosts: int = 1, failure: FailureRecord | None = None
+) -> Ending:
+    worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [member], [Place(0, hosts, 0, 1, 0, hosts)], heard(said), command)
+    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(), command)
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
@@ -97,26 +97,36 @@ def test_lines_come_in_pieces_and_the_last_one_unfinished() -> None:
 
 
 def test_only_a_checkpoint_that_is_there_is_told_of(tmp_path: Path) -> None:
-    assert "there is no checkpoint" in ending(Outcome(75), tmp_path).cause
+    assert "there is no checkpoint" in ending(JobOutcome(75), tmp_path).cause
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "latest").write_text("step_00000012\n")
-    told = ending(Outcome(75), tmp_path).cause
+    told = ending(JobOutcome(75), tmp_path).cause
     assert "the newest checkpoint is step_00000012.\nHINT: a job with a checkpoint location" in told
-    assert "exit code 75" in ending(Outcome(75), None).cause
+    assert "exit code 75" in ending(JobOutcome(75), None).cause
 
 
 def test_another_machines_failure_is_told_as_such(tmp_path: Path) -> None:
-    stopped = Outcome(143, message="hvdtrain launch: stopped by SIGTERM.")
+    stopped = JobOutcome(143, message="hvdtrain launch: stopped by SIGTERM.")
     alone, several = ending(stopped, tmp_path), ending(stopped, tmp_path, hosts=2)
     assert (alone.cause, alone.by_itself) == (stopped.message, True)
     assert (several.cause.splitlines()[0], several.by_itself) == (stopped.message, False)
     assert "another machine has failed" in several.cause
-    victim = b"rank 0 on algo-1 stopped: Another rank has ended or stalled.\n"
-    told = ending(Outcome(1, 0, "message"), tmp_path, 2, victim, 1)
+    lost = FailureRecord("lost_rank", 0, "algo-1", "A collective operation was aborted.", 1)
+    told = ending(JobOutcome(1, 0, "message"), tmp_path, 2, lost)
     assert told.cause.startswith(ELSEWHERE)
     assert not told.by_itself
-    alone = ending(Outcome(1, 0, "message"), tmp_path, 1, victim, 1)
+    alone = ending(JobOutcome(1, 0, "message"), tmp_path, 1, lost)
     assert alone.cause == "Rank 0 of 1 on algo-1 failed with exit code 1.\nmessage"
+
+
+def test_the_cause_is_what_the_worker_has_recorded(tmp_path: Path) -> None:
+    error = FailureRecord("error", 0, "algo-1", "The loss is nan.\nHINT: lower the learning rate.", 1)
+    heading = "Rank 0 of 1 on algo-1 failed with exit code 1."
+    assert ending(JobOutcome(1, 0), tmp_path, 1, error).cause == f"{heading}\n{error.cause}"
+    shown = "rank 0 failed:\nTraceback (most recent call last):\n  in f\nValueError: x"
+    raised = FailureRecord("exception", 0, "algo-1", "ValueError: x", 1, shown)
+    told = ending(JobOutcome(1, 0), tmp_path, 1, raised).cause
+    assert told == f"{heading}\nValueError: x\nThe end of its traceback:\n  in f"
 
 
 def test_an_image_without_python_says_so_in_the_failure_file(tmp_path: Path) -> None:

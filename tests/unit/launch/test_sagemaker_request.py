@@ -20,14 +20,14 @@ import pytest
 from botocore.validate import ParamValidator
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.example_scripts import FOLDER
 from hvdtrain.launch.sagemaker import Estimator, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.channel_checks import MAX_CHANNELS
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, region_of
-from hvdtrain.launch.sagemaker.request_shape import compiled, problems, require_valid_request
+from hvdtrain.launch.sagemaker.request_checks import compiled, problems, require_valid_request
 
 SOURCE = Path(__file__).parent / "sagemaker_source"
 GOLDEN = Path(__file__).parent / "golden_sagemaker"
+EXAMPLE = Path(__file__).parents[3] / "launch" / "scripts" / "sagemaker_estimator.py"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 SHAPE = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
@@ -257,7 +257,7 @@ def test_the_ready_to_edit_script_prints_a_valid_request(tmp_path: Path) -> None
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "my_task.py").touch()
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "sagemaker_estimator.py"), "--dry-run"],
+        [sys.executable, str(EXAMPLE), "--dry-run"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -267,3 +267,7 @@ def test_the_ready_to_edit_script_prints_a_valid_request(tmp_path: Path) -> None
     request = json.loads(done.stdout)
     assert ParamValidator().validate(request, SHAPE).generate_report() == ""
     assert list(problems(request, SHAPE)) == []
+    assert request["ResourceConfig"]["InstanceCount"] == 2
+    assert json.loads(request["HyperParameters"]["sagemaker_mpi_num_of_processes_per_host"]) == 4
+    names = [channel["ChannelName"] for channel in request["InputDataConfig"]]
+    assert names == ["train-0", "train-1", "train-2", "train-3", "pipe-plan", "validation"]

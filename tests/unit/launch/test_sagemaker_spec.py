@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator, TrainingSpec
-from hvdtrain.launch.sagemaker.command_line import hyperparameters_of
-from hvdtrain.launch.sagemaker.hyperparameters import decode, encode, flags, mpi_options, reserved
-from hvdtrain.launch.sagemaker.preview import secret_names
+from hvdtrain.launch.sagemaker.hyperparameters import decode, encode, flags, hyperparameters_of, mpi_options, reserved
+from hvdtrain.launch.sagemaker.request import secret_names
 
 CLOUD: dict[str, Any] = {
     "role": "arn:aws:iam::111122223333:role/train",

@@ -21,11 +21,11 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from moto.sagemaker.models import sagemaker_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from data_sharding.formats.tfrecord_writer import TFRecordWriter
+from data_sharding.formats.writers import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import Estimator
+from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
-from hvdtrain.launch.sagemaker.submit import Service
 from hvdtrain.launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 
 REGION = "us-east-1"

@@ -17,7 +17,7 @@ from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.bench_step import Protocol, fixed_batch, measure
 from hvdtrain.run.prepare import RunSetup, prepare
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 
 SHORT = ["--num-warmup-batches", "1", "--num-iters", "3", "--num_batches_per_iter=2"]

@@ -12,8 +12,8 @@ from numpy_training import Data, NumpyTask, write_data
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import Catalog
-from data_sharding.pipe.plan import PipeFile, make_plan
-from data_sharding.pipe.plan_file import save_plan
+from data_sharding.pipe.pipe_plan import PipeFile, make_plan
+from data_sharding.pipe.pipe_plan_file import save_plan
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.checkpoints.position import Position
 from hvdtrain.checkpoints.resume import require_same_training

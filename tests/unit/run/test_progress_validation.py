@@ -11,7 +11,8 @@ from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds, StoppedEarly
 from hvdtrain.run.result import print_table
-from hvdtrain.run.sinks.progress import progress_callback
+from hvdtrain.run.sinks.progress import Bar, Lines
+from hvdtrain.run.sinks.terminal import Terminal
 
 VALUES = {"accuracy": 0.75, "loss": 0.5, "top5": 0.875}
 STOPPED = StoppedEarly(epoch=4, step=20, metric="accuracy", patience=3, min_delta=0.0)
@@ -23,9 +24,10 @@ def evaluated(best: Best | None) -> events.Evaluated:
 
 def shown(kind: Literal["bar", "lines"], *told: events.Event) -> str:
     stream = io.StringIO()
-    callback = progress_callback(kind, stream, "single")
-    assert callback is not None
-    logged = events.Logged(1, 8, 0.1, 10, 1000.0, {"loss": 0.25}, (Seconds(),))
+    callback = Bar(stream, Terminal(stream, "single")) if kind == "bar" else Lines(stream)
+    logged = events.Logged(
+        epoch=1, step=8, lr=0.1, samples=10, samples_per_second=1000.0, values={"loss": 0.25}, rank_seconds=(Seconds(),)
+    )
     for event in (events.RunStarted(0, 40, 4, 10), logged, *told, events.RunEnded(20, 100, True)):
         callback(event)
     return stream.getvalue()

@@ -5,18 +5,37 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import hvdtrain.run.sinks
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds
 from hvdtrain.files import open_lines, write_atomically, write_json
-from hvdtrain.run.sinks.recorder import MetricsFile, Totals
+from hvdtrain.run.result import Totals
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.metrics_file import MetricsFile
+from hvdtrain.run.sinks.progress import Lines
+from hvdtrain.run.sinks.rank_log import RankLog
+from hvdtrain.run.sinks.registry import SINKS, open_sinks
+from hvdtrain.topology import Topology
 
 
 def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), samples: int = 10) -> events.Logged:
-    return events.Logged(0, step, 0.1, samples, 100.0, {"loss": loss}, seconds)
+    return events.Logged(
+        epoch=0,
+        step=step,
+        lr=0.1,
+        samples=samples,
+        samples_per_second=100.0,
+        values={"loss": loss},
+        rank_seconds=seconds,
+    )
 
 
 def test_the_time_of_validations_adds_up() -> None:
@@ -51,13 +70,23 @@ def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
             events.RunStarted(0, 2, 2, 1),
             events.StepEnded(0, 1),
             logged(1, 0.5),
-            events.CheckpointSaved(1, Path("a/step_00000001"), 0.1),
+            events.CheckpointStarted(1),
+            events.CheckpointDurable(1, Path("a/step_00000001"), 0.1),
             events.RunEnded(1, 10, False),
+            events.RunFailed(1, RuntimeError("broken")),
         ):
             metrics(event)
             assert all(json.loads(line)["time"] for line in path.read_text().splitlines())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line.get("event", line.get("split")) for line in lines] == ["started", "train", "checkpoint", "ended"]
+    kinds = [line.get("event", line.get("split")) for line in lines]
+    assert kinds == [
+        "started",
+        "train",
+        "checkpoint",
+        "ended",
+        "failed",
+    ]
+    assert lines[-1]["error"] == "RuntimeError: broken"
     assert lines[2]["path"] == "step_00000001"
 
 
@@ -104,3 +133,19 @@ def test_a_link_keeps_leading_to_what_is_written(tmp_path: Path) -> None:
     write_json(tmp_path / "link", [1])
     assert (tmp_path / "link").is_symlink()
     assert json.loads((tmp_path / "target").read_text()) == [1]
+
+
+@pytest.mark.parametrize(("rank", "opened"), [(0, [RankLog, MetricsFile, Lines]), (1, [RankLog])])
+def test_every_registered_sink_is_opened_and_closed(tmp_path: Path, rank: int, opened: list[type]) -> None:
+    topology = replace(Topology.single(), rank=rank, size=2)
+    context = SinkContext(TrainConfig(progress="lines"), RunFolder(tmp_path, 1), topology)
+    with ExitStack() as stack:
+        sinks = open_sinks(context, stack)
+        assert [type(sink) for sink in sinks] == opened
+        files = [sink._file for sink in sinks if isinstance(sink, MetricsFile)]
+    assert all(file.closed for file in files)
+    assert {f"{name.__module__}" for name in SINKS} == {
+        f"hvdtrain.run.sinks.{path.stem}"
+        for path in Path(hvdtrain.run.sinks.__file__).parent.glob("*.py")
+        if "def open_sink(" in path.read_text()
+    }

@@ -15,7 +15,7 @@ from hvdtrain.run.stop_report import how_to_continue
 
 OWN_TASK = """
 import os, signal
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 
 class Stopping(TorchDigits):
     batches = 0

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.run.stop_signals import ECHO_SECONDS, REQUESTS, StopSignals
+from hvdtrain.run.stop_signals import StopSignals
+from hvdtrain.stop_requests import ECHO_SECONDS, REQUESTS
 
 DEADLINE_S = 30.0
 STUCK = """

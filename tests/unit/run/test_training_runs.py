@@ -23,7 +23,7 @@ OWN_TASKS = """
 from pathlib import Path
 
 import torch
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 
 class Five(TorchDigits):
     # digits modulo five: another head

@@ -22,7 +22,7 @@ from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.engine.engine import RunLimits
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 from hvdtrain.topology import Topology

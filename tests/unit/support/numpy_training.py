@@ -23,7 +23,9 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.engine import Engine, RunLimits, RunResult
+from hvdtrain.engine.engine import Engine
+from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.state import State
@@ -175,7 +177,8 @@ class Setting:
     on_corrupt: OnCorrupt = "raise"
     quarantine: Path | None = None
     origin: Path | None = None
-    judge: EarlyStopping = EarlyStopping()
+    callbacks: tuple[events.Callback, ...] = ()
+    early_stopping: EarlyStopping = EarlyStopping()
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -213,9 +216,9 @@ def train(
         ledger=CoverageLedger(
             comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine, setting.origin
         ),
-        callbacks=[recorder],
+        callbacks=[recorder, *setting.callbacks],
         asked=asked,
-        judge=setting.judge,
+        early_stopping=setting.early_stopping,
     )
     return Run(engine.run(start or Position(), saved=start is not None), adapter, recorder)
 

@@ -15,7 +15,7 @@ import hvdtrain
 if sys.argv[1] == "torch":
     import torch
 
-    from hvdtrain.tasks.digits.torch import TorchDigits as Digits
+    from hvdtrain.tasks.torch import TorchDigits as Digits
 
     def net() -> Any:
         layers = torch.nn
@@ -26,7 +26,7 @@ if sys.argv[1] == "torch":
 else:
     import keras
 
-    from hvdtrain.tasks.digits.keras import KerasDigits as Digits  # type: ignore[assignment]
+    from hvdtrain.tasks.keras import KerasDigits as Digits  # type: ignore[assignment]
 
     def net() -> Any:  # its layer is named by Keras, which counts on
         return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])

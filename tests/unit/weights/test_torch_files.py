@@ -18,7 +18,7 @@ from torch import nn
 from weight_runs import random_like, write_run
 
 from hvdtrain.errors import UsageError
-from hvdtrain.tasks.digits.torch import TorchDigits
+from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.weights.export import export
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.named_weights import without_wrappers

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import data_sharding as ds
 from data_sharding.adapters.tensorflow import TensorFlowBatch, as_tf_dataset
-from data_sharding.decode_processes import DecodeProcesses
+from data_sharding.loading.decode_processes import DecodeProcesses
 
 WAIT_S = 60.0
 

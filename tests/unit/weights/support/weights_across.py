@@ -20,12 +20,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Task
-from hvdtrain.tasks.digits.keras import KerasDigits
-from hvdtrain.tasks.digits.torch import TorchDigits
-from hvdtrain.tasks.pictures.keras import KerasSynthetic
-from hvdtrain.tasks.pictures.torch import TorchSynthetic
-from hvdtrain.tasks.text.keras import KerasText
-from hvdtrain.tasks.text.torch import TorchText
+from hvdtrain.tasks.keras import KerasDigits, KerasSynthetic, KerasText
+from hvdtrain.tasks.torch import TorchDigits, TorchSynthetic, TorchText
 from hvdtrain.weights.export import FORMATS, export
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.keras_models import weights_of

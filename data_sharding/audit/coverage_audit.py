@@ -1,0 +1,219 @@
+"""Proof that an epoch read every record exactly once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.audit import serialization
+from data_sharding.audit.bitmap import Bitmap
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.splitmix import GOLDEN, mix
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class CoverageAudit:
+    """Which records were read with a weight above 0, and which of them more than once.
+
+    Memory: one bit for each record, and 8 bytes for each reading beyond a record's first. Every rank keeps an audit of
+    what it read; `merge` or `union` makes one of them, in any order, across restarts and changes of size. Add a
+    step when it is committed: one that is rolled back and read again would count as read twice.
+
+    Ranks can first compare two numbers: if their `count`s add up to `expected_count`, and the XOR of their `digest`s is
+    `expected_digest`, then together they read everything once, unless 64-bit hashes collide. Only if not, the audits
+    themselves need to be brought together, as `to_bytes`, to name the records.
+
+    Args:
+        num_records: N, records of the data set.
+
+    Raises:
+        PlanError: N < 1.
+    """
+
+    def __init__(self, num_records: int) -> None:
+        num_records = whole("num_records", num_records)
+        if num_records < 1:
+            raise PlanError(
+                f"An audit of {num_records} records was asked for.", "There is nothing to audit.", "check the data."
+            )
+        self._read = Bitmap(num_records)
+        self._repeats: list[NDArray[np.int64]] = []
+        self._excluded = _NONE
+
+    @classmethod
+    def union(cls, audits: Iterable[CoverageAudit]) -> Self:
+        """One audit of all that was read by any of them.
+
+        Raises:
+            PlanError: there are none, or they cover different numbers of records.
+        """
+        audits = list(audits)
+        if not audits:
+            raise PlanError("No audits were given.", "Their union has no number of records.", "pass one or more.")
+        whole = cls(audits[0].num_records)
+        for audit in audits:
+            whole.merge(audit)
+        return whole
+
+    @classmethod
+    def from_array(cls, counts: NDArray[np.int32]) -> Self:
+        """An audit of records read counts int32[N] times, such as the sum of all ranks' `to_array()`."""
+        audit = cls(len(counts))
+        audit._put(np.repeat(np.arange(len(counts)), counts))
+        return audit
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The audit that `to_bytes` wrote.
+
+        Raises:
+            CatalogError: the bytes are damaged, or no audit of this version.
+        """
+        stored = serialization.decode(data)
+        audit = cls(stored.read.n)
+        audit._read, audit._repeats, audit._excluded = stored.read, [stored.repeats], stored.excluded
+        return audit
+
+    def to_bytes(self) -> bytes:
+        """The audit in few bytes that check themselves; the ids or the bitmap, whichever takes fewer, compressed."""
+        return serialization.encode(serialization.StoredAudit(self._read, self._all_repeats(), self._excluded))
+
+    def to_array(self) -> NDArray[np.int32]:
+        """How often each record was read, int32[N]."""
+        counts = np.unpackbits(self._read.bits, count=self.num_records, bitorder="little").astype(np.int32)
+        np.add.at(counts, self._all_repeats(), 1)
+        return counts
+
+    @property
+    def num_records(self) -> int:
+        """N, records of the data set."""
+        return self._read.n
+
+    def add(self, ids: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
+        """Count the records ids int64[k] whose weights float32[k] are above 0.
+
+        Raises:
+            PlanError: an id is outside [0, N), or the arrays differ in length.
+        """
+        ids, weights = np.asarray(ids, np.int64), np.asarray(weights)
+        if ids.shape != weights.shape:
+            raise PlanError(
+                f"{ids.shape} ids came with {weights.shape} weights.",
+                "Each record needs its own weight.",
+                "add both arrays of the same batch.",
+            )
+        self._put(self._checked(ids[weights > 0]))
+
+    def exclude(self, ids: NDArray[np.int64]) -> None:
+        """Do not expect these records ids int64[k]: those that the plan dropped, or that were masked as corrupt.
+
+        One that is read all the same, for instance after a repair and a restart, is no fault.
+
+        Raises:
+            PlanError: an id is outside [0, N).
+        """
+        self._excluded = np.union1d(self._excluded, self._checked(np.asarray(ids, np.int64)))
+
+    def merge(self, other: CoverageAudit) -> None:
+        """Add what another rank, or an earlier run, read and excluded.
+
+        Raises:
+            PlanError: it covers another number of records.
+        """
+        if other.num_records != self.num_records:
+            raise PlanError(
+                f"An audit of {other.num_records} records was to be merged into one of {self.num_records}.",
+                "They are about different data.",
+                "merge audits of one catalog only.",
+            )
+        both = Bitmap(self.num_records)
+        np.bitwise_and(self._read.bits, other._read.bits, out=both.bits)
+        self._repeats += [*both.ids(), *other._repeats] if both.bits.any() else other._repeats
+        self._read.bits |= other._read.bits
+        self._excluded = np.union1d(self._excluded, other._excluded)
+
+    def missing(self) -> NDArray[np.int64]:
+        """Ids of records neither read nor excluded, int64, ascending."""
+        return np.setdiff1d(np.concatenate([*self._read.ids(inside=False)]), self._excluded, assume_unique=True)
+
+    def duplicates(self) -> NDArray[np.int64]:
+        """Ids of records read more than once, int64, ascending."""
+        return np.unique(self._all_repeats())
+
+    @property
+    def excluded(self) -> NDArray[np.int64]:
+        """Ids of records that are not expected, int64, ascending."""
+        return self._excluded.copy()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every expected record was read, and none twice."""
+        return not self._repeats_count and len(self._read) + self._unread_exclusions == self.num_records
+
+    @property
+    def count(self) -> int:
+        """Readings of records, each as often as it was read."""
+        return len(self._read) + self._repeats_count
+
+    @property
+    def digest(self) -> int:
+        """64-bit XOR of the hashes of the ids read, each as often as it was read: the same in any order.
+
+        The digests of several ranks, combined by XOR, are the digest of what they read together.
+        """
+        return functools.reduce(_xor_digest, itertools.chain(self._read.ids(), self._repeats), 0)
+
+    @property
+    def expected_count(self) -> int:
+        """Records that are not excluded."""
+        return self.num_records - len(self._excluded)
+
+    @property
+    def expected_digest(self) -> int:
+        """The digest of an audit that read every record that is not excluded once."""
+        nothing = Bitmap(self.num_records)
+        return functools.reduce(_xor_digest, nothing.ids(inside=False), _xor_digest(0, self._excluded))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CoverageAudit) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    @property
+    def _repeats_count(self) -> int:
+        return sum(map(len, self._repeats))
+
+    @property
+    def _unread_exclusions(self) -> int:
+        return int((~self._read.has(self._excluded)).sum())
+
+    def _all_repeats(self) -> NDArray[np.int64]:
+        self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]
+        return self._repeats[0]
+
+    def _put(self, ids: NDArray[np.int64]) -> None:
+        repeated = self._read.add(ids)
+        if repeated.size:
+            self._repeats.append(repeated)
+
+    def _checked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        if ids.size and (ids.min() < 0 or ids.max() >= self.num_records):
+            raise PlanError(
+                f"Records from {ids.min()} to {ids.max()} were counted.",
+                f"The audit covers 0 to {self.num_records - 1}.",
+                "make the audit for the catalog that is read.",
+            )
+        return ids
+
+
+def _xor_digest(digest: int, ids: NDArray[np.int64]) -> int:
+    # The hash of 0 would be 0, and its record would not count.
+    hashes = mix((ids.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+    return digest ^ int(np.bitwise_xor.reduce(hashes))

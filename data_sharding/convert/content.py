@@ -1,0 +1,170 @@
+"""What a record of one format becomes in another.
+
+    from                     to tfrecord, recordio                            to tar
+    tfrecord, recordio       the same bytes                                   "example": a member for each feature;
+                                                                              "opaque": one member, .bin
+    tar                      Example of each member's bytes, by extension,    the same members under the same key
+                             and the key as "__key__"
+    any other                Example of the payload, as "image" for           the payload as .bin, or with its file's
+                             image_folder, cifar10 and mnist, else "data";    own name and extension for image_folder;
+                             the label, if there is one, as "label"           the label in decimal as .cls
+
+Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and shape of a row of npz, CIFAR-10 or MNIST
+are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
+single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
+sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
+Images of a folder keep their names (`ImageNames`), other samples without a key get their number. If two samples in a
+row have the same key, the number is added to the second's: readers would take them for one.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from data_sharding import example
+from data_sharding.errors import ExampleError
+from data_sharding.example import Feature, FeatureInput
+from data_sharding.formats.tar_sample import TarSample, tar_sample
+
+Payloads = Literal["example", "opaque"]
+"""What payloads of tfrecord and recordio are to be taken for on the way to tar."""
+
+OPAQUE_FORMATS: Final = ("tfrecord", "recordio")
+_IMAGE_FORMATS: Final = ("image_folder", "cifar10", "mnist")
+_KEY: Final = "__key__"
+
+
+class SourceRecord(NamedTuple):
+    """One record on its way.
+
+    Attributes:
+        number: its place among the records written, from 0 on.
+        source_id: its id in the catalog that it is read from.
+        payload: its bytes.
+        label: what the source keeps apart from the payload, if anything.
+        key: name of the sample that it becomes, where the source has names; else empty.
+        suffix: extension of the file that it is, in lower case without the dot; empty where files hold many records.
+    """
+
+    number: int
+    source_id: int
+    payload: bytes
+    label: int | None
+    key: str = ""
+    suffix: str = ""
+
+
+def encoder(source_format: str, target: str, payloads: Payloads | None) -> Callable[[SourceRecord], bytes | TarSample]:
+    """How records of a format become samples of a tar shard, or payloads of the other targets.
+
+    Args:
+        payloads: what payloads of tfrecord and recordio are on the way to tar; default: tfrecord holds Examples,
+            recordio does not.
+    """
+    if target == "tar":
+        if source_format == "tar":
+            return lambda record: tar_sample(record.payload)
+        if source_format not in OPAQUE_FORMATS:
+            return _sample_of_payload
+        if (payloads or ("example" if source_format == "tfrecord" else "opaque")) == "opaque":
+            return lambda record: TarSample(_numbered(record), {"bin": record.payload})
+        return _sample_of_example
+    if source_format in OPAQUE_FORMATS:
+        return lambda record: record.payload
+    if source_format == "tar":
+        return _example_of_sample
+    name = "image" if source_format in _IMAGE_FORMATS else "data"
+    return lambda record: example.encode(_labelled(name, record))
+
+
+def digest(content: bytes | TarSample) -> int:
+    """CRC-32C of a payload; of a sample, that of its key, names, lengths and bytes."""
+    if isinstance(content, bytes):
+        return int(google_crc32c.value(content))
+    crc = google_crc32c.value(content.key.encode("utf-8", "surrogateescape"))
+    for name, member in content.members.items():
+        head = f"\0{len(member)}\0{name}\0".encode("utf-8", "surrogateescape")
+        crc = google_crc32c.extend(google_crc32c.extend(crc, head), member)
+    return int(crc)
+
+
+def _example_of_sample(record: SourceRecord) -> bytes:
+    sample = tar_sample(record.payload)
+    if _KEY in sample.members:
+        raise ExampleError(
+            f"Sample {sample.key!r} has a member with the extension {_KEY!r}.",
+            "The feature of that name holds the sample's key.",
+            "rename the member.",
+        )
+    return example.encode({_KEY: sample.key.encode("utf-8", "surrogateescape"), **sample.members})
+
+
+def _labelled(name: str, record: SourceRecord) -> Mapping[str, FeatureInput]:
+    return {name: record.payload} if record.label is None else {name: record.payload, "label": record.label}
+
+
+def _sample_of_payload(record: SourceRecord) -> TarSample:
+    label = {} if record.label is None else {"cls": str(record.label).encode()}
+    return TarSample(record.key or _numbered(record), {record.suffix or "bin": record.payload, **label})
+
+
+def _sample_of_example(record: SourceRecord) -> TarSample:
+    key = _numbered(record)
+    members: dict[str, bytes] = {}
+    for name, values in sorted(_features(record).items()):  # protobuf's own order of a map is not defined
+        if name == _KEY:
+            key = _one_bytes(record, name, values).decode("utf-8", "surrogateescape")
+            continue
+        extension, content = _member(record, name, values)
+        if extension in members:
+            raise ExampleError(
+                f"Two features of record {record.number} would both become a member .{extension}.",
+                "Names in tar shards have no upper case and no slash.",
+                "rename the features, or store the records whole: --payloads opaque.",
+            )
+        members[extension] = content
+    return TarSample(key, members)
+
+
+def _features(record: SourceRecord) -> dict[str, Feature]:
+    try:
+        features = example.decode(record.payload)
+    except ExampleError as error:
+        raise ExampleError(error.fact, error.conflict, "store such records whole: --payloads opaque.") from error
+    if features.keys() <= {_KEY}:
+        raise ExampleError(
+            f"Record {record.number} is a tf.train.Example without features.",
+            "A sample of a tar shard needs a member.",
+            "store such records whole: --payloads opaque.",
+        )
+    return features
+
+
+def _member(record: SourceRecord, name: str, values: Feature) -> tuple[str, bytes]:
+    extension = name.lower().replace("/", ".")
+    if isinstance(values, list):
+        return extension, _one_bytes(record, name, values)
+    if values.dtype == np.int64 and values.size == 1:
+        return extension, str(values[0]).encode()
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return f"{extension}.npy", file.getvalue()
+
+
+def _one_bytes(record: SourceRecord, name: str, values: Feature) -> bytes:
+    if not isinstance(values, list) or len(values) != 1:
+        raise ExampleError(
+            f"Feature {name!r} of record {record.number} has {len(values)} values.",
+            "A member of a tar shard holds one.",
+            "store the records whole: --payloads opaque.",
+        )
+    return values[0]
+
+
+def _numbered(record: SourceRecord) -> str:
+    return f"{record.number:08d}"

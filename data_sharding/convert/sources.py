@@ -1,0 +1,122 @@
+"""What a conversion reads: any data set that can be indexed, and files of three formats compressed with gzip."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.class_names import root_of
+from data_sharding.convert.content import SourceRecord
+from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.formats.gzip_files import expand_gzip, is_gzip
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.registry import format_named, format_of
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.storage import is_remote
+from data_sharding.storage.input_files import Paths, find_files
+
+_EXPANDED: Final = ("tfrecord", "recordio", "tar")
+_BATCH_RECORDS: Final = 1024
+_BATCH_BYTES: Final = 32 << 20
+
+
+def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
+    """Index a data set; files compressed with gzip are expanded into the folder `scratch` first.
+
+    Raises:
+        ShardingError: as `Catalog.index`; a compressed file is damaged, or remote.
+    """
+    named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
+    chosen = format_named(record_format) if isinstance(record_format, str) else record_format or _format_of(named)
+    if chosen.name not in _EXPANDED:
+        return Catalog.index(named, format=chosen)
+    compressed = tuple(f"{pattern}.gz" for pattern in chosen.patterns) + (("*.tgz",) if chosen.name == "tar" else ())
+    files = find_files(named, (*chosen.patterns, *compressed), chosen.recursive)
+    originals: dict[str, str] = {}
+    for number, file in enumerate(files):
+        if _is_compressed(file):
+            files[number] = str(scratch / f"{number}-{os.path.basename(file)}")
+            originals[files[number]] = file
+            expand_gzip(file, Path(files[number]))
+    try:
+        return Catalog.index(files, check_data=bool(originals), format=chosen)
+    except CorruptRecordError as error:
+        if (original := originals.get(error.path)) is None:
+            raise
+        fact = error.fact.replace(error.path, f"the content of {original}")
+        raise CorruptRecordError(fact, error.conflict, error.hint, path=original, offset=error.offset) from error
+
+
+@final
+class ImageNames:
+    """Key and extension of each file of a catalog of images: "cat/17" and "jpg" for root/cat/17.JPG.
+
+    The folders stay in the key, so that unpacked shards are the folder of images again. A dot before the extension
+    becomes "_", since a key ends at the first one. No two files have the same key: the second gets its number.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._paths = [file.path for file in catalog.files]
+        self._root = len(root_of(catalog))
+        keys = (os.fsencode(self._split(file)[0]) for file in range(len(self._paths)))
+        digests = np.array([int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) for key in keys], np.uint64)
+        self._is_first = np.zeros(len(digests), np.bool_)
+        self._is_first[np.unique(digests, return_index=True)[1]] = True
+
+    def __call__(self, file_id: int) -> tuple[str, str]:
+        """Key, and extension in lower case without its dot."""
+        key, extension = self._split(file_id)
+        return (key if self._is_first[file_id] else f"{key}-{file_id:08d}"), extension
+
+    def _split(self, file_id: int) -> tuple[str, str]:
+        folder, slash, base = self._paths[file_id][self._root :].rpartition("/")
+        stem, extension = os.path.splitext(base)
+        return folder + slash + stem.replace(".", "_"), extension[1:].lower()
+
+
+def records_in(
+    reader: RecordReader, ids: NDArray[np.int64], first_number: int, names: ImageNames | None = None
+) -> Iterator[SourceRecord]:
+    """Records ids int64[n] in that order, numbered from `first_number` on; a bounded number of bytes at a time."""
+    catalog = reader.catalog
+    number = first_number
+    for batch in _batches(catalog, ids):
+        loaded = reader.load(batch)
+        labels: list[int | None] = [None] * len(batch) if loaded.labels is None else loaded.labels.tolist()
+        for source_id, payload, label in zip(batch.tolist(), loaded.payloads, labels, strict=True):
+            key, suffix = names(int(catalog.file_ids[source_id])) if names else ("", "")
+            yield SourceRecord(number, source_id, payload, label, key, suffix)
+            number += 1
+
+
+def _batches(catalog: Catalog, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for first in range(0, len(ids), _BATCH_RECORDS):
+        some = ids[first : first + _BATCH_RECORDS]
+        # Cut wherever the running total passes another multiple of the limit.
+        portion = np.cumsum(catalog.lengths[some]) // _BATCH_BYTES
+        yield from np.split(some, np.flatnonzero(np.diff(portion)) + 1)
+
+
+def _format_of(named: Sequence[str]) -> RecordFormat:
+    first = named[0] if named else ""
+    bare = first[:-4] + ".tar" if first.lower().endswith(".tgz") else first.removesuffix(".gz")
+    return format_of(first if os.path.isdir(first) else bare)
+
+
+def _is_compressed(file: str) -> bool:
+    if not is_remote(file):
+        return os.path.isfile(file) and is_gzip(file)
+    if file.lower().endswith((".gz", ".tgz")):
+        raise PlanError(
+            f"{file} is compressed and remote.",
+            "Only local files are expanded.",
+            "copy it to this machine, and convert the copy.",
+        )
+    return False

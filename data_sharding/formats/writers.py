@@ -1,0 +1,207 @@
+"""Write files of records: TFRecord, RecordIO and tar shards, each whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self, get_args
+
+from data_sharding.atomic import atomic_file
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.formats.interface import check_choice
+from data_sharding.formats.recordio_framing import LENGTH_MASK, Multipart, framed
+from data_sharding.formats.tar_headers import padded
+from data_sharding.formats.tar_sample import split_name
+from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+
+
+class _Writer:
+    """Context manager that writes one file.
+
+    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._stack = contextlib.ExitStack()
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        self._file = self._stack.enter_context(atomic_file(self.path))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None and kind is None:
+            self._finish(self._file)
+        self._file = None
+        self._stack.__exit__(kind, error, traceback)
+
+    def _finish(self, file: BinaryIO) -> None:
+        """Write what follows the last record."""
+
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            raise PlanError(
+                f"The writer of {self.path} is not open.",
+                "Records can only be written between its opening and its closing.",
+                f"write inside `with {type(self).__name__}(path) as writer:`.",
+            )
+        return self._file
+
+
+class TFRecordWriter(_Writer):
+    """Context manager that writes one TFRecord file.
+
+    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
+    """
+
+    def write(self, data: bytes) -> None:
+        """Append one record.
+
+        Raises:
+            PlanError: called outside the `with` block.
+        """
+        file = self._open_file()
+        # All computed before the first byte is written: a value that is no bytes must not leave half a record.
+        header, footer = HEADER.pack(len(data), length_crc(len(data))), FOOTER.pack(masked_crc(data))
+        file.write(header)
+        file.write(data)
+        file.write(footer)
+
+
+class RecordIOWriter(_Writer):
+    """Context manager that writes one RecordIO file.
+
+    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
+
+    Args:
+        multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do, which lets their readers find
+            a record's start from the middle of a file; "sagemaker" writes each payload as one part, as SageMaker's
+            SDK does.
+
+    Raises:
+        PlanError: no such `multipart`.
+    """
+
+    def __init__(self, path: str | Path, multipart: Multipart = "dmlc") -> None:
+        check_choice("recordio", "multipart", multipart, get_args(Multipart))
+        super().__init__(path)
+        self._multipart = multipart
+
+    def write(self, data: bytes) -> None:
+        """Append one record.
+
+        Raises:
+            PlanError: called outside the `with` block, or 2**29 bytes or more, which the format cannot hold.
+        """
+        file = self._open_file()
+        if len(data) > LENGTH_MASK:
+            raise PlanError(
+                f"A record of {len(data)} bytes was to be written to {self.path}.",
+                f"A RecordIO record holds at most {LENGTH_MASK} bytes.",
+                "write it to a TFRecord file instead.",
+            )
+        file.write(framed(data, self._multipart))
+
+
+class TarWriter(_Writer):
+    """Context manager that writes one tar shard, sample by sample.
+
+    Equal samples give equal files: no times, owners or modes of this machine go in. The file gets its name when the
+    block ends well; an exception leaves neither it nor a temporary file.
+    """
+
+    _last_key: str | None = None
+
+    def write(self, key: str, members: Mapping[str, bytes]) -> None:
+        """Append one sample: a member named `<key>.<extension>` for each extension.
+
+        Raises:
+            PlanError: called outside the `with` block, no members, the key of the sample before, or a key or extension
+                that a reader would not find again (a dot in the key's last part, upper case in an extension, `..`).
+        """
+        file = self._open_file()
+        self._check(key, members)
+        for extension, content in members.items():
+            header = tarfile.TarInfo(f"{key}.{extension}")
+            header.size = len(content)
+            file.write(header.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+            file.write(content)
+            file.write(bytes(padded(len(content)) - len(content)))
+        self._last_key = key
+
+    def _finish(self, file: BinaryIO) -> None:
+        end = file.tell() + 2 * tarfile.BLOCKSIZE
+        file.write(bytes(2 * tarfile.BLOCKSIZE + -end % tarfile.RECORDSIZE))
+
+    def _check(self, key: str, members: Mapping[str, bytes]) -> None:
+        if not members:
+            raise PlanError(
+                f"Sample {key!r} has no members.", "It would leave no trace in an archive.", "give it one member."
+            )
+        if key == self._last_key:
+            raise PlanError(
+                f"Two samples in a row have the key {key!r}.",
+                "In an archive they would become one.",
+                "give each its own key.",
+            )
+        for extension in members:
+            name = f"{key}.{extension}"
+            is_plain = not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+            if not is_plain or split_name(name) != (key, extension):
+                raise PlanError(
+                    f"A member was to be named {name!r}.",
+                    f"A reader of the archive would not find key {key!r} and extension {extension!r} in it.",
+                    "use keys without a dot in the last part, and extensions in lower case.",
+                )
+
+
+def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], num_shards: int) -> list[Path]:
+    """Deal `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
+
+    Files are named `<name>-00000-of-00004.tfrecord` and so on; their record counts differ by at most one. One pass
+    over `records`, which may be a generator; its exception, like any other, leaves no file behind. The folder is made.
+
+    Returns:
+        The paths, in order.
+
+    Raises:
+        PlanError: num_shards < 1, fewer records than files, or the folder holds a set of the same name in another
+            number of files, which would later be read together with this one.
+    """
+    folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
+    paths = [folder / f"{name}-{part:05d}-of-{num_shards:05d}.tfrecord" for part in range(num_shards)]
+    _check_shard_request(folder, name, paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
+        count = 0
+        for record in records:
+            writers[count % num_shards].write(record)
+            count += 1
+        if count < num_shards:
+            raise PlanError(
+                f"{count} records were to be distributed over {num_shards} files.",
+                "Some files would be empty.",
+                f"ask for at most {max(count, 1)} files.",
+            )
+    return paths
+
+
+def _check_shard_request(folder: Path, name: str, paths: list[Path]) -> None:
+    if not paths:
+        raise PlanError("Fewer than 1 file was asked for.", "Records need a file to go to.", "ask for 1 file or more.")
+    stale = sorted(set(folder.glob(f"{glob.escape(name)}-?????-of-?????.tfrecord")) - set(paths))
+    if stale:
+        raise PlanError(
+            f"{folder} already holds {stale[0].name}, of a set written in another number of files.",
+            f"Readers of the folder would get the records of both sets of '{name}'.",
+            "remove the old files, or choose another folder or name.",
+        )

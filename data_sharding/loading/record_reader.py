@@ -1,0 +1,168 @@
+"""Records by id, checked against their stored CRC."""
+
+from __future__ import annotations
+
+import itertools
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.allocator import keep_freed_memory
+from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
+from data_sharding.formats.interface import Damaged
+from data_sharding.records import RecordBatch
+from data_sharding.sample_random import SampleRandom
+from data_sharding.storage import is_remote, verify_unchanged
+from data_sharding.storage.byte_source import OpenFiles, SpanRequest, read_spans
+from data_sharding.storage.redaction import redacted
+from data_sharding.storage.torn_maps import watching_maps
+
+_STAND_IN_BATCH: Final = 64
+
+
+class RecordReader:
+    """Reads records of a catalog at random, a batch at a time. Safe to use from many threads; a context manager.
+
+    Local files are memory-mapped on first use, remote ones asked for all spans of a batch at once.
+
+    Args:
+        catalog: the records.
+        check_crc: compare every payload's checksum with the catalog's, where the format has one.
+        max_open_files: files kept open at a time; each takes one file descriptor.
+        on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
+            another record's payload in its place, marked as not intact.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        check_crc: bool = True,
+        max_open_files: int = 256,
+        on_corrupt: OnCorrupt = "raise",
+    ) -> None:
+        keep_freed_memory()
+        self.catalog = catalog
+        self.check_crc = check_crc
+        self.max_open_files = max_open_files
+        self.on_corrupt: OnCorrupt = on_corrupt
+        self._are_remote = is_remote(catalog.files[0].path)
+        self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
+
+    def read(self, ids: NDArray[np.int64]) -> list[bytes]:
+        """The payloads of records ids int64[k], in the order of `ids`, which may repeat.
+
+        Raises:
+            CorruptRecordError: a payload does not match its stored CRC or framing; names file, byte and record id.
+            ChangedDataError: a file has gone or is not the one that was indexed.
+            NoSuchRecordError: an id is not in the catalog.
+            PlanError: the reader is closed.
+        """
+        ids = self._checked_ids(ids)
+        payloads, intact = self._unpacked(ids)
+        if not intact.all():
+            raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
+        return payloads
+
+    def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
+        """Records ids int64[k] with their labels, and `random` passed on; damaged ones as `on_corrupt` says.
+
+        Raises:
+            CorruptRecordError: as `read`, where `on_corrupt` is "raise", or where nothing near is intact.
+            ChangedDataError, PlanError: as `read`.
+        """
+        ids = self._checked_ids(ids)
+        payloads, intact = self._unpacked(ids)
+        if not intact.all():
+            if self.on_corrupt == "raise":
+                raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
+            for slot in np.flatnonzero(~intact).tolist():
+                verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
+                payloads[slot] = (
+                    payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
+                )
+        labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
+        return RecordBatch(payloads, ids, labels, intact, random)
+
+    def raw(self, record_id: int) -> bytes:
+        """The bytes of a record's span as they are in the file, damaged or not.
+
+        Raises:
+            ChangedDataError, PlanError: as `read`.
+        """
+        return self._raw(self._checked_ids(np.array([record_id])))[0]
+
+    def close(self) -> None:
+        """Give up all files. May be called twice."""
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _stand_in(self, damaged: int, payload: bytes) -> bytes:
+        """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
+        distance = 1  # doubled each time: what is damaged may be a row group of a million rows
+        while distance < len(self.catalog):
+            near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
+            payloads, intact = self._unpacked(near % len(self.catalog))
+            if intact.any():
+                return payloads[int(np.argmax(intact))]
+            distance *= 2
+        raise self._damaged(damaged, payload)
+
+    def _unpacked(self, ids: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
+        crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
+        return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+
+    def _raw(self, ids: NDArray[np.int64]) -> list[bytes]:
+        # File by file, so that each is looked up once a batch; within a file in the order of the bytes.
+        slots = np.argsort(ids, kind="stable")
+        ordered = ids[slots]
+        files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
+        ends = (begins + self.catalog.lengths[ordered]).tolist()
+        firsts = np.flatnonzero(np.diff(files, prepend=-1)).tolist()
+        starts = begins.tolist()
+        requests = [
+            SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
+            for first, last in itertools.pairwise([*firsts, len(ids)])
+        ]
+        with watching_maps:
+            spans = read_spans(requests, self._are_remote)
+        raw = [b""] * len(ids)
+        for slot, span in zip(slots.tolist(), spans, strict=True):
+            raw[slot] = span
+        return raw
+
+    def _checked_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        ids = np.asarray(ids, np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= len(self.catalog)):
+            raise NoSuchRecordError(
+                f"Records from {ids.min()} to {ids.max()} were asked for.",
+                f"The catalog has records 0 to {len(self.catalog) - 1}.",
+                "use the plan that was made for this catalog.",
+            )
+        return ids
+
+    def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
+        """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
+        entry = self.catalog.files[self.catalog.file_ids[record_id]]
+        verify_unchanged(entry)
+        offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
+        place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
+        reason = (
+            "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken."
+        )
+        return CorruptRecordError(
+            f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
+            payload.reason if isinstance(payload, Damaged) else reason,
+            "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
+            path=entry.path,
+            offset=offset,
+        )

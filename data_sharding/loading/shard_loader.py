@@ -1,0 +1,245 @@
+"""Decoded batches of one rank, read ahead in the background."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.loading.decode_processes import DecodeProcesses
+from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
+from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.loading.record_reader import RecordReader
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_blocks import StepBlocks
+from data_sharding.sample_random import SampleRandom
+
+_Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
+
+
+class LoadedBatch(NamedTuple):
+    """One rank's part of one step, k records.
+
+    Attributes:
+        step: step of the epoch.
+        ids: int64[k].
+        weights: float32[k], 0 for masked slots and for records that turned out to be damaged.
+        features: what `decode` made of the records; each array has k rows.
+        global_weight: real records of the step over all ranks, as planned.
+        damaged: int64[d], ids of records with weight in the plan that could not be read and were masked.
+    """
+
+    step: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    features: dict[str, NDArray[Any]]
+    global_weight: float
+    damaged: NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class _BatchSource:
+    """Loads one step; apart from the loader, so that threads do not keep an abandoned loader alive."""
+
+    def __init__(self, plan: ShardPlan, fetch: _Fetch, rank: int, size: int, augment: bool) -> None:
+        self._plan, self._fetch, self._augment = plan, fetch, augment
+        self._who = f"epoch {plan.epoch} for rank {rank} of {size}"
+        self._shard = StepBlocks(plan, rank, size)
+
+    def __call__(self, step: int) -> LoadedBatch:
+        try:
+            ids, weights = self._shard(step)
+            random = SampleRandom(self._plan.seed, self._plan.epoch, ids) if self._augment else None
+            features, intact = self._fetch(ids, random)
+            damaged = ids[~intact & (weights > 0)]
+            weights = weights * intact
+            return LoadedBatch(step, ids, weights, features, self._plan.global_weight(step), damaged)
+        except Exception as error:
+            error.add_note(f"while loading step {step} of {self._who}")
+            raise
+
+
+class ShardLoader:
+    """Iterator over one rank's batches of a plan, in order, from `start_step` to the epoch's end; a context manager.
+
+    Each further `for` over it, after the one that reached the end, is the next epoch of the same plan (`plan` says
+    which); after a `break`, what is left of the epoch.
+
+    Batches are read and decoded in background threads. An exception there is raised here, at its own step. The reader
+    stays open: it is the caller's, and can serve the next epoch. A loader that is dropped unclosed ends its threads.
+
+    Threads are enough for decoders that let go of Python's lock (image codecs, numpy on large arrays). For others, the
+    threads can hand their batches to processes: with `processes=N` to N that end with this loader, or with
+    `DecodeProcesses` instead of `decode` to some that serve one epoch after another.
+
+    Args:
+        plan: the epoch to begin with.
+        reader: over the catalog that the plan was made for.
+        decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
+            if `threads` > 1; or `DecodeProcesses` that do it.
+        rank, size: whose slice of each global batch to load.
+        augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record).
+        start_step: first step to load; `plan.steps` gives an empty loader.
+        prefetch: batches that may be ready or in the making ahead of the consumer.
+        threads: background threads.
+        processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
+            `prefetch` and `threads` then are at least the number of processes, so that none is idle.
+        timeout_s: longest wait for one batch, in seconds.
+
+    Raises:
+        PlanError: an argument is out of range or not whole, the plan was made for other data than the reader's, or
+            `decode` cannot be sent to a process.
+    """
+
+    def __init__(
+        self,
+        plan: ShardPlan,
+        reader: RecordReader,
+        decode: Decode | DecodeProcesses,
+        *,
+        rank: int,
+        size: int,
+        augment: bool = False,
+        start_step: int = 0,
+        prefetch: int = 2,
+        threads: int = 1,
+        processes: int = 0,
+        timeout_s: float = 300.0,
+    ) -> None:
+        check_same_data(plan, reader.catalog)
+        self.plan = plan
+        _check_at_least_one(prefetch=prefetch, threads=threads)
+        plan.step_at(whole("start_step", start_step) * plan.global_batch)
+        plan.shard(rank, size, 0)
+        fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
+        self._ended = False
+        own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
+
+        def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
+            return OrderedPrefetch(
+                _BatchSource(plan, fetch, rank, size, augment),
+                step,
+                plan.steps,
+                depth=max(prefetch, at_a_time),
+                threads=max(threads, at_a_time),
+                timeout_s=timeout_s,
+            )
+
+        self._begin, self._own = begin, own
+        self._prefetch = begin(plan, start_step)
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, own)
+
+    def __iter__(self) -> Self:
+        """Itself; after the epoch's last batch, turned to the next epoch."""
+        if self._ended:
+            self._turn_to_next_epoch()
+        return self
+
+    def _turn_to_next_epoch(self) -> None:
+        is_open = self._abandon.detach() is not None
+        self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
+        self._prefetch, self._ended = self._begin(self.plan, 0), False
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._own)
+        if not is_open:
+            self._abandon()
+
+    def __next__(self) -> LoadedBatch:
+        """The next batch.
+
+        Raises:
+            LoaderTimeoutError: it was not ready within `timeout_s`.
+            PlanError: the loader is closed.
+            ShardingError: as `RecordReader.read`; and whatever `decode` raised.
+        """
+        self._prefetch.start()
+        try:
+            return self._prefetch.take()
+        except StopIteration:
+            self._ended = True
+            raise
+
+    def abandon(self) -> None:
+        """Read no more, and let neither `close` nor the end of the block wait for reads that are under way."""
+        self._prefetch.abandon()
+        self._abandon()
+
+    def close(self) -> None:
+        """End the background threads, and the processes of its own. May be called twice.
+
+        Raises:
+            LoaderTimeoutError: a thread is still busy after `timeout_s`.
+        """
+        self._abandon()
+        self._prefetch.close()
+
+    def __enter__(self) -> Self:
+        self._prefetch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:  # a thread that is stuck must not delay, nor hide, the error that is on its way
+            self._abandon()
+
+
+def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: int) -> tuple[_Fetch, int]:
+    """What makes a batch of ids, and how many batches it can make at a time without waiting."""
+    if isinstance(decode, DecodeProcesses):
+        _check_same_processes(decode, reader, processes)
+        return decode, len(decode)
+    if processes:
+        helpers = DecodeProcesses(reader, decode, processes)
+        return helpers, processes
+    return functools.partial(read_and_decode, reader, decode), 1
+
+
+def _abandon(prefetch: OrderedPrefetch[LoadedBatch], own: DecodeProcesses | None) -> None:
+    prefetch.cancel()
+    if own is not None:
+        own.close()  # frees threads that wait for them
+
+
+def _check_same_processes(helpers: DecodeProcesses, reader: RecordReader, processes: int) -> None:
+    if processes:
+        raise PlanError(
+            f"DecodeProcesses and processes={processes} were given.",
+            "There can be only one set of processes.",
+            "leave out processes.",
+        )
+    if helpers.catalog.fingerprint != reader.catalog.fingerprint:
+        raise PlanError(
+            "The decode processes were made for other data than the reader's.",
+            "Record ids of one mean nothing in the other.",
+            "make them with DecodeProcesses(reader, ...).",
+        )
+
+
+def check_same_data(plan: ShardPlan, catalog: Catalog) -> None:
+    """Check that a plan was made for a catalog.
+
+    Raises:
+        PlanError: it was not.
+    """
+    if (plan.num_records, plan.data_fingerprint) != (len(catalog), catalog.fingerprint):
+        raise PlanError(
+            f"The plan is for {plan.num_records} records, of other data than the reader's {len(catalog)}.",
+            "Record ids of one mean nothing in the other.",
+            "make the plan with ShardPlan.for_catalog(reader.catalog, ...).",
+        )
+
+
+def _check_at_least_one(**counts: int) -> None:
+    for name, count in counts.items():
+        if whole(name, count) < 1:
+            raise PlanError(f"{name} is {count}.", "Loading needs at least one.", f"set {name} to 1 or more.")

@@ -1,0 +1,222 @@
+"""Files dealt over channels, one channel a worker, so that no two workers ever read one FIFO."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.pipe.frames import Framing
+
+MAX_CHANNELS: Final = 20
+"""Input channels of one SageMaker training job: API_CreateTrainingJob, InputDataConfig."""
+
+Distribution = Literal["divided", "sharded-by-s3-key"]
+
+_CHANNEL_NAME: Final = re.compile(r"[A-Za-z0-9.\-_]{1,64}")  # API_Channel, ChannelName
+
+
+@dataclass(frozen=True)
+class PipeFile:
+    """One object: name (a path, or the key below the plan's prefix), size in bytes, records if they were counted."""
+
+    name: str
+    size: int
+    records: int | None = None
+
+
+@dataclass(frozen=True)
+class PipeChannel:
+    """What one channel delivers in an epoch, summed over all hosts."""
+
+    name: str
+    files: tuple[PipeFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def records(self) -> int | None:
+        """Sum of the files' records; None if those of some file are not known."""
+        counts = [file.records for file in self.files if file.records is not None]
+        return sum(counts) if len(counts) == len(self.files) else None
+
+
+@dataclass(frozen=True)
+class PipePlan:
+    """Which channel each worker reads, and what will arrive there.
+
+    Attributes:
+        prefix: what stands before every file's name, e.g. "s3://bucket/folder/".
+        framing: of the records in all files.
+        hosts, workers_per_host: the job for which the channels were cut.
+        distribution: "divided": a channel for each worker of the job, replicated to all hosts (each worker opens only
+            its own). "sharded-by-s3-key": a channel for each worker of a host, whose files the service divides over
+            the hosts, so that nobody knows before an epoch what arrives where.
+        channels: of `divided` in the order of ranks, else in that of local ranks.
+
+    Raises:
+        PlanError: see `make_plan`.
+    """
+
+    prefix: str
+    framing: Framing
+    hosts: int
+    workers_per_host: int
+    distribution: Distribution
+    channels: tuple[PipeChannel, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("hosts", "workers_per_host"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        _check_job(self.hosts, self.workers_per_host, self.distribution)
+        _check_channels(self)
+
+    @property
+    def size(self) -> int:
+        """Workers of the job."""
+        return self.hosts * self.workers_per_host
+
+    def channel(self, rank: int, local_rank: int) -> PipeChannel:
+        """The channel of one worker.
+
+        Raises:
+            PlanError: the plan has none for it.
+        """
+        index = rank if self.distribution == "divided" else local_rank
+        if not 0 <= index < len(self.channels):
+            raise PlanError(
+                f"Rank {rank} (local rank {local_rank}) asks for channel {index} of {len(self.channels)}.",
+                "Two workers must not share a channel.",
+                f"start {self.workers_per_host} workers on each of {self.hosts} hosts, or make another plan.",
+            )
+        return self.channels[index]
+
+    @property
+    def records(self) -> int | None:
+        """Records of an epoch over all workers; None if those of some file are not known."""
+        counts = [channel.records for channel in self.channels if channel.records is not None]
+        return sum(counts) if len(counts) == len(self.channels) else None
+
+    def rank_records(self) -> tuple[int, ...] | None:
+        """Records that arrive at each rank in every epoch; None where that cannot be known beforehand."""
+        if self.distribution == "sharded-by-s3-key" and self.hosts > 1:
+            return None
+        counts = [channel.records for channel in self.channels]
+        known = tuple(count for count in counts if count is not None)
+        return known if len(known) == len(counts) else None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of all that the plan says."""
+        return hashlib.sha256(repr(("data_sharding.pipe_plan/1", self)).encode()).hexdigest()
+
+
+def make_plan(
+    files: Sequence[PipeFile],
+    *,
+    workers_per_host: int,
+    hosts: int = 1,
+    distribution: Distribution = "divided",
+    prefix: str = "",
+    framing: Framing = "tfrecord",
+    channel: str = "train",
+) -> PipePlan:
+    """Deal files over the channels `<channel>-0`, `<channel>-1`, …: largest first, each to the smallest channel so far.
+
+    That is Graham's LPT rule (Bounds on Multiprocessing Timing Anomalies, 1969): the largest channel holds at most 4/3
+    of the bytes that it would hold in the best division. A pure function of its arguments, whatever the files' order.
+
+    Raises:
+        PlanError: fewer files than channels, a file named twice or without a record, more than `MAX_CHANNELS` channels,
+            a bad name or option.
+    """
+    _check_job(hosts, workers_per_host, distribution)
+    count = workers_per_host * (hosts if distribution == "divided" else 1)
+    _check_files(files, count)
+    dealt: list[list[PipeFile]] = [[] for _ in range(count)]
+    smallest = [(0, 0, index) for index in range(count)]
+    for file in sorted(files, key=lambda file: (-file.size, file.name)):
+        size, number, index = heapq.heappop(smallest)
+        dealt[index].append(file)
+        heapq.heappush(smallest, (size + file.size, number + 1, index))
+    channels = tuple(
+        PipeChannel(f"{channel}-{index}", tuple(sorted(own, key=lambda file: file.name)))
+        for index, own in enumerate(dealt)
+    )
+    return PipePlan(prefix, framing, hosts, workers_per_host, distribution, channels)
+
+
+def _check_job(hosts: int, workers_per_host: int, distribution: Distribution) -> None:
+    if distribution not in get_args(Distribution):
+        raise PlanError(
+            f"The distribution {distribution!r} was asked for.",
+            "Files reach the hosts in one of two ways.",
+            f"choose {' or '.join(get_args(Distribution))}.",
+        )
+    if whole("hosts", hosts) < 1 or whole("workers_per_host", workers_per_host) < 1:
+        raise PlanError(
+            f"A plan for {hosts} hosts of {workers_per_host} workers was asked for.",
+            "A job has at least one of each.",
+            "give 1 or more.",
+        )
+    channels = workers_per_host * (hosts if distribution == "divided" else 1)
+    if channels > MAX_CHANNELS:
+        raise PlanError(
+            f"{hosts} hosts of {workers_per_host} workers would take {channels} channels.",
+            f"A training job has at most {MAX_CHANNELS}, and workers must not share one.",
+            "let the service divide the files over hosts (--distribution sharded-by-s3-key), which takes one channel a "
+            "local worker."
+            if distribution == "divided"
+            else f"start {MAX_CHANNELS} workers a host or fewer.",
+        )
+
+
+def _check_files(files: Sequence[PipeFile], channels: int) -> None:
+    if len(files) < channels:
+        raise PlanError(
+            f"{len(files)} files were to be distributed over {channels} channels.",
+            "Some worker would have nothing to read.",
+            f"write the data to {channels} files or more, in one size if you can.",
+        )
+    names = {file.name for file in files}
+    if len(names) < len(files):
+        twice = next(name for name in sorted(names) if sum(file.name == name for file in files) > 1)
+        raise PlanError(f"{twice} is named twice.", "Its records would be read twice.", "name it once.")
+    for file in files:
+        if file.size < 1 or (file.records is not None and file.records < 1):
+            raise PlanError(
+                f"{file.name} holds no record.",
+                "A data file without one is most often one whose writing was cut short.",
+                "write it again, or leave it out.",
+            )
+
+
+def _check_channels(plan: PipePlan) -> None:
+    expected = plan.workers_per_host * (plan.hosts if plan.distribution == "divided" else 1)
+    if len(plan.channels) != expected:
+        raise PlanError(
+            f"The plan has {len(plan.channels)} channels for {plan.hosts} hosts of {plan.workers_per_host} workers.",
+            f"It should have {expected}.",
+            "make the plan again.",
+        )
+    for channel in plan.channels:
+        check_channel_name(channel.name)
+    _check_files([file for channel in plan.channels for file in channel.files], len(plan.channels))
+
+
+def check_channel_name(name: str) -> None:
+    """Raise PlanError for a name that SageMaker does not allow."""
+    if not _CHANNEL_NAME.fullmatch(name):
+        raise PlanError(
+            f"The channel name {name!r} is not allowed.",
+            "It becomes part of a path, and of the job's description.",
+            "use up to 64 letters, digits, dots, hyphens and underscores.",
+        )

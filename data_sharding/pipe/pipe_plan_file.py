@@ -1,0 +1,189 @@
+"""Plans and manifests on disk, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from data_sharding.atomic import atomic_file
+from data_sharding.errors import CatalogError, CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.tfrecord import scan
+from data_sharding.pipe.frames import FrameError, Framing, parser_for
+from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
+from data_sharding.storage import describe_file, open_source
+from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.torn_maps import watching_maps
+
+_PATTERNS: Final[dict[str, tuple[str, ...]]] = {
+    "tfrecord": ("*.tfrecord", "*.tfrecords"),
+    "recordio": ("*.rec", "*.recordio"),
+    "recordio-sagemaker": ("*.rec", "*.recordio", "*.pbr"),
+}
+_CHUNK_BYTES: Final = 2**20
+
+PLAN_FORMAT: Final = "data_sharding.pipe_plan/1"
+
+
+def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
+    """Write `plan.json` and for each channel `<channel>.manifest`; the folder is made.
+
+    A manifest is SageMaker's ManifestFile, `[{"prefix": "s3://…"}, "key", …]` (API_S3DataSource): it names the objects
+    of a channel where they are, instead of copies of them under a prefix of their own.
+
+    Returns:
+        The paths, the plan first.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents: dict[str, Any] = {"plan.json": _as_json(plan)}
+    for channel in plan.channels:
+        contents[f"{channel.name}.manifest"] = [{"prefix": plan.prefix}, *(file.name for file in channel.files)]
+    for name, content in contents.items():
+        with atomic_file(folder / name) as file:
+            file.write((json.dumps(content, indent=1) + "\n").encode())
+    return [folder / name for name in contents]
+
+
+def load_plan(path: str | Path) -> PipePlan:
+    """Read a plan: its file, or the folder that `save_plan` wrote.
+
+    Raises:
+        MissingDataError: it cannot be opened.
+        CatalogError: it is no plan of this version.
+        PlanError: its channels contradict its job.
+    """
+    path = Path(path)
+    path = path / "plan.json" if path.is_dir() else path
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise MissingDataError(
+            f"{path} cannot be opened: {error.strerror}.",
+            "Pipe mode needs the plan that says who reads which channel.",
+            "make it with `hvdtrain shard pipe-plan`.",
+        ) from error
+    try:
+        return _from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CatalogError(
+            f"{path} is not a pipe plan: {error}.",
+            f"It should be JSON in the format {PLAN_FORMAT}.",
+            "make it again with `hvdtrain shard pipe-plan`.",
+        ) from error
+
+
+def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tuple[str, list[PipeFile]]:
+    """Files, folders, globs or URLs as a plan takes them: (common folder with a slash at its end, files below it).
+
+    Args:
+        sources: what to find.
+        framing: of the records; folders are searched for files with its usual names.
+        count: whether to count records. TFRecord files are counted by their framing, others are read through.
+
+    Raises:
+        MissingDataError: nothing was found.
+        CorruptRecordError: a file cannot be counted.
+        PlanError: a file is named twice.
+    """
+    paths = find_files(sources, _PATTERNS[framing])
+    folder = os.path.dirname(paths[0])
+    while not all(path.startswith(folder.rstrip("/") + "/") for path in paths):
+        folder = os.path.dirname(folder)
+    prefix = folder.rstrip("/") + "/"
+    files = [
+        PipeFile(path.removeprefix(prefix), describe_file(path).size, _count(path, framing) if count else None)
+        for path in paths
+    ]
+    return prefix, files
+
+
+def _count(path: str, framing: Framing) -> int:
+    if framing == "tfrecord":
+        return len(scan(path).offsets)
+    source, parser, count = open_source(describe_file(path)), parser_for(framing), 0
+    try:
+        with watching_maps:
+            for begin in range(0, source.size(), _CHUNK_BYTES):
+                count += len(parser.feed(source[begin : begin + _CHUNK_BYTES]))
+        parser.finish()
+    except FrameError as error:
+        raise CorruptRecordError(
+            f"{path} cannot be read on from byte {error.offset}: {error.what}.",
+            "Its records cannot be counted.",
+            "restore the file from its source, or name its --framing.",
+            path=path,
+            offset=error.offset,
+        ) from error
+    finally:
+        source.close()
+    return count
+
+
+def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:
+    """Where the files of a channel are on this machine: below `folder`, or below the plan's prefix if that is a path.
+
+    Raises:
+        PlanError: the prefix is a URL, and no folder is given.
+    """
+    if folder is None and "://" in plan.prefix:
+        raise PlanError(
+            f"The plan's files are at {plan.prefix}.",
+            "They cannot be read as local files.",
+            "say where copies of them are: --source DIR.",
+        )
+    return tuple(str(Path(plan.prefix if folder is None else folder) / file.name) for file in channel.files)
+
+
+def _as_json(plan: PipePlan) -> dict[str, Any]:
+    return {
+        "format": PLAN_FORMAT,
+        "prefix": plan.prefix,
+        "framing": plan.framing,
+        "hosts": plan.hosts,
+        "workers_per_host": plan.workers_per_host,
+        "distribution": plan.distribution,
+        "records": plan.rank_records(),
+        "channels": [
+            {
+                "name": channel.name,
+                "bytes": channel.bytes,
+                "records": channel.records,
+                "files": [[file.name, file.size, file.records] for file in channel.files],
+            }
+            for channel in plan.channels
+        ],
+    }
+
+
+def _from_json(content: Any) -> PipePlan:
+    if content["format"] != PLAN_FORMAT:
+        raise ValueError(f"its format is {content['format']!r}")
+    if content["framing"] not in get_args(Framing):
+        raise ValueError(f"its framing is {content['framing']!r}")
+    return PipePlan(
+        prefix=_typed(content["prefix"], str),
+        framing=content["framing"],
+        hosts=_typed(content["hosts"], int),
+        workers_per_host=_typed(content["workers_per_host"], int),
+        distribution=content["distribution"],
+        channels=tuple(_channel(entry) for entry in content["channels"]),
+    )
+
+
+def _channel(entry: Any) -> PipeChannel:
+    files = tuple(
+        PipeFile(_typed(name, str), _typed(size, int), None if records is None else _typed(records, int))
+        for name, size, records in entry["files"]
+    )
+    channel = PipeChannel(_typed(entry["name"], str), files)
+    if (channel.bytes, channel.records) != (entry["bytes"], entry["records"]):
+        raise ValueError(f"the sums of channel {channel.name} are not those of its files")
+    return channel
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} stands where {kind.__name__} should")
+    return value

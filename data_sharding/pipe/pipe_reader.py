@@ -1,0 +1,243 @@
+"""One channel of one worker: its FIFOs one after the other, each read once, from front to back."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
+from data_sharding.pipe.drain import Drain
+from data_sharding.pipe.fifo import FifoPass, PassName, Stop, await_fifo
+from data_sharding.pipe.frames import FrameError, Framing, parser_for
+from data_sharding.pipe.locks import ChannelLock, refuse_other_process
+
+
+def await_pipe(base: str | Path, channel: str, epoch: int, *, rank: int, timeout_s: float) -> os.stat_result:
+    """The status of `<base>/<channel>_<epoch>`, once it exists; for `check_openers`. Opens nothing.
+
+    Raises:
+        LoaderTimeoutError, PlanError, MissingDataError: as `PipeReader.open`.
+    """
+    return await_fifo(_pass_name(Path(base), channel, epoch, rank), timeout_s)
+
+
+class PipeReader:
+    """The right to read a channel, and the count of its epochs; a context manager.
+
+    Holds a lock on the channel from construction to close(), so that a second reader is refused at once. Epochs are
+    read in sequence, each through `open()`; every process counts its own.
+
+    Args:
+        base: folder in which the FIFOs `<channel>_<epoch>` appear.
+        channel: name of the channel.
+        rank: whose channel it is, as errors say.
+        framing: how records stand in the stream; see `parser_for`.
+        timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
+        buffer_bytes: what may wait in memory, drained and not yet asked for.
+        first_epoch: number of the first FIFO.
+
+    Raises:
+        MissingDataError: no such folder, or one in which nothing can be locked.
+        PlanError: the channel has a reader already, or this is a data-loading subprocess.
+    """
+
+    def __init__(
+        self,
+        base: str | Path,
+        channel: str,
+        *,
+        rank: int = 0,
+        framing: Framing = "tfrecord",
+        timeout_s: float = 300.0,
+        buffer_bytes: int = 2**25,
+        first_epoch: int = 0,
+    ) -> None:
+        self._base, self.channel, self._rank = Path(base), channel, rank
+        self._framing: Framing = framing
+        self._timeout_s, self._buffer_bytes = timeout_s, buffer_bytes
+        self._process = os.getpid()
+        self._pass: PipePass | None = None
+        self.epoch = first_epoch
+        """Number of the FIFO that is open, or else of the next to be opened."""
+        parser_for(framing)
+        self._lock = ChannelLock(self._base, channel, f"rank {rank}")
+
+    def open(self, expected_records: int | None = None) -> PipePass:
+        """Open this epoch's FIFO once it exists; its writer may come later still.
+
+        Closing the pass, early or not, moves on to the next epoch.
+
+        Args:
+            expected_records: how many must arrive, if that is known.
+
+        Raises:
+            LoaderTimeoutError: the FIFO did not appear in time.
+            MissingDataError: it cannot be opened.
+            PlanError: another process reads it; it is no FIFO; the agent is at a later epoch; the last pass is still
+                open; this reader is closed, or is used in a forked child.
+        """
+        self._check_usable()
+        if self._pass is not None and not self._pass.closed:
+            raise PlanError(
+                f"Epoch {self._pass.name.epoch} of channel {self.channel} is still open.",
+                "The FIFOs of a channel come one after the other.",
+                "close it first.",
+            )
+        name = _pass_name(self._base, self.channel, self.epoch, self._rank)
+        stop = Stop()
+        await_fifo(name, self._timeout_s)
+        drain = Drain(FifoPass(name, self._timeout_s, stop), name, stop, self._buffer_bytes, self._timeout_s)
+        self._pass = PipePass(self, name, drain, self._framing, expected_records)
+        return self._pass
+
+    def skip_epoch(self) -> None:
+        """Pass over one epoch: open it, wait for its first bytes, and close it early, which is legal.
+
+        Without the wait the FIFO might be closed before its writer, who waits for a reader, has noticed one.
+
+        Raises:
+            LoaderTimeoutError: no FIFO, writer or byte came in time.
+        """
+        with self.open() as one:
+            one.await_data()
+
+    def close(self) -> None:
+        """Close the open pass, if any, and let others have the channel. May be called twice."""
+        if self._process != os.getpid():
+            return
+        if self._pass is not None:
+            self._pass.close()
+        self._lock.release()
+        self._process = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if self._process == -1:
+            raise PlanError(
+                f"The reader of channel {self.channel} is closed.", "Its lock is given up.", "make another reader."
+            )
+        refuse_other_process(self._process, self.channel)
+
+
+class PipePass:
+    """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
+
+    def __init__(
+        self, reader: PipeReader, name: PassName, drain: Drain, framing: Framing, expected_records: int | None
+    ) -> None:
+        self.name = name
+        self.closed = False
+        self._reader, self._drain = reader, drain
+        self._process = os.getpid()
+        self._parser = parser_for(framing)
+        self._expected = expected_records
+        self._ready: deque[bytes] = deque()
+        self._ended = False
+        self._bytes = self._records = 0
+
+    def read(self, count: int) -> list[bytes]:
+        """The next `count` payloads; fewer, down to none, only at the end.
+
+        Raises:
+            LoaderTimeoutError: writer or bytes did not come in time.
+            CorruptRecordError: a record is damaged, or the stream ends inside one.
+            ChangedDataError: more or fewer records came than were expected.
+            PlanError: closed, or used in a forked child.
+        """
+        refuse_other_process(self._process, self.name.channel)
+        while len(self._ready) < count and not self._ended:
+            self._take_chunk()
+        return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+
+    def discard(self, count: int) -> None:
+        """Read over `count` records; errors as `read`, and `ChangedDataError` if there are fewer."""
+        while count > 0:
+            found = len(self.read(min(count, 4096)))
+            if not found:
+                raise self._wrong_count(count + self._records)
+            count -= found
+
+    def require_end(self) -> None:
+        """Read to the end, and raise `ChangedDataError` if another record comes; other errors as `read`."""
+        if self.read(1):
+            raise ChangedDataError(
+                f"{self._where()} holds more than the records that were to be read from it.",
+                "An epoch without the rest would not be an epoch of the data.",
+                "make the plan again from the data as they are now.",
+            )
+
+    def await_data(self) -> None:
+        """Return once a byte, or the end, has come; errors as `read`."""
+        if not self._bytes and not self._ended:
+            self._take_chunk()
+
+    def close(self) -> None:
+        """Close the FIFO, at the end or before (its writer then gets EPIPE). May be called twice."""
+        if self.closed or self._process != os.getpid():
+            return
+        self.closed = True
+        self._drain.close()
+        self._reader.epoch = self.name.epoch + 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take_chunk(self) -> None:
+        try:
+            chunk = self._drain.take()
+            if chunk is None:
+                self._finish()
+                return
+            self._bytes += len(chunk)
+            records = self._parser.feed(chunk)
+        except FrameError as error:
+            self._refuse_frame(error)
+        self._records += len(records)
+        self._ready.extend(records)
+        if self._expected is not None and self._records > self._expected:
+            raise self._wrong_count(self._expected)
+
+    def _finish(self) -> None:
+        self._parser.finish()
+        self._ended = True
+        if self._expected is not None and self._records != self._expected:
+            raise self._wrong_count(self._expected)
+
+    def _refuse_frame(self, error: FrameError) -> NoReturn:
+        raise CorruptRecordError(
+            f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
+            "What follows cannot be told apart, and leaving it out would leave this rank without data.",
+            "check the objects of this channel, and that all of them have the framing that the plan names.",
+            path=str(self.name.path),
+            offset=error.offset,
+        ) from error
+
+    def _wrong_count(self, expected: int) -> ChangedDataError:
+        so_far = " or more" if not self._ended else ""
+        return ChangedDataError(
+            f"{self._where()} delivered {self._records:,} records{so_far} where {expected:,} were expected.",
+            "Steps are planned from the counts, so that all ranks have as many.",
+            "make the plan again from the data as they are now, or look for an agent that ended early.",
+        )
+
+    def _where(self) -> str:
+        return f"{self.name.path} ({self.name}; {self._bytes:,} bytes and {self._records:,} records so far)"
+
+
+def _pass_name(base: Path, channel: str, epoch: int, rank: int) -> PassName:
+    return PassName(rank, channel, epoch, base / f"{channel}_{epoch}")

@@ -1,0 +1,142 @@
+"""Batches where nobody knows what will arrive: in every step the ranks agree on how many records each of them has.
+
+A service that divides objects over hosts again in each epoch gives a rank an unpredictable number of records. A rank
+that ran out alone would leave the others waiting in their next collective. So each step begins with one small
+exchange; a rank without records takes part with slots of weight 0, and when none has any left, all open their next
+FIFO together. Since such a pass has no known length, an epoch is a number of steps that the caller fixes; passes
+follow each other inside it, and what is left of one is the beginning of the next epoch. So no record is dropped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.loading.shard_loader import LoadedBatch
+from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
+from data_sharding.pipe.pipe_loader import prefetch_in_order, read_to_its_end
+from data_sharding.pipe.pipe_reader import PipePass
+
+AgreeCounts = Callable[[int], Sequence[int]]
+"""From this rank's number of records in a step to all ranks' numbers; called once a step by every rank."""
+
+
+class AgreedStream:
+    """One rank's batches, pass after pass, for the life of a job. All ranks call `next` equally often.
+
+    Args:
+        open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
+        agree: the exchange of counts.
+        shape: of the batches.
+        prefetch: batches ready or in the making ahead of the consumer.
+        timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
+    """
+
+    def __init__(
+        self,
+        open_pass: Callable[[], PipePass],
+        agree: AgreeCounts,
+        shape: BatchShape,
+        *,
+        prefetch: int = 2,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self._open_pass, self._agree, self._shape = open_pass, agree, shape
+        self._depth, self._timeout_s = prefetch, timeout_s
+        self._pass: PipePass | None = None
+        self._batches: PipeBatches | None = None
+        self._prefetch: OrderedPrefetch[RawBatch] | None = None
+        self.steps_taken = 0
+
+    def next(self) -> LoadedBatch:
+        """The next step's batch; `step` is its number since the stream's beginning.
+
+        Raises:
+            MissingDataError: a whole pass brought no rank a record, or this rank never had one.
+            ShardingError: as `PipePass.read`.
+        """
+        for _ in range(2):  # the first try may find the end of a pass, which all ranks then leave together
+            raw = self._next_raw()
+            counts = self._agree(raw.real)
+            if sum(counts):
+                self.steps_taken += 1
+                return raw.loaded(self.steps_taken - 1, float(sum(counts)))
+            self.close()
+        raise MissingDataError(
+            "A whole epoch of all channels brought no rank a record.",
+            "There is nothing to train on.",
+            "look at the agent that feeds the pipes.",
+        )
+
+    def close(self) -> None:
+        """Close the open pass, early if need be; `next` would open another. May be called twice."""
+        if self._pass is not None and self._prefetch is not None:
+            self._prefetch.cancel()
+            self._pass.close()
+            self._prefetch.close()
+        self._pass = self._prefetch = None
+
+    def _next_raw(self) -> RawBatch:
+        if self._prefetch is None:
+            filler = self._batches.filler if self._batches is not None else None
+            self._pass = self._open_pass()
+            self._batches = PipeBatches(self._pass, self._shape, None, 0, filler)
+            self._prefetch = prefetch_in_order(self._batches, 0, sys.maxsize, self._depth, self._timeout_s)
+            self._prefetch.start()
+        return self._prefetch.take()
+
+
+class AgreedPipeLoader:
+    """Iterator over the batches of one epoch of fixed length, cut from an `AgreedStream`; a context manager.
+
+    Args:
+        stream: outlives this loader, since what is left of a pass belongs to the next epoch.
+        steps: of an epoch.
+        epoch, start_step: where to begin. Steps before that which were not taken yet are read and discarded, by all
+            ranks alike.
+
+    Raises:
+        PlanError: the stream is past that step.
+    """
+
+    def __init__(self, stream: AgreedStream, steps: int, epoch: int, start_step: int = 0) -> None:
+        self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
+        target = epoch * steps + start_step
+        if stream.steps_taken > target:
+            raise PlanError(
+                f"Step {start_step} of epoch {epoch} was asked for after {stream.steps_taken} steps were taken.",
+                "A pipe cannot be read again.",
+                "start the job again.",
+            )
+        while stream.steps_taken < target:
+            stream.next()
+
+    def __iter__(self) -> Self:
+        if self._ended:
+            raise read_to_its_end()
+        return self
+
+    def __next__(self) -> LoadedBatch:
+        """The next batch; errors as `AgreedStream.next`."""
+        if self._step >= self._steps:
+            self._ended = True
+            raise StopIteration
+        batch = self._stream.next()._replace(step=self._step)
+        self._step += 1
+        return batch
+
+    def abandon(self) -> None:
+        """As `ShardLoader.abandon`; nothing is to be done, for the stream goes on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._stream.close()

@@ -1,0 +1,239 @@
+"""Which records form each step of an epoch, and which of them each rank reads."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.plan.balance import MASKED, deal
+from data_sharding.plan.block_shuffle import LaneOrder
+from data_sharding.plan.permutation import Permutation
+from data_sharding.plan.plan_checks import check_options, check_slice
+
+Shuffle = Literal["global", "block", "none"]
+Tail = Literal["mask", "drop"]
+Balance = Literal["records", "bytes"]
+
+# Slots that are worked on together where whole global batches are needed: 256 KiB an array, small enough for a cache.
+_BLOCK_SLOTS: Final = 1 << 15
+
+
+class StepBatch(NamedTuple):
+    """Records of one step, or of one rank's slice of it.
+
+    Attributes:
+        ids: int64[k] record ids; a masked slot holds the id of some real record, so that it can be read and decoded.
+        weights: float32[k], 1 for a real record, 0 for a masked slot.
+    """
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """The batches of one epoch: a pure function of its fields, the same for every number of ranks.
+
+    Attributes:
+        num_records: N, records in the data set.
+        global_batch: G, slots of a step over all ranks.
+        seed, epoch: select the order; any integer seed, epoch >= 0.
+        shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
+            and reads each to its end, for data that is far away (see `lanes`); "none" keeps the catalog's order.
+        tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
+            N mod G records of the order: with a shuffle others in each epoch, without one the catalog's last.
+        data_fingerprint: the catalog's.
+        block_records: neighbouring records of a block; counts for `shuffle="block"` only.
+        balance: "records" gives each rank a contiguous slice of each step; "bytes" deals the step's records to the
+            ranks, each as many as its slice has, so that their bytes are even (see `balance`). It chooses the rank that
+            reads a record, not the step.
+        lengths: int64[N], bytes of each record, needed for `balance="bytes"`. Not part of the plan's equality.
+
+    Raises:
+        PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
+            `balance="bytes"` without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read
+            neighbours.
+    """
+
+    num_records: int
+    global_batch: int
+    seed: int
+    epoch: int
+    shuffle: Shuffle = "global"
+    tail: Tail = "mask"
+    data_fingerprint: str = ""
+    block_records: int = 64
+    balance: Balance = "records"
+    lengths: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        options = (("shuffle", self.shuffle, Shuffle), ("tail", self.tail, Tail), ("balance", self.balance, Balance))
+        check_options(self, options)
+
+    @classmethod
+    def for_catalog(
+        cls,
+        catalog: Catalog,
+        *,
+        global_batch: int,
+        seed: int,
+        epoch: int,
+        shuffle: Shuffle = "global",
+        tail: Tail = "mask",
+        block_records: int = 64,
+        balance: Balance = "records",
+    ) -> Self:
+        """Plan one epoch over a catalog; see the class for the arguments and errors."""
+        return cls(
+            len(catalog),
+            global_batch,
+            seed,
+            epoch,
+            shuffle,
+            tail,
+            catalog.fingerprint,
+            block_records,
+            balance,
+            catalog.lengths,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Steps of the epoch: ceil(N / G) with masking, floor(N / G) with dropping."""
+        whole, rest = divmod(self.num_records, self.global_batch)
+        return whole + (self.tail == "mask" and rest > 0)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of what must stay equal for a position to keep its meaning: data, N, G, seed, shuffle, tail.
+
+        With `shuffle="block"` the block's length too. Neither the epoch, which is part of the position, nor the number
+        of ranks and the balance, which change no step's set of records.
+        """
+        fields = (self.data_fingerprint, self.num_records, self.global_batch, self.seed, self.shuffle, self.tail)
+        block = (self.block_records,) if self.shuffle == "block" else ()
+        return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *block)).encode()).hexdigest()
+
+    def batch(self, step: int) -> StepBatch:
+        """The whole global batch of a step: ids int64[G], weights float32[G].
+
+        Raises:
+            PlanError: the step is outside [0, steps).
+        """
+        return self.shard(0, 1, step)
+
+    def shard(self, rank: int, size: int, step: int) -> StepBatch:
+        """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
+
+        With `balance="bytes"`, as many slots that were dealt to it. The length is the same in every step, and differs
+        by at most one between ranks.
+
+        Raises:
+            PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
+        """
+        step = whole("step", step)
+        ids, weights = self.shards(rank, size, range(step, step + 1))
+        return StepBatch(ids[0], weights[0])
+
+    def shards(self, rank: int, size: int, steps: range) -> StepBatch:
+        """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
+
+        Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
+        every rank computes the whole global batches, so its cost grows with their size.
+
+        Raises:
+            PlanError: as `shard`, or the range is empty.
+        """
+        for step in (min(steps, default=-1), max(steps, default=-1)):
+            check_slice(self, rank, size, step)
+        first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
+        if self.balance == "records":
+            return self._slots(steps, first, end)
+        parts = [(batch.ids[:, first:end], batch.weights[:, first:end]) for _, batch in self.by_rank(size, steps)]
+        return StepBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def by_rank(self, size: int, steps: range) -> Iterator[tuple[range, StepBatch]]:
+        """Whole global batches, their slots put in the order of the W ranks that read them.
+
+        Yields:
+            some steps in a row, few enough for a few MiB, and their ids int64[s, G] and weights float32[s, G], of which
+            columns [r*G//W, (r+1)*G//W) are rank r's.
+
+        Raises:
+            PlanError: a step is outside [0, steps), or G < W.
+        """
+        together = max(1, _BLOCK_SLOTS // self.global_batch)
+        for begin in range(0, len(steps), together):
+            some = steps[begin : begin + together]
+            for step in (some[0], some[-1]):
+                check_slice(self, 0, size, step)
+            batch = self._slots(some, 0, self.global_batch)
+            yield some, self._dealt(batch, some, size) if self.balance == "bytes" and size > 1 else batch
+
+    def dropped(self) -> NDArray[np.int64]:
+        """Ids int64[N mod G] of the records that `tail="drop"` leaves out of this epoch; none with "mask"."""
+        return self._records(np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records))
+
+    def global_weight(self, step: int) -> float:
+        """Real (unmasked) records of a step over all ranks: what a sum over the global batch is divided by.
+
+        Raises:
+            PlanError: the step is outside [0, steps).
+        """
+        check_slice(self, 0, 1, step)
+        return float(min(self.global_batch, self.num_records - step * self.global_batch))
+
+    def step_at(self, position: int) -> int:
+        """The step that begins when `position` samples of the epoch have been taken: position / G.
+
+        The epoch's end, steps * G, gives `steps`.
+
+        Raises:
+            PlanError: the position is not the beginning of a step of this plan.
+        """
+        step, rest = divmod(whole("position", position), self.global_batch)
+        if rest or not 0 <= step <= self.steps:
+            raise PlanError(
+                f"Position {position} was asked for.",
+                f"Steps of this plan begin at multiples of {self.global_batch} up to {self.steps * self.global_batch}.",
+                "resume with the --global-batch-size and the data that the position was written with.",
+            )
+        return step
+
+    def _slots(self, steps: range, first: int, end: int) -> StepBatch:
+        positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))
+        return StepBatch(self._records(positions), (positions < self.num_records).astype(np.float32))
+
+    def _dealt(self, batch: StepBatch, steps: range, size: int) -> StepBatch:
+        assert self.lengths is not None  # __post_init__ has seen to it
+        lengths = np.where(batch.weights > 0, self.lengths[batch.ids], MASKED)
+        order = deal(lengths, np.array(steps, np.int64), size)
+        rows = np.arange(len(order))[:, None]
+        return StepBatch(batch.ids[rows, order], batch.weights[rows, order])
+
+    @functools.cached_property
+    def _permutation(self) -> Permutation:
+        return Permutation(self.num_records, self.seed, self.epoch)
+
+    @functools.cached_property
+    def _lanes(self) -> LaneOrder:
+        return LaneOrder(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
+
+    def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.shuffle == "block":
+            # A masked slot repeats the step before, so that it reads from a block that its rank has at hand.
+            earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
+            return self._lanes(np.where(earlier < 0, positions, earlier) % self.num_records)
+        positions = positions % self.num_records
+        return self._permutation(positions) if self.shuffle == "global" else positions

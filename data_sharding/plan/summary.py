@@ -1,0 +1,92 @@
+"""What each rank reads in one epoch, and how the epoch is cut into steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog import Catalog
+from data_sharding.errors import PlanError
+from data_sharding.plan.balance import slice_begins
+from data_sharding.plan.plan_checks import check_slice
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.storage import byte_ranges
+
+_SLICES: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class PlanSummary:
+    """One epoch of a plan on W ranks.
+
+    Attributes:
+        steps: of the epoch.
+        last_step_records: real records of the last step.
+        masked: slots of the last step that hold no record.
+        dropped: records that the epoch leaves out.
+        records: int64[W], real records that each rank reads.
+        bytes: int64[W], their payload bytes.
+        slowest_bytes: the most bytes that one rank reads in a step, summed over the steps. Ranks wait for each other in
+            every step, so this, not the largest of `bytes`, is what an epoch takes if bytes are what takes time; its
+            least possible value is the mean of `bytes`.
+    """
+
+    steps: int
+    last_step_records: int
+    masked: int
+    dropped: int
+    records: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    slowest_bytes: int
+
+
+def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
+    """Count what W ranks read in one epoch. Goes through the epoch in blocks: memory is some MiB for any N.
+
+    Raises:
+        PlanError: the plan was made for other data, or G < W.
+    """
+    if (plan.num_records, plan.data_fingerprint) != (len(catalog), catalog.fingerprint):
+        raise PlanError(
+            f"The plan is for {plan.num_records} records, of other data than the catalog's {len(catalog)}.",
+            "Record ids of one mean nothing in the other.",
+            "make the plan with ShardPlan.for_catalog(catalog, ...).",
+        )
+    check_slice(plan, 0, size, 0)  # before anything is made for each rank
+    begins = slice_begins(plan.global_batch, size)
+    records, sizes, slowest = np.zeros(size, np.int64), np.zeros(size, np.int64), 0
+    for _, (ids, weights) in plan.by_rank(size, range(plan.steps)):
+        real = weights > 0
+        records += np.add.reduceat(real, begins, axis=1, dtype=np.int64).sum(axis=0)
+        loads = np.add.reduceat(np.where(real, catalog.lengths[ids], 0), begins, axis=1)
+        sizes += loads.sum(axis=0)
+        slowest += int(loads.max(axis=1).sum())
+    last = int(plan.global_weight(plan.steps - 1))
+    masked = plan.global_batch - last
+    return PlanSummary(plan.steps, last, masked, len(plan.dropped()), records, sizes, slowest)
+
+
+def requests_per_1000(plan: ShardPlan, catalog: Catalog, size: int) -> float | None:
+    """Requests by which W ranks read 1,000 slots of files behind a URL; of longer epochs by a sample of 64 slices.
+
+    Each slice of a step is asked for at once: records at most 64 KiB apart by one request, and nothing is kept from one
+    step to the next. None where records are not kept by their bytes (Parquet).
+
+    Raises:
+        PlanError: G < W.
+    """
+    if catalog.format.offset_unit != "byte":
+        return None
+    # All files one behind the other, too far apart for their ranges to be joined.
+    room = np.array([file.size for file in catalog.files], np.int64) + byte_ranges.GAP + 1
+    begins = catalog.offsets + (np.cumsum(room) - room)[catalog.file_ids]
+    requests = slots = 0
+    for number in np.unique(np.linspace(0, plan.steps * size - 1, min(_SLICES, plan.steps * size)).astype(np.int64)):
+        ids = plan.shard(int(number) % size, size, int(number) // size).ids
+        merged = byte_ranges.merge(begins[ids], begins[ids] + catalog.lengths[ids], byte_ranges.GAP)
+        requests += int((-(-(merged.ends - merged.begins) // byte_ranges.LONGEST)).sum())
+        slots += len(ids)
+    return 1000 * requests / slots

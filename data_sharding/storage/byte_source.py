@@ -1,0 +1,161 @@
+"""Bytes of files, wherever they are: one file, spans of several in one go, and a bounded number of open ones."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, final
+
+from data_sharding.errors import PlanError
+from data_sharding.storage.file_entry import FileEntry
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_THREADS: Final = 32
+
+
+class ByteSource(Protocol):
+    """A file of fixed size, open for reading at random from many threads."""
+
+    def size(self) -> int:
+        """Bytes that the file has now: asked again on every call where that is cheap."""
+
+    def __getitem__(self, span: slice) -> bytes:
+        """Bytes [begin, end), cut at the file's end like any slice. No step, no negative bounds."""
+
+    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """Bytes [begins[i], ends[i]) for each i; remote files are asked for all at once."""
+
+    def file(self) -> BinaryIO:
+        """A seekable view for libraries that want a file; starts at byte 0, and closing it closes nothing else."""
+
+    def close(self) -> None:
+        """Give up the file. May be called twice."""
+
+
+@final
+class SourceFile(io.RawIOBase):
+    """A seekable, read-only file over a function, for libraries that want a file. It need not be closed.
+
+    Args:
+        fetch: the bytes [begin, end) of the file.
+        size: of the file.
+        name: for messages.
+    """
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int, name: str = "") -> None:
+        self._fetch = fetch
+        self._size = size
+        self._at = 0
+        self.name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if at < 0:
+            raise ValueError(f"negative seek position {at}")
+        self._at = at
+        return at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        content = self._fetch(self._at, end) if end > self._at else b""
+        self._at += len(content)
+        return content
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        content = self.read(len(view))
+        view[: len(content)] = content
+        return len(content)
+
+
+class SpanRequest(NamedTuple):
+    """Bytes [begins[i], ends[i]) of one file, for each i."""
+
+    source: ByteSource
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+    def read(self) -> list[bytes]:
+        """The bytes of each span."""
+        return self.source.spans(self.begins, self.ends)
+
+
+def read_spans(requests: Sequence[SpanRequest], concurrently: bool) -> list[bytes]:
+    """The bytes of all spans of all requests, in order.
+
+    Args:
+        concurrently: ask all files at the same time, which is for remote ones: a shuffled batch has records of as many
+            files as it has records, and would wait for one answer after the other.
+
+    Raises:
+        ShardingError: as `ByteSource.spans`; of several failures the one of the first request.
+    """
+    if not concurrently or len(requests) < 2:
+        return [span for request in requests for span in request.read()]
+    with ThreadPoolExecutor(min(_THREADS, len(requests)), thread_name_prefix="data_sharding-spans") as pool:
+        return [span for spans in pool.map(SpanRequest.read, requests) for span in spans]
+
+
+class OpenFiles:
+    """Least-recently-used cache of open files; safe to use from many threads.
+
+    An evicted file is closed by its last user's reference going away, so a thread that still reads it is not disturbed.
+
+    Args:
+        files: all that may be opened.
+        opener: opens one of them.
+        max_open: files kept open at a time.
+    """
+
+    def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], ByteSource], max_open: int) -> None:
+        if max_open < 1:
+            raise PlanError(
+                f"A limit of {max_open} open files was set.", "Reading needs one.", "allow 1 open file or more."
+            )
+        self._files = files
+        self._opener = opener
+        self._max_open = max_open
+        self._open: OrderedDict[int, ByteSource] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def get(self, file_id: int) -> ByteSource:
+        """A file, which had the size that was indexed when it was opened.
+
+        Raises:
+            ChangedDataError: the file has gone, or is not the one that was indexed.
+            PlanError: the cache is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise PlanError("The reader is closed.", "Its files cannot be read any more.", "open another reader.")
+            source = self._open.pop(file_id, None)
+            if source is None:
+                source = self._opener(self._files[file_id])
+            self._open[file_id] = source
+            if len(self._open) > self._max_open:
+                self._open.popitem(last=False)
+        return source
+
+    def close(self) -> None:
+        """Give up all files. May be called twice."""
+        with self._lock:
+            self._closed = True
+            self._open.clear()
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,28 @@
+"""What a sink is, and what it is given when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.engine.events import Callback
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.topology import Topology
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """The run whose events a sink receives: its options, its folder, and which of its ranks this is."""
+
+    config: TrainConfig
+    folder: RunFolder
+    topology: Topology
+
+
+OpenSink = Callable[[SinkContext, ExitStack], Callback | None]
+"""Returns the callback that receives the run's events on this rank, or None where the sink has nothing to do.
+
+Called on every rank. What must be closed at the end of the run, a failed one too, goes onto the stack.
+"""

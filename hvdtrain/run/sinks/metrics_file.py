@@ -1,0 +1,92 @@
+"""metrics.jsonl: what was measured, one JSON object a line, while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Event
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.files import open_lines
+from hvdtrain.run.sinks.interface import SinkContext
+
+
+def open_sink(context: SinkContext, stack: ExitStack) -> MetricsFile | None:
+    """On rank 0."""
+    return MetricsFile(stack.enter_context(open_lines(context.folder.metrics))) if context.topology.is_root else None
+
+
+class MetricsFile:
+    """Appends one JSON object a line. Rank 0 only. A resumed run appends; the last line of a step counts.
+
+    Raises:
+        HvdtrainError: the disk is full. The other ranks learn it when this one leaves.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(step=step):
+                self._write({"event": "resumed" if step else "started", "step": step})
+            case events.Logged():
+                self._write(_training_line(event))
+            case events.Evaluated():
+                self._write(_validation_line(event))
+            case events.CheckpointDurable(step=step, path=path, seconds=seconds):
+                self._write({"event": "checkpoint", "step": step, "path": path.name, "seconds": round(seconds, 4)})
+            case events.StoppedEarly():
+                self._write({"event": "stopped early", **asdict(event)})
+            case events.RunEnded(step=step):
+                self._write({"event": "ended", "step": step})
+            case events.RunFailed(step=step, error=error):
+                self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
+            case _:
+                pass
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(_without_nan({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            with suppress(OSError):  # closing tries to write the rest again, and that error would hide this one
+                self._file.close()
+            raise HvdtrainError(
+                f"A line of metrics.jsonl could not be written: {error}.",
+                "Training would continue without a record of it.",
+                "free space or choose another --output-dir; --resume auto continues from the last checkpoint.",
+            ) from error
+
+
+def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: they become null."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+
+
+def _training_line(event: events.Logged) -> dict[str, Any]:
+    return {
+        "split": "train",
+        "epoch": event.epoch,
+        "step": event.step,
+        **event.values,
+        "lr": event.lr,
+        "samples": event.samples,
+        **({"masked": event.masked} if event.masked else {}),
+        **({"skipped": event.skipped} if event.skipped else {}),
+        **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
+        **({"grad_norm_peak": event.grad_norm_peak} if event.grad_norm_peak is not None else {}),
+        "samples_per_second": round(event.samples_per_second, 1),
+        "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
+    }
+
+
+def _validation_line(event: events.Evaluated) -> dict[str, Any]:
+    place = {"split": "validation", "epoch": event.epoch, "step": event.step}
+    best = {"best": True} if event.is_best else {}
+    return {**place, **event.values, **best, "samples": event.samples, "seconds": round(event.seconds, 6)}

@@ -1,0 +1,88 @@
+"""Hosts that the platform around this process states: Slurm, the MPI Operator of Kubernetes, SageMaker.
+
+They describe hosts, not ranks, so they say where a job may run; what this process is, `hvdtrain.topology` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.host import Host, join_hosts
+from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.listed import parse_slots
+from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
+
+MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")
+"""github.com/kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go: configMountPath and hostfileName."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hosts, and in half a sentence what stated them."""
+
+    hosts: tuple[Host, ...]
+    source: str
+
+
+def platform_hosts(env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE) -> Found | None:
+    """The hosts that were given to this job, or None outside any; the innermost platform decides.
+
+    Args:
+        env: the caller passes `os.environ`.
+        hostfile: where the MPI Operator mounts its own.
+
+    Raises:
+        UsageError: something states hosts and cannot be understood.
+    """
+    if env.get("SLURM_JOB_NODELIST"):
+        return Found(hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}")
+    if hostfile.is_file():
+        return Found(read_hostfile(hostfile), str(hostfile))
+    if env.get("SM_HOSTS"):
+        return Found(hosts_from_sagemaker(env), f"SM_HOSTS={env['SM_HOSTS']}")
+    return None
+
+
+def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
+    """Nodes of the allocation with the tasks of each: SLURM_TASKS_PER_NODE, else SLURM_NTASKS_PER_NODE, else one.
+
+    Raises:
+        UsageError: a list that is none, or lists of different lengths.
+    """
+    names = expand_node_list(env["SLURM_JOB_NODELIST"], "SLURM_JOB_NODELIST")
+    if "SLURM_TASKS_PER_NODE" not in env:
+        slots = parse_slots(env.get("SLURM_NTASKS_PER_NODE", "1"), "each node", "SLURM_NTASKS_PER_NODE: ")
+        return join_hosts([(name, slots) for name in names], "SLURM_JOB_NODELIST")
+    tasks = expand_tasks_per_node(env["SLURM_TASKS_PER_NODE"], "SLURM_TASKS_PER_NODE")
+    if len(tasks) != len(names):
+        raise UsageError(
+            f"SLURM_JOB_NODELIST names {len(names)} nodes and SLURM_TASKS_PER_NODE counts {len(tasks)}.",
+            "Both describe the same allocation.",
+            "run this directly in the batch script or in salloc's shell, or name the hosts with -H.",
+        )
+    return join_hosts(zip(names, tasks, strict=True), "SLURM_JOB_NODELIST")
+
+
+def hosts_from_sagemaker(env: Mapping[str, str], slots: int | None = None) -> tuple[Host, ...]:
+    """Hosts of SM_HOSTS, a JSON list of names, each with `slots`, else one for each of SM_NUM_GPUS, else one.
+
+    Raises:
+        UsageError: no such list, or an invalid number.
+    """
+    try:
+        names = json.loads(env.get("SM_HOSTS", ""))
+    except (json.JSONDecodeError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"SM_HOSTS is {env.get('SM_HOSTS', '')[:80]!r}.",
+            'SageMaker writes a JSON list of names there, such as ["algo-1","algo-2"].',
+            "unset SM_HOSTS if SageMaker did not set it.",
+        )
+    gpus = env.get("SM_NUM_GPUS", "0")
+    each = slots if slots is not None else 1 if gpus == "0" else parse_slots(gpus, "each host", "SM_NUM_GPUS: ")
+    return join_hosts([(name, each) for name in names], "SM_HOSTS")

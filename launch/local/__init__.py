@@ -1,1 +1,0 @@
-"""`hvdtrain launch local`: all workers on this machine, without ssh and MPI."""

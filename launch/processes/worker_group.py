@@ -1,0 +1,142 @@
+"""The workers of one host, behind one protocol: started by this process, or by an agent on another host."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, Protocol, final
+
+from hvdtrain.failure_record import FILE_VARIABLE, read_failure
+from hvdtrain.launch.processes.memory import out_of_memory_kills
+from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
+
+OUT, ERR = 1, 2
+"""The streams of a worker."""
+
+_LAST_READS = 64  # a pipe holds less, unless a child of the worker goes on writing
+
+
+class WorkerEvents(Protocol):
+    """Who wants to know what workers do."""
+
+    def started(self, rank: int, process: int) -> None:
+        """The worker runs, as that process of its host."""
+
+    def wrote(self, rank: int, stream: int, data: bytes) -> None:
+        """It wrote `data` to OUT or ERR."""
+
+    def ended(self, rank: int, end: WorkerExit) -> None:
+        """It has ended; nothing comes from it after that."""
+
+
+class WorkerGroup(Protocol):
+    """Workers of one host that were ordered to start."""
+
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
+        """Register with the selector functions without arguments, which tell `events` what happens."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Pass a signal on to every worker that runs."""
+
+    def kill(self) -> None:
+        """SIGKILL every worker that runs, and its process group."""
+
+
+@final
+class LocalWorkerGroup:
+    """Children of this process.
+
+    Args:
+        specs: what to start.
+        folder: where; None: here.
+
+    Raises:
+        UsageError: a program cannot be started; others may run, for the caller to kill by their token.
+    """
+
+    def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
+        self._workers: list[Worker] = []
+        self._readers: dict[IO[bytes], Callable[[], None]] = {}
+        self._selector: selectors.BaseSelector | None = None
+        self._kills_before = out_of_memory_kills()
+        self._paused = False
+        self._failures = tempfile.TemporaryDirectory(prefix="hvdtrain-failures-", ignore_cleanup_errors=True)
+        try:
+            for spec in specs:
+                variables = {**spec.environment, FILE_VARIABLE: str(self._failure_file(spec.rank))}
+                self._workers.append(Worker(replace(spec, environment=variables), folder))
+        except BaseException:
+            self.close()
+            raise
+
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
+        self._selector = selector
+        for worker in self._workers:
+            events.started(worker.rank, worker.process.pid)
+            selector.register(worker.pidfd, selectors.EVENT_READ, partial(self._on_end, worker, events))
+            for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
+                self._readers[pipe] = partial(self._on_output, worker, stream, pipe, events)
+                selector.register(pipe, selectors.EVENT_READ, self._readers[pipe])
+
+    def pause(self, paused: bool) -> None:
+        """Leave unread what workers write, or go on reading it: a worker whose pipe is full waits."""
+        if paused == self._paused or self._selector is None:
+            return
+        self._paused = paused
+        for pipe, read in self._readers.items():
+            if paused:
+                self._selector.unregister(pipe)
+            else:
+                self._selector.register(pipe, selectors.EVENT_READ, read)
+
+    def send(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            worker.send(number)
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def close(self) -> None:
+        """Forget all workers, which have ended or were killed, and close their pipes."""
+        for pipe in list(self._readers):
+            self._forget(pipe)
+        for worker in self._workers:
+            self._unregister(worker.pidfd)
+            worker.close()
+        self._workers.clear()
+        self._failures.cleanup()
+
+    def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: WorkerEvents) -> None:
+        data = worker.read(pipe)
+        if data:
+            events.wrote(worker.rank, stream, data)
+        elif data == b"":
+            self._forget(pipe)
+
+    def _on_end(self, worker: Worker, events: WorkerEvents) -> None:
+        self._unregister(worker.pidfd)
+        for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
+            for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):
+                events.wrote(worker.rank, stream, data or b"")
+            self._forget(pipe)
+        end = worker.reap(out_of_memory_kills() > self._kills_before)
+        events.ended(worker.rank, replace(end, failure=read_failure(self._failure_file(worker.rank))))
+
+    def _failure_file(self, rank: int) -> Path:
+        return Path(self._failures.name, f"rank-{rank}.json")
+
+    def _forget(self, pipe: IO[bytes]) -> None:
+        if self._readers.pop(pipe, None) is not None:
+            self._unregister(pipe)
+
+    def _unregister(self, file: IO[bytes] | int) -> None:
+        # A selector that was closed has no map.
+        if self._selector is not None and file in (self._selector.get_map() or ()):
+            self._selector.unregister(file)

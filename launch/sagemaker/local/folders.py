@@ -1,0 +1,167 @@
+"""The folders of a job's containers on this machine, with channels and config files as SageMaker lays them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME
+from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.container.contract import Folders
+from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
+from hvdtrain.launch.sagemaker.pipe_plan import read_plan
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
+
+LOCAL_REGION = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChannel:
+    """One channel.
+
+    Attributes:
+        name: of the channel.
+        mode: "File", "FastFile" or "Pipe".
+        folder: what all containers see as the channel's folder; None where it is made of `files`.
+        files: what it delivers, in this order.
+        is_divided: whether each container gets a part of the files: S3DistributionType ShardedByS3Key.
+    """
+
+    name: str
+    mode: str
+    folder: Path | None
+    files: tuple[Path, ...] = ()
+    is_divided: bool = False
+
+    def lay_out(self, folder: Path, number: int, containers: int) -> None:
+        """Make `folder` show what container `number` gets; the order of files is that of their names there."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if self.folder is not None:
+            folder.symlink_to(self.folder, target_is_directory=True)
+            return
+        folder.mkdir()
+        files = self.files[number::containers] if self.is_divided else self.files
+        for place, file in enumerate(files):
+            (folder / (file.name if len(files) == 1 else f"{place:06d}-{file.name}")).symlink_to(file)
+
+
+def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[LocalChannel]:
+    """What is at the places of `channels`.
+
+    Args:
+        spec: the job.
+        channels: name → folder, file, or NAME.manifest (API_S3DataSource), whose prefix is a folder here.
+
+    Raises:
+        UsageError: something is not there, or no manifest or plan.
+    """
+    places = {name: Path(place).expanduser().absolute() for name, place in channels.items()}
+    divided = spec.instance_count > 1 and _divides(places.get(PLAN_CHANNEL))
+    found = []
+    for name, place in places.items():
+        is_pipe = NUMBERED_NAME.fullmatch(name) is not None
+        mode = "Pipe" if is_pipe else "FastFile" if spec.input_mode == "FastFile" and name != PLAN_CHANNEL else "File"
+        folder = place if place.is_dir() and not is_pipe else None
+        files = _files_at(place) if folder is None else ()
+        found.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and divided))
+    return found
+
+
+def write_config(
+    folders: Folders, spec: TrainingSpec, channels: Sequence[LocalChannel], hosts: Sequence[str], host: str, job: str
+) -> None:
+    """hyperparameters.json, resourceconfig.json and inputdataconfig.json of the container `host`."""
+    own = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
+    if spec.entry_point is not None and spec.source_dir is None:
+        own["sagemaker_program"] = Path(spec.entry_point).name
+    group = "homogeneousCluster"
+    resources = {
+        "current_host": host,
+        "current_instance_type": spec.instance_type,
+        "current_group_name": group,
+        "hosts": list(hosts),
+        "instance_groups": [{"instance_group_name": group, "instance_type": spec.instance_type, "hosts": list(hosts)}],
+        "network_interface_name": "lo",
+    }
+    inputs = {
+        channel.name: {
+            "TrainingInputMode": channel.mode,
+            "S3DistributionType": "ShardedByS3Key" if channel.is_divided else "FullyReplicated",
+            "RecordWrapperType": "None",
+        }
+        for channel in channels
+    }
+    contents = {"hyperparameters": encode(own), "resourceconfig": resources, "inputdataconfig": inputs}
+    for name, content in contents.items():
+        (folders.config / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def checkpoint_folder(uri: str, shared: Path) -> Path:
+    """The folder that stands for a checkpoint location, the same for all jobs that name it.
+
+    Args:
+        uri: s3://BUCKET/KEY, which becomes checkpoints/BUCKET/KEY in `shared`; or a folder.
+        shared: the folder that holds the jobs' folders.
+    """
+    if not uri.startswith("s3://"):
+        return local_path(uri)
+    parts = [part for part in uri.removeprefix("s3://").split("/") if part not in ("", ".", "..")]
+    return shared.joinpath("checkpoints", *parts)
+
+
+def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None) -> None:
+    """All folders of a container; `code` leads to the job's source, `checkpoints` to the job's checkpoint location.
+
+    Raises:
+        UsageError: another job has left something there.
+    """
+    if folders.output.exists() or folders.model.exists():
+        raise UsageError(
+            f"{folders.base} holds a training job already.",
+            "Its model and its failure would be mixed with this job's.",
+            "choose another output folder, or remove that one.",
+        )
+    for folder in (folders.config, folders.data, folders.model, folders.output / "data"):
+        folder.mkdir(parents=True, exist_ok=True)
+    if checkpoints is not None:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        folders.checkpoints.symlink_to(checkpoints, target_is_directory=True)
+    if source is not None and not folders.code.exists():
+        folders.code.symlink_to(source, target_is_directory=True)
+    folders.code.mkdir(exist_ok=True)
+
+
+def _divides(plan: Path | None) -> bool:
+    """Whether files of Pipe channels are divided over the machines: without a plan, jobs are submitted so."""
+    return plan is None or read_plan(str(plan if plan.is_dir() else plan.parent)).is_sharded
+
+
+def _files_at(place: Path) -> tuple[Path, ...]:
+    files: Sequence[Path]
+    if place.is_dir():
+        files = sorted(path for path in place.iterdir() if path.is_file())
+    else:
+        files = _listed(place) if place.suffix == ".manifest" else [place]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None or not files:
+        raise UsageError(
+            f"There is no file {missing or f'in {place}'}.",
+            "A channel of the training job is to bring it.",
+            "check the path that was given for the channel.",
+        )
+    return tuple(files)
+
+
+def _listed(manifest: Path) -> list[Path]:
+    try:
+        first, *keys = json.loads(manifest.read_text())
+        return [Path(first["prefix"] + key).absolute() for key in keys]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"The manifest {manifest} cannot be read: {error}.",
+            'It is a JSON list: {"prefix": FOLDER}, then the names of files.',
+            "make it with `hvdtrain shard pipe-plan`.",
+        ) from error

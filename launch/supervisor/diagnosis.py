@@ -1,0 +1,179 @@
+"""How one start of a job ended: which rank caused it, with which exit code, and what to say."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from hvdtrain.errors import RESUMABLE, UsageError
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+
+USAGE = UsageError.exit_code
+
+SHOWN_LINES = 20
+GIST_LINES = 3
+"""Of a rank whose lines stand above."""
+
+_SHOWN_CHARACTERS = 300
+_CRASH = "Fatal Python error"
+_STACKS = ("Traceback (most recent call last)", _CRASH)
+_MISSING = "Missing ranks:"
+_MISSING_RANK = re.compile(r"(\d{1,6}): \[")
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """One start of a job.
+
+    Attributes:
+        code: exit code: 0, 2, 75, 128 + signal, a worker's own, else 1.
+        root_cause_rank: the rank whose failure ended the job, where there is one.
+        message: what to say; empty where a worker has said it all.
+        may_restart: whether trying again makes sense.
+    """
+
+    code: int
+    root_cause_rank: int | None = None
+    message: str = ""
+    may_restart: bool = False
+
+
+def diagnose(
+    workers: Sequence[WorkerState],
+    stopped_by: signal.Signals | None,
+    met: bool = False,
+    held: Container[int] = (),
+) -> JobOutcome:
+    """The outcome once every worker has ended.
+
+    Args:
+        workers: all of them.
+        stopped_by: the signal that was forwarded to them, if one was.
+        met: whether all ranks were connected once: a wrong call shows before that.
+        held: ranks whose lines were not shown yet, and are quoted in full.
+    """
+    if stopped_by is not None:
+        return _after_signal(workers, stopped_by)
+    failed = sorted((worker for worker in workers if worker.end and worker.end.failed), key=lambda w: w.order)
+    if not failed:
+        return JobOutcome(0)
+    causes = [worker for worker in failed if not worker.is_consequence]
+    if not causes:
+        return _without_cause(workers, failed, held)
+    root = next((worker for worker in causes if worker.rank == 0 and _failed_alike(worker, causes[0])), causes[0])
+    if root.code == USAGE and not met:
+        return JobOutcome(USAGE, root.rank)
+    if root.code == RESUMABLE:
+        return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue
+    message = _report(root, len(workers), root.rank in held)
+    if root.code in (USAGE, 130, 143):
+        return JobOutcome(root.code, root.rank, message)
+    return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
+
+
+def _failed_alike(worker: WorkerState, other: WorkerState) -> bool:
+    """Rank 0 then speaks for all, although another was faster."""
+    if worker.failure and other.failure:
+        return worker.failure.cause == other.failure.cause
+    return worker.code == other.code == USAGE
+
+
+def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int]) -> JobOutcome:
+    """Every failure is the consequence of another one: of a rank that stalls, of one that left early, or unknown."""
+    first, size = failed[0], len(workers)
+    stalled = sorted({rank for worker in failed for rank in stalled_ranks(worker.tail.text())} - {first.rank})
+    early = [worker.rank for worker in workers if worker.end and worker.end.code == 0 and worker.order < first.order]
+    blamed = first.rank
+    if stalled and stalled[-1] < size:
+        blamed = stalled[0]
+        why = f"{_ranks(stalled)} of {size} took no part in a collective operation for which others waited"
+    elif early:
+        blamed = early[0]
+        them = "them" if len(early) > 1 else "it"
+        why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
+    else:
+        why = "the ranks lost each other, and none of them says more"
+    others = _ranks([worker.rank for worker in failed])
+    text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
+    return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
+
+
+def stalled_ranks(lines: Sequence[str]) -> set[int]:
+    """Ranks for which others wait. Only Horovod's log names them: stall_inspector.cc, "Missing ranks:", "1: [a]"."""
+    found: set[int] = set()
+    listing = False
+    for line in lines:
+        match = _MISSING_RANK.match(line)
+        if match and listing:
+            found.add(int(match[1]))
+        else:
+            listing = line.rstrip().endswith(_MISSING)
+    return found
+
+
+def _after_signal(workers: Sequence[WorkerState], stopped_by: signal.Signals) -> JobOutcome:
+    codes = {worker.code for worker in workers}
+    if codes == {0}:
+        return JobOutcome(0)
+    if codes <= {RESUMABLE, 0}:
+        return JobOutcome(RESUMABLE)
+    killed = [worker.rank for worker in workers if worker.end and worker.end.by_us]
+    late = f"; {_ranks(killed)} did not leave in time and had to be killed" if killed else ""
+    said = [f"hvdtrain launch: stopped by {stopped_by.name}{late}.", _untold(workers)]
+    return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
+
+
+def _untold(workers: Sequence[WorkerState]) -> str:
+    """The report of the first rank that has left its traceback to this launcher to print."""
+    first = min((w for w in workers if w.failure and w.failure.detail), key=lambda w: w.order, default=None)
+    return "" if first is None else _report(first, len(workers), in_full=True)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _report(worker: WorkerState, size: int, in_full: bool) -> str:
+    how = how_it_ended(worker.code)
+    if worker.end and worker.end.lost:
+        how = f"was lost: {worker.end.lost}"
+    elif worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
+        how += "; out of memory? The kernel has killed a process for it meanwhile"
+    return f"hvdtrain launch: rank {worker.rank} of {size}{worker.on_host} {how}. {quoted(worker, in_full)}"
+
+
+def quoted(worker: WorkerState, in_full: bool) -> str:
+    """The worker's last lines, as they end a message; of what was shown before, only the end."""
+    if worker.failure and worker.failure.detail:
+        lines = worker.failure.detail.splitlines()
+    else:
+        lines = last_words(worker.tail.text())
+        lines = lines if in_full else _gist(lines)
+    if not lines:
+        return "It wrote nothing."
+    return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
+
+
+def _gist(lines: list[str]) -> list[str]:
+    """A traceback says what it was at its end, the interpreter's own report of a crash at its beginning."""
+    crash = next((i for i, line in enumerate(lines) if _CRASH in line), None)
+    return lines[-GIST_LINES:] if crash is None else lines[crash : crash + GIST_LINES]
+
+
+def how_it_ended(code: int) -> str:
+    """For people: "failed with exit code 3", "was killed by SIGKILL"."""
+    if code >= 0:
+        return f"failed with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def last_words(lines: Sequence[str]) -> list[str]:
+    """From the line before the last traceback on; without one, the last SHOWN_LINES. Blank ones are left out."""
+    begin = max((i for i, line in enumerate(lines) if any(stack in line for stack in _STACKS)), default=None)
+    chosen = lines[-SHOWN_LINES:] if begin is None else lines[max(0, begin - 1) :]
+    return [line for line in chosen if line.strip()]

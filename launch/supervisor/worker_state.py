@@ -1,0 +1,85 @@
+"""What the supervisor knows of one worker, wherever it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import final
+
+from hvdtrain.errors import UsageError
+from hvdtrain.failure_record import FailureRecord
+from hvdtrain.launch.processes.worker import WorkerExit
+
+TAIL_LINES = 60
+_LINE_BYTES = 4000  # of a line that is kept for the report
+_HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
+
+
+@final
+@dataclass
+class OutputTail:
+    """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last."""
+
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    _rests: dict[int, bytes] = field(default_factory=dict)  # a stream's line that has no end yet
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Take what was read from `stream` (OUT or ERR)."""
+        *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
+        self._rests[stream] = rest
+        self.lines.extend(_seen(line) for line in whole)
+
+    def text(self) -> list[str]:
+        """All lines, unfinished ones too."""
+        rests = (_seen(self._rests[stream]) for stream in sorted(self._rests))
+        return [*self.lines, *filter(None, rests)]
+
+
+def _seen(line: bytes) -> str:
+    return line.rstrip(b"\r").rpartition(b"\r")[2][:_LINE_BYTES].decode(errors="replace")
+
+
+@final
+@dataclass
+class WorkerState:
+    """One worker.
+
+    Attributes:
+        rank: its number.
+        host: where it runs; empty where all are on this machine.
+        process: its number there, once it was started.
+        tail: what it wrote last.
+        end: how it ended, once it has.
+        order: how many workers had ended before it.
+    """
+
+    rank: int
+    host: str = ""
+    process: int = 0
+    tail: OutputTail = field(default_factory=OutputTail)
+    end: WorkerExit | None = None
+    order: int = 0
+
+    @property
+    def code(self) -> int:
+        """Its exit code; of a worker that has not ended, 1."""
+        return self.end.code if self.end else 1
+
+    @property
+    def failure(self) -> FailureRecord | None:
+        """What it has left about its failure, if anything."""
+        return self.end.failure if self.end else None
+
+    @property
+    def on_host(self) -> str:
+        """ " on HOST", or nothing where there is one host only."""
+        return f" on {self.host}" if self.host else ""
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it failed only because another worker did: its record says so, or Horovod in a foreign program."""
+        if self.failure is not None:
+            return self.failure.is_consequence
+        return self.code != UsageError.exit_code and any(
+            sign in line for line in self.tail.text() for sign in _HOROVODS_OWN
+        )

@@ -1,0 +1,36 @@
+"""`client.py SOCKET ARGV`: stands for "python ARGV", which a child of the server at SOCKET runs.
+
+It passes on signals and ends as the child does; who kills it kills the child too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+
+PASSED_ON = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT"]
+
+
+def main(path: str, argv: list[str]) -> None:
+    numbers = [signal.Signals[name] for name in PASSED_ON]
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.connect(path)
+    variables = [f"{name}={value}" for name, value in os.environ.items()]
+    words = [os.getcwd(), os.environ.get("HVDTRAIN_TEST_RUN", ""), str(len(argv)), *argv, *variables]
+    socket.send_fds(server, ["\0".join(words).encode("utf-8", "surrogateescape")], [0, 1, 2])
+    child = int(server.recv(64))
+    for number in numbers:
+        signal.signal(number, lambda received, _: os.kill(child, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    status = int(server.recv(64) or 256)
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,183 @@
+"""An interpreter that has imported a framework, and forks a child for each command that a client brings.
+
+`server.py FRAMEWORK SOCKET RUNS` says "ready" as soon as it listens, and ends, with all children, when its standard
+input does.
+
+Only imports are shared: no thread runs before a fork, and neither Horovod nor the framework has computed anything. A
+child has its client's streams, folder and environment, a session of its own, and ends as any interpreter does. The file
+RUNS/RUN names the children of a run, one process id a line, since /proc shows them with the server's environment. What
+children have in common, unlike processes that are started, is the seed of `hash()`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import re
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
+LIMIT = 1 << 20  # bytes of a request
+
+FRAMEWORK_MODULES = {
+    "torch": ["torch._dynamo", "torch.utils.checkpoint", "horovod.torch"],
+    "tensorflow": ["keras", "horovod.tensorflow"],
+}
+SHARED_MODULES = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
+FOREIGN = {"torch": "tensorflow|keras", "tensorflow": "torch"}
+NOT_FOR_TRAINING = "doctor|horovod_wheel|launch|weights|grain|__main__"
+
+
+class InChild(Exception):  # noqa: N818  it leaves the server's loop in a process that has been forked
+    """Carries what this process has to run, as after the word "python"."""
+
+
+def preload(framework: str) -> None:
+    """Import the framework, Horovod for it, and all modules of ours that trainings with it may import."""
+    for name in (*FRAMEWORK_MODULES[framework], *SHARED_MODULES):
+        importlib.import_module(name)
+    excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING})(\.|$)")
+    for package in ("data_sharding", "hvdtrain"):
+        _import_all(importlib.import_module(package), excluded)
+    for name in (*FOREIGN[framework].split("|"), "mpi4py"):  # mpi4py starts MPI as it is imported
+        assert name not in sys.modules, f"a module for {framework} imports {name}"
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads run, and only one of them would live on in a child"
+
+
+def _import_all(package: ModuleType, excluded: re.Pattern[str]) -> None:
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not excluded.search(found.name):
+            module = importlib.import_module(found.name)
+            if found.ispkg:
+                _import_all(module, excluded)
+
+
+class Server:
+    """Forks children, tells their clients how they end, and ends those whose client was killed."""
+
+    def __init__(self, path: str, runs: Path) -> None:
+        self._runs = runs
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(path)
+        self._listener.listen(64)
+        self._selector = selectors.DefaultSelector()
+        self._children: set[int] = set()
+
+    def serve(self) -> None:
+        """Until standard input ends. Raises `InChild` in every child."""
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(sys.stdin, selectors.EVENT_READ, self._close)
+        print("ready", flush=True)
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        message, streams, _, _ = socket.recv_fds(client, LIMIT, 3)
+        child = os.fork()
+        if child == 0:
+            self._become(message, streams)
+        for stream in streams:
+            os.close(stream)
+        handle = os.pidfd_open(child)
+        self._children.add(child)
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._abandoned(client, child))
+        self._selector.register(handle, selectors.EVENT_READ, lambda: self._ended(client, child, handle))
+        client.send(str(child).encode())
+
+    def _become(self, message: bytes, streams: list[int]) -> None:
+        """The child: take over what the client has, and leave the server."""
+        os.setsid()
+        cwd, run, count, *words = message.decode("utf-8", "surrogateescape").split("\0")
+        if run:
+            with (self._runs / run).open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.closerange(3, max(*streams, *(key.fd for key in self._selector.get_map().values())) + 1)
+        os.chdir(cwd)
+        os.environ.clear()
+        os.environ.update(word.partition("=")[::2] for word in words[int(count) :])
+        raise InChild(*words[: int(count)])
+
+    def _abandoned(self, client: socket.socket, child: int) -> None:
+        self._selector.unregister(client)
+        _kill_session(child)
+
+    def _ended(self, client: socket.socket, child: int, handle: int) -> None:
+        _, status = os.waitpid(child, 0)
+        self._children.remove(child)
+        self._selector.unregister(handle)
+        os.close(handle)
+        with suppress(KeyError):
+            self._selector.unregister(client)
+        with suppress(OSError):  # the client was killed
+            client.send(str(status).encode())
+        client.close()
+
+    def _close(self) -> None:
+        for child in self._children:
+            _kill_session(child)
+        os._exit(0)
+
+
+def _kill_session(session: int) -> None:
+    """Kill the leader and all that has not left its session."""
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def run(argv: list[str], path: list[str]) -> None:
+    """What `python ARGV` does. Args: `path`: `sys.path` as the interpreter has it without a script."""
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    sys.stdout.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
+    if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS"):
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    while argv[0] == "-W":
+        warnings.simplefilter(argv[1])  # type: ignore[arg-type]
+        argv = argv[2:]
+    extra = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    first = os.getcwd() if argv[0] == "-m" else str(Path(argv[0]).resolve().parent)
+    sys.path[:] = [first, *filter(None, extra), *path]
+    sys.argv = argv[1:] if argv[0] == "-m" else argv
+    sys.path_importer_cache.clear()
+    sys.modules.pop("sitecustomize", None)
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
+    if argv[0] == "-m":
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(argv[0], run_name="__main__")
+
+
+def main(framework: str, path: str, runs: str) -> None:
+    plain_path = sys.path[1:]  # without this file's folder
+    preload(framework)
+    gc.collect()
+    gc.freeze()  # else a child's collection would copy every page
+    try:
+        Server(path, Path(runs)).serve()
+    except InChild as child:
+        argv = list(child.args)
+    gc.unfreeze()
+    run(argv, plain_path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

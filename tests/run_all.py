@@ -1,0 +1,93 @@
+"""Run all checks and tests, those that wait beside those that compute, and say how long each part took.
+
+`make test` calls this, and so does `make lint` with the name of one part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import BinaryIO
+
+PYTHON = shlex.quote(sys.executable)
+BINARIES = os.path.dirname(PYTHON)
+SOURCES = "hvdtrain data_sharding launch docker tests benchmarks examples setup.py"
+PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
+
+PARTS = {
+    "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && {BINARIES}/lint-imports",
+    "types": f"{BINARIES}/mypy",
+    "unit": f"{PYTEST} --numprocesses auto tests/unit",
+    "parallel": f"{PYTEST} --numprocesses 2 tests/parallel",  # of several ranks, which wait for starts and each other
+    "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
+    "newest": f"{PYTHON} tests/newest_python.py",
+}
+STAGES = [["lint"], ["types"], ["unit"], ["parallel", "cluster"]]
+"""One after the other; the parts of a stage run at once. The first failing stage is the last one."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a part has ended. Attributes: `computed_s`: seconds of all processes together, users' and system's."""
+
+    part: str
+    code: int
+    took_s: float
+    computed_s: float
+
+    def __str__(self) -> str:
+        how = "passed" if self.code == 0 else f"FAILED with exit code {self.code}"
+        return f"{self.part:10} {how} in {self.took_s:6.0f} s; CPU time {self.computed_s:6.0f} s"
+
+
+def run_stage(parts: list[str]) -> list[Ended]:
+    """Run parts at once. The first one's output is seen as it comes, and others' when they have all ended."""
+    began, ended = time.monotonic(), []
+    logs = {part: tempfile.TemporaryFile() for part in parts[1:]}  # noqa: SIM115  read in the end
+    started = {part: _start(part, logs.get(part)) for part in parts}
+    of_process = {process.pid: part for part, process in started.items()}
+    for _ in parts:
+        process, status, usage = os.wait3(0)
+        code, computed = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        ended.append(Ended(of_process[process], code, time.monotonic() - began, computed))
+    for part, log in logs.items():
+        print(f"\n{f' {part} ':=^80}", flush=True)
+        log.seek(0)
+        sys.stdout.buffer.write(log.read())
+        sys.stdout.flush()
+    return ended
+
+
+def _start(part: str, log: BinaryIO | None) -> subprocess.Popen[bytes]:
+    print(f"\n{f' {part} ':=^80}\n{PARTS[part]}", flush=True)
+    return subprocess.Popen(["bash", "-c", PARTS[part]], stdout=log, stderr=log)
+
+
+def main() -> int:
+    """Returns 0 if all parts passed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    choices = ["all", *PARTS]
+    parser.add_argument("parts", nargs="*", choices=choices, default="all", help="only these, one after the other")
+    chosen = parser.parse_args().parts
+    every = [*STAGES, *([["newest"]] if os.environ.get("CI") else [])]
+    stages = every if chosen == "all" else [[part] for part in chosen]
+    ended: list[Ended] = []
+    for stage in stages:
+        ended += run_stage(stage)
+        if any(each.code for each in ended):
+            break
+    print("", *ended, sep="\n")
+    not_run = [part for stage in stages for part in stage if part not in {each.part for each in ended}]
+    if not_run:
+        print(f"not run: {', '.join(not_run)}")
+    return int(any(each.code for each in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

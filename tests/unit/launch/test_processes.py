@@ -1,0 +1,203 @@
+"""Marks, the reaper, and the kernel's counter."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.processes.memory import out_of_memory_kills
+from hvdtrain.launch.processes.orphan_reaper import (
+    JOB_TOKEN_VARIABLE,
+    LOOK_SECONDS,
+    kill_job,
+    processes_of,
+    with_job_token,
+)
+from hvdtrain.launch.processes.worker import Worker, WorkerSpec
+from hvdtrain.launch.processes.worker_group import ERR
+from hvdtrain.launch.supervisor.worker_state import OutputTail
+
+SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
+GUARDED = """
+import os, subprocess, sys
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, with_job_token
+token, *command = sys.argv[1:]
+with OrphanReaper(token):
+    tokens = {**os.environ, "HVDTRAIN_JOB": with_job_token(os.environ, token)}
+    worker = subprocess.Popen(command, env=tokens, start_new_session=True)
+    worker.wait()
+"""
+
+
+def started(token: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        SLEEPER, stdout=subprocess.PIPE, env={**os.environ, JOB_TOKEN_VARIABLE: token}, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
+    mine, other = secrets.token_hex(8), secrets.token_hex(8)
+    inner = with_job_token({JOB_TOKEN_VARIABLE: mine}, other)  # a job that a worker of mine started
+    processes = [started(mine), started(inner), started(other)]
+    try:
+        assert set(processes_of(mine)) == {processes[0].pid, processes[1].pid}
+        assert kill_job(mine) == []
+        assert processes[0].wait(5) == processes[1].wait(5) == -signal.SIGKILL
+        assert processes[2].poll() is None
+    finally:
+        assert kill_job(other) == []
+        for process in processes:
+            process.wait(5)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
+    token = secrets.token_hex(8)
+    root = str(Path(__file__).parents[3])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", GUARDED, token, *SLEEPER],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
+        start_new_session=True,
+    )
+    try:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"ready\n"
+        os.killpg(launcher.pid, how)  # the whole process group, as a shell or a scheduler would
+        launcher.wait(5)
+        until(lambda: not list(processes_of(token)))
+        launcher.stdout.close()
+    finally:
+        kill_job(token)
+
+
+def worker_of(*command: str, folder: str | None = None) -> Worker:
+    return Worker(WorkerSpec(0, command, dict(os.environ)), folder)
+
+
+def test_a_worker_that_cannot_start_is_bad_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be started: No such file"):
+        worker_of(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="working directory .*/none is not a folder"):
+        worker_of(sys.executable, folder=str(tmp_path / "none"))
+
+
+def test_how_a_worker_ended() -> None:
+    for code, command in ((3, "raise SystemExit(3)"), (-9, "import os; os.kill(os.getpid(), 9)")):
+        worker = worker_of(sys.executable, "-c", command)
+        end = worker.reap()
+        worker.close()
+        assert (end.code, end.by_us, end.failed) == (code, False, True)
+    worker = worker_of(sys.executable, "-c", "import time; time.sleep(600)")
+    worker.kill()
+    end = worker.reap()
+    worker.close()
+    assert (end.code, end.by_us, end.failed) == (-9, True, False)
+
+
+def test_the_tail_keeps_what_was_seen_last() -> None:
+    tail = OutputTail()
+    for data in (b"one\ntw", b"o\n 10%\r 20%\r", b" 30%\nhalf"):
+        tail.add(ERR, data)
+    assert tail.text() == ["one", "two", " 30%", "half"]
+    tail.add(ERR, b"\n" + b"x\n" * 1000 + b"y" * 100_000)
+    assert len(tail.text()) == 61
+    assert sum(map(len, tail.text())) < 10_000
+
+
+def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
+    assert out_of_memory_kills(tmp_path) == 0
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/vmstat").write_text("pgfault 7\noom_kill 3\n")
+    assert out_of_memory_kills(tmp_path) == 3
+    (tmp_path / "proc/self/cgroup").write_text("4:cpu,memory:/job/7\n0::/slice\n")
+    old = tmp_path / "sys/fs/cgroup/memory/job/7"
+    old.mkdir(parents=True)
+    (old / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    assert out_of_memory_kills(tmp_path) == 5
+    new = tmp_path / "sys/fs/cgroup/slice"
+    new.mkdir(parents=True)
+    (new / "memory.events").write_text("low 0\noom 9\noom_kill 8\n")
+    assert out_of_memory_kills(tmp_path) == 8
+
+
+ORPHANS = """
+import os, subprocess, sys
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
+from hvdtrain.launch.processes.worker import WorkerSpec, Worker
+token, ending = sys.argv[1:]
+stranger = subprocess.Popen(["sleep", "600.5"])
+lines = f"(env -i setsid sleep 600.1 & env -i sleep 600.2 & exit 0) & env -i setsid sleep 600.3 & {ending}"
+with OrphanReaper(token, adopts=True) as reaper:
+    worker = Worker(WorkerSpec(0, ["sh", "-c", lines], {**os.environ, "HVDTRAIN_JOB": token}))
+    print(stranger.pid, flush=True)
+    if sys.stdin.readline():
+        print(reaper.sweep(), stranger.poll(), flush=True)
+stranger.kill()
+"""
+
+
+def sleepers() -> set[str]:
+    """Which of the sleeps above run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0] == b"sleep" and words[1].startswith(b"600."):
+            found.add(words[1].decode())
+    return found
+
+
+@pytest.mark.parametrize("ending", ["wait", "exit 0"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> None:
+    """They have cleared their environment; some have a session of their own, some have lost their parents."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS, secrets.token_hex(8), ending],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        start_new_session=True,
+    )
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    stranger = int(launcher.stdout.readline())
+    mine = {"600.1", "600.2", "600.3"}
+    until(lambda: sleepers() >= mine)
+    if killed:
+        time.sleep(LOOK_SECONDS + 0.5)  # the reaper looks from time to time; what is younger than that may stay
+        launcher.kill()
+        launcher.wait(5)
+        until(lambda: not sleepers() & mine)
+        os.kill(stranger, signal.SIGKILL)  # it is none of the job
+    else:
+        launcher.stdin.write(b"sweep\n")
+        launcher.stdin.flush()
+        assert launcher.stdout.readline() == b"[] None\n"
+        assert not sleepers() & mine
+    launcher.stdin.close()
+    launcher.stdout.close()
+    launcher.wait(5)

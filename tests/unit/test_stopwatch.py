@@ -1,0 +1,60 @@
+"""Seconds by name: spans, waits for values, what was measured elsewhere, and readings that begin again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hvdtrain import stopwatch
+from hvdtrain.stopwatch import Stopwatch
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock shows; tests set it."""
+    now = [100.0]
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_spans_of_a_name_add_up_and_a_reading_begins_again(clock: list[float]) -> None:
+    watch = Stopwatch()
+    for seconds in (1.0, 0.5):
+        with watch.span("data"):
+            clock[0] += seconds
+        clock[0] += 7
+    watch.add("data", 0.25)
+    watch.add("checkpoint", 3.0)
+    assert watch.take("data") == 1.75
+    assert watch.take("data") == 0.0
+    assert watch.take("checkpoint") == 3.0
+
+
+def test_a_span_that_raises_counts(clock: list[float]) -> None:
+    watch = Stopwatch()
+
+    def work() -> None:
+        with watch.span("data"):
+            clock[0] += 2
+            raise ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad"):
+        work()
+    assert watch.take("data") == 2.0
+
+
+def test_waits_count_what_the_source_takes_and_not_what_the_user_of_the_values_takes(clock: list[float]) -> None:
+    def slow() -> Iterator[int]:
+        for number in range(2):
+            clock[0] += 1
+            yield number
+        clock[0] += 4  # for example the end of a stream
+
+    watch = Stopwatch()
+    seen = []
+    for value in watch.waits("data", slow()):
+        clock[0] += 10
+        seen.append(value)
+    assert seen == [0, 1]
+    assert watch.take("data") == 6.0
