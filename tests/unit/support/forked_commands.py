@@ -13,6 +13,7 @@ import gc
 import importlib.util
 import json
 import os
+import pkgutil
 import runpy
 import sys
 import tempfile
@@ -21,22 +22,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-RUN = ["cli.train", "config.option_help", "run.training", "run.bench_step", "run.dry_run", "run.sinks.recorder"]
-OURS = {
-    "torch": ["adapters.torch.adapter", "tasks.digits.torch", "tasks.pictures.torch", *RUN],
-    "tensorflow": ["adapters.keras.adapter", "tasks.digits.keras", "tasks.pictures.keras", *RUN],
+from hvdtrain.tasks.registry import BUILT_IN
+
+MODULES = {
+    "torch": ["torch", "hvdtrain.adapters.torch.adapter"],
+    "tensorflow": ["tensorflow", "keras", "hvdtrain.adapters.keras.adapter"],
 }
-THEIRS = {"torch": ["torch", "rich.table"], "tensorflow": ["tensorflow", "keras", "rich.table"]}
 FOREIGN = {"torch": {"tensorflow", "keras", "sklearn"}, "tensorflow": {"torch"}}
 
 
 def load(framework: str) -> None:
     if framework == "tensorflow" and importlib.util.find_spec("triton"):
-        importlib.import_module(
-            "triton"
-        )  # which crashes where a program with both frameworks loads it after TensorFlow
-    for name in (*THEIRS[framework], *(f"hvdtrain.{name}" for name in OURS[framework])):
+        importlib.import_module("triton")  # it crashes where a program with both frameworks loads it later
+    for name in (*MODULES[framework], "rich.table", "hvdtrain.cli.train", "hvdtrain.config.option_help"):
         importlib.import_module(name)
+    for found in pkgutil.walk_packages(importlib.import_module("hvdtrain.run").__path__, "hvdtrain.run."):
+        importlib.import_module(found.name)
+    for classes in BUILT_IN.values():
+        importlib.import_module(classes[framework].partition(":")[0])
     if framework == "torch":
         torch = sys.modules["torch"]
         torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()  # loads what torch loads late
