@@ -32,7 +32,7 @@ _CLOCK_QUESTIONS = 5
 
 
 def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
-    """Examine all hosts. What cannot be result is a finding; nothing is changed but token files that are removed.
+    """Examine all hosts. What cannot be examined is a finding; nothing is changed but token files that are removed.
 
     Args:
         request: what to examine.
