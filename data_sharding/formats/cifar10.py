@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice, labelled_index
+from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice, cut_short, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
@@ -112,7 +112,10 @@ def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int
     offsets = np.arange(rows, dtype=np.int64) * row + variant.label_bytes
     labels_at = offsets - variant.label_bytes + variant.column
     index = labelled_index(path, offsets, IMAGE_BYTES, labels, classes, labels_at)
-    return index._replace(damage=(*index.damage, _cut_short(path, rows, row, rest))) if rest else index
+    if not rest:
+        return index
+    how = f"the record needs {row} bytes but only {rest} are left"
+    return index._replace(damage=(*index.damage, cut_short(path, rows * row, rows, how)))
 
 
 def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:
@@ -162,15 +165,6 @@ def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
         case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
             return shape, dtype, order, content
     return None, None, None, None
-
-
-def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {rows}, which begins at byte offset {rows * row}.",
-        f"The record needs {row} bytes but only {rest} are left: the file was cut short, or has another layout.",
-        path=path,
-        offset=rows * row,
-    )
 
 
 def _no_batch(path: str, how: str) -> CorruptRecordError:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex
 from data_sharding.storage import ByteSource, is_remote
-from data_sharding.storage.folder_walk import listing
-from data_sharding.storage.input_files import Paths
+from data_sharding.storage.input_files import Paths, listing
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, and GIF, which Pillow reads as well.
 _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")
@@ -99,25 +98,17 @@ def class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
     """The root, and for each path the name of root's folder that it lies in."""
     if root and not is_remote(root):
         root = os.path.abspath(root)
-    above = root.rstrip("/") + "/" if root else _common_folder(paths)
+    # The deepest folder above all: the first and the last path in order differ the most.
+    common = os.path.commonprefix([min(paths), max(paths)])
+    above = root.rstrip("/") + "/" if root else common[: common.rfind("/") + 1]
     folders = []
     for path in paths:
         folder, slash, _ = path[len(above) :].partition("/")
         if not slash or not path.startswith(above):
-            raise _no_class(path, above)
+            raise MissingDataError(
+                f"{path} lies in no folder inside {above}.",
+                "The folders there name the classes, so this image has none.",
+                "give the option root, the folder that holds one folder a class; move or remove images outside these.",
+            )
         folders.append(folder)
     return above, folders
-
-
-def _common_folder(paths: Sequence[str]) -> str:
-    """The deepest folder above all paths, with a slash at its end. The first and last in order differ the most."""
-    common = os.path.commonprefix([min(paths), max(paths)])
-    return common[: common.rfind("/") + 1]
-
-
-def _no_class(path: str, root: str) -> MissingDataError:
-    return MissingDataError(
-        f"{path} lies in no folder inside {root}.",
-        "The folders there name the classes, so this image has none.",
-        "give the option root, the folder that holds one folder a class, and move or remove images outside of these.",
-    )

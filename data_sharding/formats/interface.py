@@ -178,6 +178,16 @@ def check_choice(format_name: str, option: str, value: object, valid: tuple[obje
         )
 
 
+def cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:
+    """The error for a file that ends inside its record `number`, which begins at byte `record`."""
+    return CorruptRecordError(
+        f"{path} ends inside record {number}, which begins at byte offset {record}.",
+        f"The file was cut short: {how}.",
+        path=path,
+        offset=record,
+    )
+
+
 def gzip_refused(path: str, hint: str = "") -> CorruptRecordError:
     """The error for a file compressed as a whole with gzip that should be read at random."""
     return CorruptRecordError(

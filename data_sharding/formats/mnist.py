@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, final
+from typing import Any, ClassVar, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from data_sharding.storage import ByteSource, describe_file, open_source
 
 _STEMS: Final = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES: Final = 8
+_IMAGES_AT: Final = 16  # behind type and dimensions
+_LABELS_AT: Final = 8
 
 
 @final
@@ -68,19 +70,16 @@ class MnistFormat(ByteFormat):
             MissingDataError: there is no file of labels beside the images.
             CorruptRecordError: one of the files is no such idx file, compressed, or they do not belong together.
         """
-        header = _read_header(path, source, 3)
-        labels_path = _labels_path(path)
-        images, rows, columns = header.shape
-        size = rows * columns
+        images, rows, columns = _shape(path, source, 3)
+        labels_path, size = _labels_path(path), rows * columns
         if not 0 < size < 2**31:
             raise _not_idx(path, f"has images of {rows} x {columns} pixels")
         labels = _read_labels(labels_path, images)
-        whole = min(images, (source.size() - header.bytes) // size)
+        whole = min(images, (source.size() - _IMAGES_AT) // size)
         numbers = np.arange(whole, dtype=np.int64)
-        index = labelled_index(
-            labels_path, numbers * size + header.bytes, size, labels[:whole].astype(np.int64), self.classes, numbers + 8
-        )
-        if (announced := header.bytes + images * size) == source.size():
+        offsets, labels = numbers * size + _IMAGES_AT, labels[:whole]
+        index = labelled_index(labels_path, offsets, size, labels, self.classes, numbers + _LABELS_AT)
+        if (announced := _IMAGES_AT + images * size) == source.size():
             return index
         how = "was cut short" if source.size() < announced else "is longer than it says"
         damage = CorruptRecordError(
@@ -109,21 +108,15 @@ def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dic
     return {"image": np.frombuffer(payloads, np.uint8).reshape(-1, *shape).copy(), "label": records.labels}
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    bytes: int
-
-
-def _read_header(path: str, source: ByteSource, dimensions: int) -> _Header:
-    length = 4 + 4 * dimensions
-    start = source[0:length]
+def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:
+    start = source[0 : 4 + 4 * dimensions]
     if start[:2] == GZIP_MAGIC:
         raise gzip_refused(path, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
-    if len(start) < length:
+    if len(start) < 4 + 4 * dimensions:
         raise _not_idx(path, "ends inside its header")
-    return _Header(struct.unpack_from(f">{dimensions}I", start, 4), length)
+    return struct.unpack_from(f">{dimensions}I", start, 4)
 
 
 def _labels_path(path: str) -> str:
@@ -137,7 +130,7 @@ def _labels_path(path: str) -> str:
     return folder + slash + name.replace("images", "labels").replace("idx3", "idx1")
 
 
-def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
+def _read_labels(path: str, images: int) -> NDArray[np.int64]:
     try:
         source = open_source(describe_file(path))
     except MissingDataError as error:
@@ -146,12 +139,12 @@ def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
             "Images without labels cannot be learnt from.",
             f"put {path} beside the images, decompressed.",
         ) from error
-    header = _read_header(path, source, 1)
-    if header.shape != (images,):
-        raise _not_idx(path, f"announces {header.shape[0]} labels, and its file of images {images} images")
-    if source.size() != header.bytes + images:
-        raise _not_idx(path, f"announces {images} labels but has {source.size() - header.bytes} bytes of them")
-    return np.frombuffer(source[header.bytes : header.bytes + images], np.uint8)
+    (announced,) = _shape(path, source, 1)
+    if announced != images:
+        raise _not_idx(path, f"announces {announced} labels, and its file of images {images} images")
+    if source.size() != _LABELS_AT + images:
+        raise _not_idx(path, f"announces {images} labels but has {source.size() - _LABELS_AT} bytes of them")
+    return np.frombuffer(source[_LABELS_AT : _LABELS_AT + images], np.uint8).astype(np.int64)
 
 
 def _not_idx(path: str, how: str) -> CorruptRecordError:

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, check_choice, gzip_refused
+from data_sharding.formats.interface import (
+    GZIP_MAGIC,
+    ByteFormat,
+    RecordIndex,
+    Unpacked,
+    check_choice,
+    cut_short,
+    gzip_refused,
+)
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]
@@ -99,7 +107,7 @@ class RecordIOFormat(ByteFormat):
                 lengths.append(after - record)
                 record = after
         if damage is None and record < end:
-            damage = _cut_short(path, record, len(offsets), "its last part is missing")
+            damage = cut_short(path, record, len(offsets), "its last part is missing")
         found = () if damage is None else (damage,)
         return RecordIndex(np.array(offsets, np.int64), np.array(lengths, np.int64), damage=found)
 
@@ -133,49 +141,35 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
         CorruptRecordError: it is the first, and shows that the file is of another format.
     """
     if head[:4] != MAGIC_BYTES[: len(head)]:
+        if frame == 0 and head.startswith(GZIP_MAGIC):
+            raise gzip_refused(path)
         if frame == 0:
-            raise gzip_refused(path) if head.startswith(GZIP_MAGIC) else _not_recordio(path, head)
-        return _lost(path, frame, number, f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}")
-    if len(head) < HEADER.size:
-        return _cut_short(path, record, number, f"its part at byte offset {frame} has {len(head)} of 8 header bytes")
-    word = HEADER.unpack(head)[1]
-    cflag, needed = word >> LENGTH_BITS, HEADER.size + padded(word & LENGTH_MASK)
-    if cflag in expected_flags(frame > record):
-        left = end - frame
-        return _cut_short(
-            path, record, number, f"its part at byte offset {frame} needs {needed} bytes, {left} are left"
-        )
-    if cflag > LAST:
-        return _lost(path, frame, number, f"is marked {cflag}, which means nothing")
-    if frame == record:
-        return _lost(path, frame, number, f"is marked {cflag}, the rest of a record whose start is missing")
-    kind = "starts another record" if cflag == FIRST else "is another record"
-    return _lost(path, frame, number, f"{kind}, while the one of byte offset {record} has no end")
-
-
-def _not_recordio(path: str, head: bytes) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} is not a RecordIO file.",
-        f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",
-        "check the path, or name the format that the file has.",
-        path=path,
-        offset=0,
-    )
-
-
-def _lost(path: str, frame: int, number: int, how: str) -> CorruptRecordError:
+            raise CorruptRecordError(
+                f"{path} is not a RecordIO file.",
+                f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",
+                "check the path, or name the format that the file has.",
+                path=path,
+                offset=0,
+            )
+        how = f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}"
+    elif len(head) < HEADER.size:
+        how = f"its part at byte offset {frame} has {len(head)} of 8 header bytes"
+        return cut_short(path, record, number, how)
+    else:
+        word = HEADER.unpack(head)[1]
+        cflag, needed = word >> LENGTH_BITS, HEADER.size + padded(word & LENGTH_MASK)
+        if cflag in expected_flags(frame > record):
+            how = f"its part at byte offset {frame} needs {needed} bytes, {end - frame} are left"
+            return cut_short(path, record, number, how)
+        how = f"is marked {cflag}, which means nothing"
+        if cflag in (MIDDLE, LAST):
+            how = f"is marked {cflag}, the rest of a record whose start is missing"
+        elif cflag in (WHOLE, FIRST):
+            kind = "starts another record" if cflag == FIRST else "is another record"
+            how = f"{kind}, while the one of byte offset {record} has no end"
     return CorruptRecordError(
         f"The part at byte offset {frame} of {path}, where record {number} was expected, {how}.",
         "Without its framing the rest of the file cannot be read.",
         path=path,
         offset=frame,
-    )
-
-
-def _cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {number}, which begins at byte offset {record}.",
-        f"The file was cut short: {how}.",
-        path=path,
-        offset=record,
     )

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
-from data_sharding.storage.folder_walk import listing
-from data_sharding.storage.input_files import Paths
+from data_sharding.storage.input_files import Paths, listing
 from data_sharding.storage.patterns import matches
 
 _FORMATS: Final = {

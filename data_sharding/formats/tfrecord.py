@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.idx_file import idx_path, read_idx
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordFormat, RecordIndex, Unpacked, gzip_refused
+from data_sharding.formats.interface import (
+    GZIP_MAGIC,
+    ByteFormat,
+    RecordFormat,
+    RecordIndex,
+    Unpacked,
+    cut_short,
+    gzip_refused,
+)
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
@@ -74,7 +82,9 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
     frame, end = 0, source.size()
     while frame < end:
         if end - frame < HEADER.size:
-            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size))
+            damage.append(
+                cut_short(path, frame, len(offsets), f"the record needs more than the {end - frame} bytes left")
+            )
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
@@ -85,7 +95,8 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
         payload = frame + HEADER.size
         after = payload + length
         if end - after < FOOTER.size:
-            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size + length + FOOTER.size))
+            how = f"the record needs {length + HEADER.size + FOOTER.size} bytes but only {end - frame} are left"
+            damage.append(cut_short(path, frame, len(offsets), how))
             break
         offsets.append(payload)
         lengths.append(length)
@@ -110,15 +121,6 @@ def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list
                 )
             )
     return damage
-
-
-def _truncated(path: str, frame: int, number: int, present: int, needed: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {number}, which begins at byte offset {frame}.",
-        f"The record needs {needed} bytes but only {present} are left: the file was cut short.",
-        path=path,
-        offset=frame,
-    )
 
 
 def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:

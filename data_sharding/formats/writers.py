@@ -56,10 +56,7 @@ class _Writer:
 
 
 class TFRecordWriter(_Writer):
-    """Context manager that writes one TFRecord file.
-
-    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
-    """
+    """Context manager that writes one TFRecord file, which gets its name when the block ends well, or is not left."""
 
     def write(self, data: bytes) -> None:
         """Append one record.
@@ -76,9 +73,7 @@ class TFRecordWriter(_Writer):
 
 
 class RecordIOWriter(_Writer):
-    """Context manager that writes one RecordIO file.
-
-    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
+    """Context manager that writes one RecordIO file, which gets its name when the block ends well, or is not left.
 
     Args:
         multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do, which lets their readers find
@@ -111,10 +106,9 @@ class RecordIOWriter(_Writer):
 
 
 class TarWriter(_Writer):
-    """Context manager that writes one tar shard, sample by sample.
+    """Context manager that writes one tar shard, which gets its name when the block ends well, or is not left.
 
-    Equal samples give equal files: no times, owners or modes of this machine go in. The file gets its name when the
-    block ends well; an exception leaves neither it nor a temporary file.
+    Equal samples give equal files: no times, owners or modes of this machine go in.
     """
 
     _last_key: str | None = None

@@ -100,18 +100,18 @@ def _fetch_here(fs: Any, path: str, begin: int, end: int, limit_s: float) -> Ans
 
 
 async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | BaseException]:
-    ask = _ask_s3 if is_s3(fs) else _ask
     turns = asyncio.Semaphore(_CONCURRENT)
+
+    async def ask(begin: int, end: int) -> Answer:
+        if is_s3(fs):
+            return await _ask_s3(fs, path, begin, end)
+        return Answer(await fs._cat_file(path, start=begin, end=end), None)
 
     async def one(begin: int, end: int) -> Answer:
         async with turns:
-            return await asyncio.wait_for(ask(fs, path, begin, end), limit_s)
+            return await asyncio.wait_for(ask(begin, end), limit_s)
 
     return await asyncio.gather(*(one(begin, end) for begin, end in ranges), return_exceptions=True)
-
-
-async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
-    return Answer(await fs._cat_file(path, start=begin, end=end), None)
 
 
 async def _ask_s3(fs: Any, path: str, begin: int, end: int) -> Answer:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from data_sharding import MissingDataError, PlanError
 from data_sharding.convert import Converted, convert
-from data_sharding.convert.shards import SUFFIXES
+from data_sharding.convert.targets import SUFFIXES
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
 from hvdtrain.cli.shard.arguments import PAIRS, Parser, pairs, record_format
 from hvdtrain.errors import HvdtrainError, UsageError

@@ -56,7 +56,7 @@ def _rows(report: CoverageReport) -> list[list[str]]:
         [
             f"{epoch.epoch}",
             f"{epoch.steps}/{epoch.of_steps}",
-            f"{epoch.audit.count - len(epoch.audit.duplicates()):,}" if epoch.exact else f"{_once(epoch):,}",
+            f"{_once(epoch):,}",
             f"{len(epoch.damaged):,}",
             f"{len(epoch.audit.missing()):,}" if epoch.finished else "-",
             f"{len(epoch.audit.duplicates()):,}",
@@ -69,7 +69,8 @@ def _rows(report: CoverageReport) -> list[list[str]]:
 
 def _once(epoch: EpochCoverage) -> int:
     audit = epoch.audit
-    return audit.num_records - len(audit.missing()) - len(audit.duplicates()) - len(epoch.damaged)
+    used = audit.count if epoch.exact else audit.num_records - len(audit.missing()) - len(epoch.damaged)
+    return used - len(audit.duplicates())
 
 
 def _left_out(report: CoverageReport) -> str:
