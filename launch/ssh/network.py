@@ -1,4 +1,4 @@
-"""Which network interface of this host leads to the launcher, with nothing but the standard library."""
+"""Which machine a name means, which address hosts can call, and which interface leads there: standard library only."""
 
 from __future__ import annotations
 
@@ -6,11 +6,65 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hvdtrain.errors import UsageError
 
+LOOPBACK = "127.0.0.1"
+
 _SIOCGIFADDR = 0x8915  # linux/sockios.h; netdevice(7)
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a host's name means the machine that asks, so that no ssh is needed."""
+    addresses = _resolved(name)
+    return name == socket.gethostname() or (bool(addresses) and all(map(is_own_address, addresses)))
+
+
+def _resolved(name: str) -> list[str]:
+    """The IPv4 addresses of a host; none where only ssh's configuration knows it. Horovod knows no IPv6."""
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
+    except OSError:
+        return []
+
+
+def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
+    """The address of this machine that the hosts are told.
+
+    Args:
+        callers: host → the address from which its sshd was called, "" where the host is this machine.
+        nics: network interfaces that the user named.
+
+    Raises:
+        UsageError: none can be found.
+    """
+    if nics:
+        own = next((address for nic in nics if (address := interface_address(nic))), None)
+        if own is not None:
+            return own
+    far = {host: caller for host, caller in callers.items() if caller}
+    if not far:
+        return LOOPBACK
+    for caller in far.values():
+        if _is_ipv4(caller) and is_own_address(caller):
+            return caller
+    for host in far:
+        for address in _resolved(host):
+            return source_address(address)
+    host, caller = next(iter(far.items()))
+    raise UsageError(
+        f"{host} was called from {caller}, which is not an IPv4 address of this machine.",
+        "Workers could not find each other at it; a jump host or an address translation may stand between.",
+        "name the network interface that the hosts reach with --nic, or launch from one of the hosts.",
+    )
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).version == 4
+    except ValueError:
+        return False
 
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
