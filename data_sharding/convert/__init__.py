@@ -32,6 +32,7 @@ from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tar_members import tar_sample
+from data_sharding.formats.writers import shard_names, too_few
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.permutation import Permutation
 from data_sharding.storage.input_files import Paths
@@ -102,7 +103,7 @@ def convert(
     try:
         with tempfile.TemporaryDirectory(prefix=".convert-", dir=destination) as scratch:
             job = _Job(target, payloads, shuffle, on_progress or (lambda *_: None))
-            paths = [Path(scratch) / file for file in targets.shard_names(name, num_shards, target)]
+            paths = [Path(scratch) / file for file in shard_names(name, num_shards, targets.SUFFIXES[target.name])]
             written = _write_and_check(index_source(sources, format, Path(scratch)), paths, job)
             targets.check_free(destination, name)
             return written._replace(paths=_publish(paths, destination))
@@ -120,11 +121,7 @@ def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted
             "leave it out.",
         )
     if len(paths) > len(source):
-        raise PlanError(
-            f"{len(source)} records were to be distributed over {len(paths)} files.",
-            "Some files would be empty.",
-            f"ask for at most {len(source)} files.",
-        )
+        raise too_few(len(source), len(paths))
     digests = _write(source, paths, job)
     written = Catalog.index(paths, format=job.target)
     _check(written, digests, job.on_progress)

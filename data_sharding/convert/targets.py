@@ -179,11 +179,6 @@ def _numbered(record: SourceRecord) -> str:
     return f"{record.number:08d}"
 
 
-def shard_names(name: str, num_shards: int, target: RecordFormat) -> list[str]:
-    """`<name>-00000-of-00004.tar` and so on."""
-    return [f"{name}-{part:05d}-of-{num_shards:05d}{SUFFIXES[target.name]}" for part in range(num_shards)]
-
-
 def check_free(folder: Path, name: str) -> None:
     """Raise PlanError if a folder holds a set of that name, in any format or number of files."""
     for suffix in SUFFIXES.values():

@@ -14,8 +14,15 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice, cut_short, labelled_index
+from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.interface import (
+    ByteFormat,
+    RecordIndex,
+    check_choice,
+    cut_short,
+    labelled_bytes,
+    labelled_index,
+)
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
@@ -88,16 +95,9 @@ def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str
     Raises:
         PlanError: the records are not of this format.
     """
-    payloads = b"".join(records.payloads)
-    if records.labels is None or len(payloads) != len(records) * IMAGE_BYTES:
-        raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as CIFAR images.",
-            f"Such a record has {IMAGE_BYTES} bytes and a label.",
-            "decode these records with the function that fits how they were written.",
-        )
-    images = np.frombuffer(payloads, np.uint8).reshape(-1, 3, 32, 32)
-    # A copy in either case: the views of bytes objects are read-only, which torch.from_numpy warns about.
-    return {"image": images.transpose(0, 2, 3, 1).copy() if channels_last else images.copy(), "label": records.labels}
+    pixels, labels = labelled_bytes(records, IMAGE_BYTES, "CIFAR images")
+    images = pixels.reshape(-1, 3, 32, 32)
+    return {"image": (images.transpose(0, 2, 3, 1) if channels_last else images).copy(), "label": labels}
 
 
 def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:

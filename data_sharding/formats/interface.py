@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -137,6 +138,22 @@ class ByteFormat:
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.ones(len(raw), np.bool_))
+
+
+def labelled_bytes(records: RecordBatch, size: int, what: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of k records, a read-only uint8[k * size], which torch.from_numpy warns about, and int64[k] labels.
+
+    Raises:
+        PlanError: the records have no labels, or are not of `size` bytes each.
+    """
+    payloads = b"".join(records.payloads)
+    if records.labels is None or len(payloads) != len(records) * size:
+        raise PlanError(
+            f"{len(records)} records of {len(payloads)} bytes are to be decoded as {what}.",
+            f"Such a record has {size} bytes and a label.",
+            "decode these records with the function, and the shape, that fit how they were written.",
+        )
+    return np.frombuffer(payloads, np.uint8), records.labels
 
 
 def labelled_index(

@@ -20,6 +20,7 @@ from data_sharding.formats.interface import (
     RecordIndex,
     check_choice,
     gzip_refused,
+    labelled_bytes,
     labelled_index,
 )
 from data_sharding.records import RecordBatch
@@ -97,15 +98,8 @@ def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dic
     Raises:
         PlanError: the records are not of this format, or their images not of this shape.
     """
-    payloads = b"".join(records.payloads)
-    if records.labels is None or len(payloads) != len(records) * shape[0] * shape[1]:
-        raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as images of {shape[0]} x {shape[1]}.",
-            f"Such a record has {shape[0] * shape[1]} bytes and a label.",
-            "give the shape of the images, or another decode function.",
-        )
-    # A copy: views of bytes objects are read-only, which torch.from_numpy warns about.
-    return {"image": np.frombuffer(payloads, np.uint8).reshape(-1, *shape).copy(), "label": records.labels}
+    pixels, labels = labelled_bytes(records, shape[0] * shape[1], f"images of {shape[0]} x {shape[1]}")
+    return {"image": pixels.reshape(-1, *shape).copy(), "label": labels}
 
 
 def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:

@@ -156,6 +156,20 @@ class TarWriter(_Writer):
                 )
 
 
+def shard_names(name: str, num_shards: int, suffix: str) -> list[str]:
+    """`<name>-00000-of-00004.tar` and so on."""
+    return [f"{name}-{part:05d}-of-{num_shards:05d}{suffix}" for part in range(num_shards)]
+
+
+def too_few(records: int, files: int) -> PlanError:
+    """The error for fewer records than files."""
+    return PlanError(
+        f"{records} records were to be distributed over {files} files.",
+        "Some files would be empty.",
+        f"ask for at most {max(records, 1)} files.",
+    )
+
+
 def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], num_shards: int) -> list[Path]:
     """Deal `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
 
@@ -170,7 +184,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
             number of files, which would later be read together with this one.
     """
     folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
-    paths = [folder / f"{name}-{part:05d}-of-{num_shards:05d}.tfrecord" for part in range(num_shards)]
+    paths = [folder / file for file in shard_names(name, num_shards, ".tfrecord")]
     _check_shard_request(folder, name, paths)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -180,11 +194,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
             writers[count % num_shards].write(record)
             count += 1
         if count < num_shards:
-            raise PlanError(
-                f"{count} records were to be distributed over {num_shards} files.",
-                "Some files would be empty.",
-                f"ask for at most {max(count, 1)} files.",
-            )
+            raise too_few(count, num_shards)
     return paths
 
 

@@ -92,31 +92,21 @@ def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
     named: dict[object, str] = {}
     for file in files:
         key = file if "://" in file else identity(file)
+        if named.get(key) == file:
+            raise PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
         if key in named:
-            raise _twice(file) if named[key] == file else _linked(named[key], file)
+            hint = "leave out one of them; if its records are to count twice, make one of them a copy, not a link."
+            raise PlanError(f"{named[key]} and {file} are one file.", _DOUBLE, hint)
         named[key] = file
     there = set(files)
     for file in files:
         for suffix in _VERSIONS:
             if f"{file}{suffix}" in there and matches(file, patterns):
-                raise _two_versions(file, suffix)
-
-
-def _twice(file: str) -> PlanError:
-    return PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
-
-
-def _linked(first: str, second: str) -> PlanError:
-    hint = "leave out one of them; if its records are to count twice, make one of them a copy instead of a link."
-    return PlanError(f"{first} and {second} are one file.", _DOUBLE, hint)
-
-
-def _two_versions(file: str, suffix: str) -> PlanError:
-    return PlanError(
-        f"{file} and {file}{suffix} are two versions of one file.",
-        _DOUBLE,
-        f"keep one of them, or name the files of one kind, for example by a glob such as *{suffix}, and their format.",
-    )
+                raise PlanError(
+                    f"{file} and {file}{suffix} are two versions of one file.",
+                    _DOUBLE,
+                    f"keep one of them, or name the files of one kind by a glob such as *{suffix}, and their format.",
+                )
 
 
 def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
