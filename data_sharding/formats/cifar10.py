@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import (
-    ByteFormat,
-    RecordIndex,
-    check_choice,
-    cut_short,
-    labelled_bytes,
-    labelled_index,
-)
+from data_sharding.formats.interface import RecordFormat, RecordIndex, check_choice, cut_short
+from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
@@ -55,7 +49,7 @@ _VARIANTS: Final = {
 
 @final
 @dataclass(frozen=True)
-class Cifar10Format(ByteFormat):
+class Cifar10Format(RecordFormat):
     """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.
 
     Attributes:
@@ -68,7 +62,7 @@ class Cifar10Format(ByteFormat):
 
     split: Literal["train", "test"] = "train"
     classes: Literal[10, 20, 100] = 10
-    name: ClassVar[str] = "cifar10"
+    name = "cifar10"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, ("train", "test"))

@@ -8,13 +8,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.storage import ByteSource, is_remote
 from data_sharding.storage.input_files import Paths, listing
 
@@ -24,7 +24,7 @@ _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", 
 
 @final
 @dataclass(frozen=True)
-class ImageFolderFormat(ByteFormat):
+class ImageFolderFormat(RecordFormat):
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
 
     Attributes:
@@ -38,9 +38,9 @@ class ImageFolderFormat(ByteFormat):
 
     root: str = ""
     classes: tuple[str, ...] = ()
-    name: ClassVar[str] = "image_folder"
-    patterns: ClassVar[tuple[str, ...]] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
-    recursive: ClassVar[bool] = True
+    name = "image_folder"
+    patterns = tuple(f"*.{extension}" for extension in _EXTENSIONS)
+    recursive = True
 
     def __post_init__(self) -> None:
         # A saved catalog's options come as JSON, which knows lists only.

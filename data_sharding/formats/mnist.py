@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import (
-    GZIP_MAGIC,
-    ByteFormat,
-    RecordIndex,
-    check_choice,
-    gzip_refused,
-    labelled_bytes,
-    labelled_index,
-)
+from data_sharding.formats.interface import RecordFormat, RecordIndex, check_choice, refuse_gzip
+from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, describe_file, open_source
 
@@ -34,7 +27,7 @@ _LABELS_AT: Final = 8
 
 @final
 @dataclass(frozen=True)
-class MnistFormat(ByteFormat):
+class MnistFormat(RecordFormat):
     """`RecordFormat` for pairs of idx files: payloads of rows x columns bytes (28 x 28 for MNIST), and labels.
 
     The labels' file is found by the images' name: `images` becomes `labels` and `idx3` becomes `idx1`.
@@ -49,7 +42,7 @@ class MnistFormat(ByteFormat):
 
     split: Literal["train", "test"] = "train"
     classes: int = 10
-    name: ClassVar[str] = "mnist"
+    name = "mnist"
 
     def __post_init__(self) -> None:
         check_choice(self.name, "split", self.split, tuple(_STEMS))
@@ -104,8 +97,7 @@ def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dic
 
 def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:
     start = source[0 : 4 + 4 * dimensions]
-    if start[:2] == GZIP_MAGIC:
-        raise gzip_refused(path, f"decompress it once with `gunzip --keep {path}`.")
+    refuse_gzip(path, start, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
     if len(start) < 4 + 4 * dimensions:

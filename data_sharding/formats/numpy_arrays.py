@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, open_source
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class NumpyFormat(ByteFormat):
+class NumpyFormat(RecordFormat):
     """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
 
     Attributes:
@@ -33,8 +33,8 @@ class NumpyFormat(ByteFormat):
 
     data: str = ""
     labels: str = ""
-    name: ClassVar[str] = "npz"
-    patterns: ClassVar[tuple[str, ...]] = ("*.npz", "*.npy")
+    name = "npz"
+    patterns = ("*.npz", "*.npy")
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the arrays' headers and the labels are read; with `check_data`, all is compared with the zip's CRC-32.

@@ -16,13 +16,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import ByteFormat, Damaged, RecordIndex, Unpacked
+from data_sharding.formats.interface import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
 from data_sharding.formats.parquet_rows import (
     RowSource,
@@ -40,7 +40,7 @@ from data_sharding.storage import ByteSource, FileEntry, open_source
 
 @final
 @dataclass(frozen=True)
-class ParquetFormat(ByteFormat):
+class ParquetFormat(RecordFormat):
     """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.
 
     Attributes:
@@ -51,9 +51,9 @@ class ParquetFormat(ByteFormat):
 
     data: str = ""
     label: str = ""
-    name: ClassVar[str] = "parquet"
-    patterns: ClassVar[tuple[str, ...]] = ("*.parquet",)
-    offset_unit: ClassVar[str] = "row"
+    name = "parquet"
+    patterns = ("*.parquet",)
+    offset_unit = "row"
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """The footer and the labels are read; with `check_data`, all that payloads are made of.

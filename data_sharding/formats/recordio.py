@@ -11,21 +11,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, final, get_args
+from typing import Final, Literal, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import (
-    GZIP_MAGIC,
-    ByteFormat,
-    RecordIndex,
-    Unpacked,
-    check_choice,
-    cut_short,
-    gzip_refused,
-)
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, check_choice, cut_short, refuse_gzip
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]
@@ -71,7 +63,7 @@ def padded(length: int) -> int:
 
 @final
 @dataclass(frozen=True)
-class RecordIOFormat(ByteFormat):
+class RecordIOFormat(RecordFormat):
     """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.
 
     Args:
@@ -82,8 +74,8 @@ class RecordIOFormat(ByteFormat):
     """
 
     multipart: Multipart = "dmlc"
-    name: ClassVar[str] = "recordio"
-    patterns: ClassVar[tuple[str, ...]] = ("*.rec", "*.recordio")
+    name = "recordio"
+    patterns = ("*.rec", "*.recordio")
 
     def __post_init__(self) -> None:
         check_choice(self.name, "multipart", self.multipart, get_args(Multipart))
@@ -141,9 +133,8 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
         CorruptRecordError: it is the first, and shows that the file is of another format.
     """
     if head[:4] != MAGIC_BYTES[: len(head)]:
-        if frame == 0 and head.startswith(GZIP_MAGIC):
-            raise gzip_refused(path)
         if frame == 0:
+            refuse_gzip(path, head)
             raise CorruptRecordError(
                 f"{path} is not a RecordIO file.",
                 f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",

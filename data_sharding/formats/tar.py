@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, gzip_refused
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, refuse_gzip
 from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
@@ -18,7 +18,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class TarFormat(ByteFormat):
+class TarFormat(RecordFormat):
     """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_members`.
 
     A record's span goes from the first header of its first member to the last byte of its last member's content, and
@@ -26,8 +26,8 @@ class TarFormat(ByteFormat):
     archive are damage; so is an archive without its end mark, whose last sample may lack members.
     """
 
-    name: ClassVar[str] = "tar"
-    patterns: ClassVar[tuple[str, ...]] = ("*.tar",)
+    name = "tar"
+    patterns = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only headers are touched; there is no checksum of content that `check_data` could compare."""
@@ -124,8 +124,8 @@ class _Scan:
     def _lost(self, error: TarError) -> CorruptRecordError:
         """Why nothing can be read from a member on; raised instead where it shows that the file is no tar archive."""
         head = self._source[0:BLOCK]
-        if error.offset == 0 and head.startswith(GZIP_MAGIC):
-            raise gzip_refused(self._path)
+        if error.offset == 0:
+            refuse_gzip(self._path, head)
         if error.offset == 0 and head[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",

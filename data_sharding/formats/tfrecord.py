@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.idx_file import idx_path, read_idx
-from data_sharding.formats.interface import (
-    GZIP_MAGIC,
-    ByteFormat,
-    RecordFormat,
-    RecordIndex,
-    Unpacked,
-    cut_short,
-    gzip_refused,
-)
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
@@ -27,7 +19,7 @@ from data_sharding.storage.torn_maps import watching_maps
 
 @final
 @dataclass(frozen=True)
-class TFRecordFormat(ByteFormat):
+class TFRecordFormat(RecordFormat):
     """`RecordFormat` for uncompressed TFRecord files.
 
     Attributes:
@@ -36,10 +28,10 @@ class TFRecordFormat(ByteFormat):
     """
 
     use_idx: bool = False
-    name: ClassVar[str] = "tfrecord"
-    patterns: ClassVar[tuple[str, ...]] = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
-    has_crc: ClassVar[bool] = True
-    header_bytes: ClassVar[int] = HEADER.size
+    name = "tfrecord"
+    patterns = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
+    has_crc = True
+    header_bytes = HEADER.size
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the 16 framing bytes of each record are touched, unless `check_data` asks for the payloads' CRCs."""
@@ -88,8 +80,8 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
-            if frame == 0 and source[0:2] == GZIP_MAGIC:  # not looked at before: a sound length may begin so too
-                raise gzip_refused(path)
+            if frame == 0:  # not looked at before: a sound length may begin so too
+                refuse_gzip(path, source[0:2])
             damage.append(_bad_length(path, frame, len(offsets)))
             break
         payload = frame + HEADER.size
