@@ -14,12 +14,16 @@ from typing import Any, Final, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, check_choice, cut_short
+from data_sharding.formats.interface import RecordFormat, RecordIndex, cut_short
 from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
+
+Split = Literal["train", "test"]
+Classes = Literal[10, 20, 100]
 
 IMAGE_BYTES: Final = 3 * 32 * 32
 _PICKLE_MAGIC: Final = b"\x80"
@@ -60,13 +64,13 @@ class Cifar10Format(RecordFormat):
         PlanError: another split or number of classes.
     """
 
-    split: Literal["train", "test"] = "train"
-    classes: Literal[10, 20, 100] = 10
+    split: Split = "train"
+    classes: Classes = 10
     name = "cifar10"
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "split", self.split, ("train", "test"))
-        check_choice(self.name, "classes", self.classes, tuple(_VARIANTS))
+        one_of("split", self.split, Split)
+        one_of("classes", self.classes, Classes)
 
     @property
     def patterns(self) -> tuple[str, ...]:

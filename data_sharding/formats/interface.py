@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.errors import CorruptRecordError
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -127,16 +127,6 @@ class RecordFormat(Protocol):
             check: compare checksums. Framing inside the span is always checked.
         """
         return Unpacked(raw, np.ones(len(raw), np.bool_))
-
-
-def check_choice(format_name: str, option: str, value: object, valid: tuple[object, ...]) -> None:
-    """Raise PlanError unless a format's option has one of the `valid` values."""
-    if value not in valid:
-        raise PlanError(
-            f"The format {format_name} was given {option}={value!r}.",
-            f"It can be {' or '.join(map(repr, valid))}.",
-            f"choose one of these for {option}.",
-        )
 
 
 def cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:

@@ -13,11 +13,14 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, check_choice, refuse_gzip
+from data_sharding.formats.interface import RecordFormat, RecordIndex, refuse_gzip
 from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, describe_file, open_source
+
+Split = Literal["train", "test"]
 
 _STEMS: Final = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES: Final = 8
@@ -40,12 +43,12 @@ class MnistFormat(RecordFormat):
         PlanError: another split, or a number of classes outside 1 to 256.
     """
 
-    split: Literal["train", "test"] = "train"
+    split: Split = "train"
     classes: int = 10
     name = "mnist"
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "split", self.split, tuple(_STEMS))
+        one_of("split", self.split, Split)
         if not 1 <= self.classes <= 256:
             raise PlanError(
                 f"The format mnist was given classes={self.classes}.",

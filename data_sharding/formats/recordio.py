@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Literal, final, get_args
+from typing import Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, check_choice, cut_short, refuse_gzip
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]
@@ -78,7 +79,7 @@ class RecordIOFormat(RecordFormat):
     patterns = ("*.rec", "*.recordio")
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "multipart", self.multipart, get_args(Multipart))
+        one_of("multipart", self.multipart, Multipart)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only the 8 header bytes of each part are touched; there is no checksum that `check_data` could compare."""

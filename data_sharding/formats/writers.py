@@ -8,12 +8,11 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self, get_args
+from typing import BinaryIO, Self
 
 from data_sharding.atomic import atomic_file
-from data_sharding.checks import whole
+from data_sharding.checks import one_of, whole
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import check_choice
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
@@ -85,7 +84,7 @@ class RecordIOWriter(_Writer):
     """
 
     def __init__(self, path: str | Path, multipart: Multipart = "dmlc") -> None:
-        check_choice("recordio", "multipart", multipart, get_args(Multipart))
+        one_of("multipart", multipart, Multipart)
         super().__init__(path)
         self._multipart = multipart
 
