@@ -9,7 +9,7 @@ seeded permutation of it.
     check     index what was written, read all of it back, compare
     publish   move the files to their names
 
-Until the last step nothing stands under the new names, and after an error nothing is left. Memory does not grow with
+Until the last step no file has its new name, and after an error no file is left. Memory does not grow with
 the data beyond what its catalog takes and 4 bytes a record.
 """
 

@@ -2,7 +2,7 @@
 
 Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. The binary version is rows of label and image, one byte and 3072
 (CIFAR-100: two labels, coarse and fine). The Python version is a pickled dict of an array uint8[n, 3072] and one or
-two lists of labels; the array's bytes lie in the file as they are.
+two lists of labels; the array's bytes are in the file as they are.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _find_images(path: str, data: Any) -> tuple[int, int]:
     if isinstance(content, Call) and content.function == "_codecs encode":
         raise CorruptRecordError(
             f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
-            "Their bytes do not lie in the file as they are, so none can be read by itself.",
+            "Their bytes are not in the file as they are, so none can be read by itself.",
             "use the binary version (.bin), or pickle the batch again with protocol 3 or higher.",
             path=path,
             offset=0,

@@ -103,7 +103,7 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
     named: dict[Path, str] = {}
     for file in catalog.files:
         if folder is None and is_remote(file.path):
-            raise PlanError(f"{file.path} is not on this machine.", "No index can lie beside it.", "name a folder.")
+            raise PlanError(f"{file.path} is not on this machine.", "No index can be put beside it.", "name a folder.")
         beside = os.path.dirname(file.path) if folder is None else folder
         path = Path(beside) / (os.path.basename(file.path) + SUFFIX)
         if path in named:

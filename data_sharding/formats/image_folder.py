@@ -1,4 +1,4 @@
-"""Folders of images: each file is a record, and the folder it lies in names its class."""
+"""Folders of images: each file is a record, and the folder that it is in names its class."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ImageFolderFormat(RecordFormat):
         """The number of each image's class.
 
         Raises:
-            MissingDataError: an image does not lie in the folder of a class.
+            MissingDataError: an image is not in the folder of a class.
         """
         root, folders = class_folders(paths, self.root)
         names = self.classes or sorted_names(root, folders)
@@ -65,7 +65,7 @@ class ImageFolderFormat(RecordFormat):
         if (labels < 0).any():
             first = int(np.argmin(labels))
             raise MissingDataError(
-                f"{paths[first]} lies in the folder {folders[first]!r} of {root}.",
+                f"{paths[first]} is in the folder {folders[first]!r} of {root}.",
                 f"The classes are {', '.join(names[:20])}.",
                 "correct the option classes, or remove the folder.",
             )
@@ -95,7 +95,7 @@ def sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
-    """The root, and for each path the name of root's folder that it lies in."""
+    """The root, and for each path the name of root's folder that it is in."""
     if root and not is_remote(root):
         root = os.path.abspath(root)
     # The deepest folder above all: the first and the last path in order differ the most.
@@ -106,7 +106,7 @@ def class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
         folder, slash, _ = path[len(above) :].partition("/")
         if not slash or not path.startswith(above):
             raise MissingDataError(
-                f"{path} lies in no folder inside {above}.",
+                f"{path} is in no folder inside {above}.",
                 "The folders there name the classes, so this image has none.",
                 "give the option root, the folder that holds one folder a class; move or remove images outside these.",
             )

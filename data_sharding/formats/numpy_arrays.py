@@ -149,7 +149,7 @@ def _check_usable(path: str, member: Member) -> None:
         if found:
             raise CorruptRecordError(
                 f"The array {member} of {path}, at byte offset {member.begin}, {how}.",
-                "Its rows do not lie in the file one after the other, so none can be read by itself.",
+                "Its rows are not in the file one after the other, so none can be read by itself.",
                 hint,
                 path=path,
                 offset=member.begin,

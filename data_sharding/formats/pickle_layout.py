@@ -72,7 +72,7 @@ class _Function(NamedTuple):
 
 
 def read_pickled_dict(path: str, source: ByteSource) -> dict[str, Any]:
-    """The dict that a file of pickle protocol 2 to 5 stands for, without entries whose keys are not short strings.
+    """The dict in a file of pickle protocol 2 to 5, without entries whose keys are not short strings.
 
     Values are None, bool, int, tuple, list, dict, `Call`, str for strings of up to 64 bytes of any kind, and `Span` for
     longer ones, which are not read.

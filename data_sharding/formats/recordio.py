@@ -46,7 +46,7 @@ def framed(payload: bytes, multipart: Multipart) -> bytes:
 
 
 def split(payload: bytes) -> list[bytes]:
-    """Cut at every magic number that stands at a multiple of 4 of the payload, leaving the magic numbers out."""
+    """Cut at every magic number at a multiple of 4 of the payload, leaving the magic numbers out."""
     parts, start, found = [], 0, payload.find(MAGIC_BYTES)
     while found >= 0:
         if found % 4 == 0:

@@ -119,4 +119,4 @@ def _format_of_folder(folder: str) -> RecordFormat:
 
 
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
-_LAST: Final = "text"  # notes and lists of names lie beside any data, and above folders of images
+_LAST: Final = "text"  # notes and lists of names are found beside any data, and above folders of images

@@ -63,7 +63,7 @@ class _Scan:
             self._check_rest_is_zero(self._walk())
         except TarError as error:
             self._damage.append(self._lost(error))
-            # Members of the last sample may lie behind the damage.
+            # Members of the last sample may be behind the damage.
             del self._begins[-1:], self._ends[-1:]
         begins = np.array(self._begins, np.int64)
         return RecordIndex(begins, np.array(self._ends, np.int64) - begins, damage=tuple(self._damage))

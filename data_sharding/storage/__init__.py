@@ -1,4 +1,4 @@
-"""Where files lie: on this machine, or behind a URL that fsspec can read."""
+"""Where files are: on this machine, or behind a URL that fsspec can read."""
 
 from __future__ import annotations
 

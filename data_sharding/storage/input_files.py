@@ -31,13 +31,13 @@ def find_files(
 ) -> list[str]:
     """Absolute paths or URLs of all files named, in the order of the arguments, sorted by path within each.
 
-    A folder stands for its own files (with `recursive` also those of its subfolders) whose names match one of
+    A folder means its own files (with `recursive` also those of its subfolders) whose names match one of
     `patterns`; a glob (`**` crosses folders) for whatever files it matches; a path that exists is taken as it is even
     if it holds glob characters. Links to nothing are among them: else the records of a disk that is not mounted would
     vanish without a word.
 
     Args:
-        listed: takes up the files whose entries are known by the way, as `describe_file` would give them.
+        listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
 
     Raises:
         MissingDataError: nothing was named, or an argument leads to no file.
@@ -112,7 +112,7 @@ def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
 def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the folder and all that are not hidden below it, each with the names of its files.
 
-    Links are followed, but not to a folder in which they lie themselves: its files are found anyway. A folder to which
+    Links are followed, but not to a folder that holds the link itself: its files are found anyway. A folder to which
     several links lead is given twice and not more often: that shows its files to be doubled, and the number of ways may
     double with each link.
 
@@ -143,7 +143,7 @@ def listing(folder: str) -> tuple[list[str], list[str]]:
 
 
 def glob_files(pattern: str) -> list[str]:
-    """All that an absolute pattern matches and is no folder, sorted; `**` stands for the folders of `walk`.
+    """All that an absolute pattern matches and is no folder, sorted; `**` means the folders of `walk`.
 
     Raises:
         MissingDataError: as `walk`.

@@ -39,7 +39,7 @@ class Trouble(enum.Enum):
         "try again later.",
     )
     NO_BUCKET = (
-        "{url} lies in a bucket that does not exist.",
+        "{url} is in a bucket that does not exist.",
         "There is nothing to read",
         "check the bucket's name, and AWS_ENDPOINT_URL if one is set.",
     )
