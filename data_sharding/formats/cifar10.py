@@ -131,8 +131,18 @@ def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: in
 
 
 def _find_images(path: str, data: Any) -> tuple[int, int]:
-    """First byte of the pickled array and its number of rows."""
-    shape, dtype, order, content = _array_parts(data)
+    """First byte of the pickled array and its number of rows.
+
+    See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
+    from protocol 5 on a view of a buffer.
+    """
+    match data:
+        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
+            pass
+        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
+            pass
+        case _:
+            raise _no_batch(path, "has 'data' that is not an array of bytes")
     if isinstance(content, Call) and content.function == "_codecs encode":
         raise CorruptRecordError(
             f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
@@ -149,20 +159,6 @@ def _find_images(path: str, data: Any) -> tuple[int, int]:
     if shape[1] != IMAGE_BYTES or shape[0] * IMAGE_BYTES != content.end - content.begin:
         raise _no_batch(path, f"has 'data' of shape {shape} in {content.end - content.begin} bytes")
     return content.begin, shape[0]
-
-
-def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
-    """Shape, dtype, order and content of a pickled numpy array, all None if it is none.
-
-    See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
-    from protocol 5 on a view of a buffer.
-    """
-    match data:
-        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
-            return shape, dtype, order, content
-        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
-            return shape, dtype, order, content
-    return None, None, None, None
 
 
 def _no_batch(path: str, how: str) -> CorruptRecordError:

@@ -100,7 +100,14 @@ class _Scan:
         for begin in range(mark, self._end, _CHUNK_BYTES):
             chunk = self._source[begin : min(begin + _CHUNK_BYTES, self._end)]
             if chunk.count(0) != len(chunk):
-                self._damage.append(self._more_behind(mark))
+                error = CorruptRecordError(
+                    f"{self._path} continues after its end-of-archive mark at byte offset {mark}.",
+                    "Members after it would never be read.",
+                    "join archives with `tar --concatenate`, or name them one by one.",
+                    path=self._path,
+                    offset=mark,
+                )
+                self._damage.append(error)
                 return
 
     def _refused(self, member: Member, why: str) -> CorruptRecordError:
@@ -110,15 +117,6 @@ class _Scan:
             "write the archive again without it.",
             path=self._path,
             offset=member.begin,
-        )
-
-    def _more_behind(self, mark: int) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"{self._path} continues after its end-of-archive mark at byte offset {mark}.",
-            "Members after it would never be read.",
-            "join archives with `tar --concatenate`, or name them one by one.",
-            path=self._path,
-            offset=mark,
         )
 
     def _lost(self, error: TarError) -> CorruptRecordError:

@@ -184,7 +184,15 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
     """
     folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
     paths = [folder / file for file in shard_names(name, num_shards, ".tfrecord")]
-    _check_shard_request(folder, name, paths)
+    if not paths:
+        raise PlanError("Fewer than 1 file was asked for.", "Records need a file to go to.", "ask for 1 file or more.")
+    stale = sorted(set(folder.glob(f"{glob.escape(name)}-?????-of-?????.tfrecord")) - set(paths))
+    if stale:
+        raise PlanError(
+            f"{folder} already holds {stale[0].name}, of a set written in another number of files.",
+            f"Readers of the folder would get the records of both sets of '{name}'.",
+            "remove the old files, or choose another folder or name.",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
@@ -195,15 +203,3 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
         if count < num_shards:
             raise too_few(count, num_shards)
     return paths
-
-
-def _check_shard_request(folder: Path, name: str, paths: list[Path]) -> None:
-    if not paths:
-        raise PlanError("Fewer than 1 file was asked for.", "Records need a file to go to.", "ask for 1 file or more.")
-    stale = sorted(set(folder.glob(f"{glob.escape(name)}-?????-of-?????.tfrecord")) - set(paths))
-    if stale:
-        raise PlanError(
-            f"{folder} already holds {stale[0].name}, of a set written in another number of files.",
-            f"Readers of the folder would get the records of both sets of '{name}'.",
-            "remove the old files, or choose another folder or name.",
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -87,16 +88,14 @@ def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[A
         limit_s: seconds for each request.
     """
     if fs.async_impl:
-        answers: list[Answer | Exception] = sync(fs.loop, _fetch_async, fs, path, ranges, limit_s)
-        return answers
-    return [_fetch_here(fs, path, begin, end, limit_s) for begin, end in ranges]
-
-
-def _fetch_here(fs: Any, path: str, begin: int, end: int, limit_s: float) -> Answer | Exception:
-    try:
-        return Answer(_in_thread(lambda: fs.cat_file(path, begin, end), limit_s), None)
-    except Exception as error:
-        return error
+        return cast(list[Answer | Exception], sync(fs.loop, _fetch_async, fs, path, ranges, limit_s))
+    answers: list[Answer | Exception] = []
+    for begin, end in ranges:
+        try:
+            answers.append(Answer(_in_thread(functools.partial(fs.cat_file, path, begin, end), limit_s), None))
+        except Exception as error:
+            answers.append(error)
+    return answers
 
 
 async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | BaseException]:
