@@ -182,7 +182,7 @@ def test_the_command_ends_on_a_signal(tmp_path: Path, files: tuple[str, ...], nu
 WRONG = {
     "neither": ([], "takes either --plan or --channel"),
     "both": (["--plan", "x", "--channel", "a=b"], "takes either --plan or --channel"),
-    "pair": (["--channel", "a"], "--channel is 'a'"),
+    "pair": (["--channel", "a"], "--channel a has no value"),
     "glob": (["--channel", "a=/nowhere/*"], "No file matches /nowhere/*"),
     "truncate": (["--channel", "a=README.md", "--truncate", "b:1"], "--truncate names the channel 'b'"),
     "bytes": (["--channel", "a=README.md", "--truncate", "a:x"], "--truncate has 'x' bytes"),

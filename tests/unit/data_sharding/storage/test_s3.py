@@ -355,7 +355,7 @@ class TestFailures:
 
     @pytest.mark.usefixtures("store")
     def test_no_such_bucket(self) -> None:
-        self.refused("s3://no-such-bucket/a", "lies in a bucket that does not exist")
+        self.refused("s3://no-such-bucket/a", "is in a bucket that does not exist")
         for url in ("s3://no-such-bucket", "s3://no-such-bucket/a/*.tfrecord"):
             with pytest.raises(ds.MissingDataError, match="bucket that does not exist|no-such-bucket does not exist"):
                 ds.Catalog.index(url)
