@@ -80,12 +80,7 @@ class ShardDataset(Dataset[dict[str, Any]]):
         return len(self._reader.catalog)
 
     def __getitem__(self, record_id: int) -> dict[str, Any]:
-        """One record.
-
-        Raises:
-            NoSuchRecordError: there is no such record.
-            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
-        """
+        """One record. Errors as `RecordReader.load`; and whatever the decode function raises."""
         return self.__getitems__([record_id])[0]
 
     def __getitems__(self, slots: Sequence[int]) -> DecodedRows:
@@ -140,11 +135,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> SamplerPass[TorchBatch]:
-        """The batches of this DataLoader worker; all of them outside of a worker.
-
-        Raises:
-            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
-        """
+        """The batches of this DataLoader worker, or all; errors as `RecordReader.load`, or of the decode function."""
         epoch, start_step = self._position.tolist()
         worker = get_worker_info()
         first, stride = (worker.id, worker.num_workers) if worker else (0, 1)

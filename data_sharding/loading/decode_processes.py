@@ -45,10 +45,10 @@ class DecodeProcesses:
         reader: its catalog and options are used; each process opens the files for itself.
         decode: importable by its name: a function, or a method of an object that can be pickled. Not defined in the
             script that was started, which no helper runs again.
-        processes: how many.
+        processes: how many, at least one.
 
     Raises:
-        PlanError: fewer than one process, or the decode function cannot be sent to another process.
+        PlanError: an argument is refused.
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
@@ -67,9 +67,7 @@ class DecodeProcesses:
     def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
         """Read and decode records ids int64[k] in one of the processes, as `read_and_decode` does.
 
-        Raises:
-            ShardingError: the process died; names its exit code. Or as `read_and_decode`.
-            PlanError: closed.
+        ShardingError if the process died; names its exit code. PlanError if closed.
         """
         helper = self._borrow()
         try:
@@ -126,11 +124,9 @@ class _Process:
         self.pid = self._popen.pid
 
     def wait_for_reply(self) -> None:
-        """Wait until there is something to receive.
+        """Wait until there is something to receive. Raises EOFError if the process has died.
 
-        Raises:
-            EOFError: the process has died. That closes its socket, unless something that the decode function forked
-                holds it open.
+        Its death closes its socket, unless something that the decode function forked holds it open.
         """
         poller = select.poll()
         poller.register(self.channel, select.POLLIN)

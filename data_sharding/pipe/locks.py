@@ -151,11 +151,7 @@ class FifoOpener:
 
 
 def check_openers(openers: Sequence[FifoOpener]) -> None:
-    """Refuse what would give one FIFO two readers. All ranks pass all ranks' openers, so that all raise or none.
-
-    Raises:
-        PlanError: two of them are for one FIFO.
-    """
+    """Raise PlanError if one FIFO would get two readers. All ranks pass all ranks' openers, so all raise or none."""
     seen: dict[tuple[str, int, int], FifoOpener] = {}
     for opener in openers:
         first = seen.setdefault((opener.machine, opener.device, opener.inode), opener)

@@ -28,9 +28,7 @@ class UnevenStream:
     Args:
         open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
         gather_counts: the exchange of counts.
-        shape: of the batches.
-        prefetch: batches ready or in the making ahead of the consumer.
-        timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
+        shape, prefetch, timeout_s: as for `PipeBatches`.
     """
 
     def __init__(
