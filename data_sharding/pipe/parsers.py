@@ -7,7 +7,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from data_sharding.checks import one_of
-from data_sharding.formats import recordio_framing as recordio
+from data_sharding.formats import recordio
 from data_sharding.formats import tfrecord_framing as tfrecord
 
 Framing = Literal["tfrecord", "recordio", "recordio-sagemaker"]
