@@ -143,7 +143,8 @@ class CoverageAudit:
     @property
     def complete(self) -> bool:
         """Whether every expected record was read, and none twice."""
-        return not self._repeats_count and len(self._read) + self._unread_exclusions == self.num_records
+        unread_exclusions = int((~self._read.has(self._excluded)).sum())
+        return not self._repeats_count and len(self._read) + unread_exclusions == self.num_records
 
     @property
     def count(self) -> int:
@@ -177,10 +178,6 @@ class CoverageAudit:
     @property
     def _repeats_count(self) -> int:
         return sum(map(len, self._repeats))
-
-    @property
-    def _unread_exclusions(self) -> int:
-        return int((~self._read.has(self._excluded)).sum())
 
     def _all_repeats(self) -> NDArray[np.int64]:
         self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]

@@ -116,7 +116,7 @@ class PipeLoader:
             timeout_s=timeout_s,
         )
         self._prefetch = self._batches.prefetch
-        self._next, self._ended = start_step, False
+        self._ended = False
         weakref.finalize(self, self._prefetch.cancel)
 
     def __iter__(self) -> Self:
@@ -131,12 +131,11 @@ class PipeLoader:
         """
         self._prefetch.start()
         try:
-            raw = self._prefetch.take()
+            batch = self._prefetch.take()
         except StopIteration:
             self._ended = True
             raise
-        step, self._next = self._next, self._next + 1
-        return raw.loaded(step, self._steps.global_weight(step))
+        return batch._replace(global_weight=self._steps.global_weight(batch.step))
 
     def abandon(self) -> None:
         """As `ShardLoader.abandon`. A pipe itself is never waited for at its close."""
