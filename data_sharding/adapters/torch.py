@@ -34,7 +34,7 @@ from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
-from data_sharding.loading.shard_loader import load_slots
+from data_sharding.loading.shard_loader import LoadedBatch, load_slots
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots
 
@@ -92,8 +92,10 @@ class ShardDataset(Dataset[dict[str, Any]]):
                 "Record ids of one mean nothing in the other.",
                 "make the plan with ShardPlan.for_catalog and the data set's catalog.",
             )
-        fetch = functools.partial(read_and_decode, self._reader.get(), self._decode)
-        return DecodedRows(load_slots(chosen, fetch))
+        return DecodedRows(self._load(chosen))
+
+    def _load(self, slots: StepSlots) -> LoadedBatch:
+        return load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode))
 
 
 @final
@@ -129,8 +131,9 @@ class ShardIterable(IterableDataset[TorchBatch]):
     ) -> None:
         plan.require_catalog(catalog)
         self._sampler = ShardBatchSampler(plan, rank, size, start_step, augment=augment)
-        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files, on_corrupt))
-        self._decode = decode
+        self._data = ShardDataset(
+            catalog, decode, check_crc=check_crc, max_open_files=max_open_files, on_corrupt=on_corrupt
+        )
         # In shared memory: workers that DataLoader keeps over epochs have a copy of everything else.
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -160,7 +163,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
         self._publish()
 
     def _load(self, slots: StepSlots) -> TorchBatch:
-        return to_torch(load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode)))
+        return to_torch(self._data._load(slots))
 
     def _publish(self) -> None:
         self._position.copy_(torch.tensor([self._sampler.plan.epoch, self._sampler.start_step]))

@@ -172,8 +172,8 @@ def _exactly(channel: socket.socket, length: int) -> bytearray:
     while rest:
         try:
             received = channel.recv_into(rest)
-        except ConnectionError as error:
-            raise EOFError("the other process has gone") from error
+        except ConnectionError:
+            received = 0
         if not received:
             raise EOFError("the other process has gone")
         rest = rest[received:]
