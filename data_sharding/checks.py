@@ -41,9 +41,7 @@ def one_of(name: str, value: object, literal: Any) -> None:
     """Raise `PlanError` unless `value` is one of a `Literal`'s values."""
     if value not in get_args(literal):
         raise PlanError(
-            f"{name}={value!r} was asked for.",
-            f"It can be {' or '.join(get_args(literal))}.",
-            f"choose one of these for {name}.",
+            f"{name}={value!r} was asked for.", f"It can be {' or '.join(get_args(literal))}.", "choose one of these."
         )
 
 

@@ -44,12 +44,7 @@ class _Source(ABC, Generic[T]):
 
 @final
 class RecordSource(_Source[bytes]):
-    """The payloads, as bytes. grain's worker processes open the files for themselves.
-
-    Args:
-        catalog: the records.
-        check_crc, max_open_files: as for `RecordReader`.
-    """
+    """The payloads, as bytes. grain's worker processes open the files for themselves; options as for `RecordReader`."""
 
     def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
         super().__init__(catalog, check_crc, max_open_files)

@@ -82,7 +82,7 @@ class SamplerPass(Iterator[T], Generic[T]):
     Args:
         plan, step: the epoch, and its first step.
         load: what to make of a step's slots.
-        stride: steps from one to the next: the number of DataLoader workers that share the steps.
+        stride: steps from one to the next: the number of DataLoader workers that share them.
         after_load: called when a state was loaded.
     """
 

@@ -143,11 +143,9 @@ class Arena:
 
 
 def send(channel: socket.socket, message: object, arena: Arena | None = None) -> None:
-    """Send one message, its arrays through the arena if there is one.
+    """Send one message, its arrays through the arena if there is one. Raises OSError if the other end has gone.
 
-    Raises:
-        OSError: the other end has gone.
-        pickle.PicklingError, TypeError, AttributeError: the message cannot be pickled; nothing was sent.
+    A message that cannot be pickled is a PicklingError, TypeError or AttributeError, and nothing was sent.
     """
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(message, protocol=5, buffer_callback=buffers.append if arena else None)
