@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.job import JobSpec, flag_of
 from hvdtrain.launch.job_checks import require_numbers
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
-from hvdtrain.launch.processes.worker import WorkerSpec
+from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
@@ -107,31 +107,21 @@ def _run_once(
 ) -> JobOutcome:
     console.holding = True
     with ExitStack() as stack:
-        stack.callback(_require_none_left, reaper)
+        stack.callback(lambda: require_none_left(reaper.sweep()))
         server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
-        group = LocalWorkerGroup(_orders(job, server.environment, token, restarts), job.working_dir)
+        group = LocalWorkerGroup(_specs(job, server.environment, token, restarts), job.working_dir)
         stack.callback(group.close)
         workers = [WorkerState(rank) for rank in range(job.np)]
         timeouts = JobTimeouts(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
         return Supervisor([group], workers, console, inbox, timeouts, server).run()
 
 
-def _orders(job: LocalJob, rendezvous: Mapping[str, str], token: str, restarts: int) -> Iterator[WorkerSpec]:
+def _specs(job: LocalJob, rendezvous: Mapping[str, str], token: str, restarts: int) -> Iterator[WorkerSpec]:
     command = job.command
     if restarts:
         command = command_for_restart(command, lambda path: (Path(job.working_dir or ".") / path).exists())
-    own_name = socket.gethostname()
+    name = socket.gethostname()  # which need not be a valid name of a host
     for place in assign_ranks([Host("localhost", job.np)], job.np):
-        named = replace(place, host=own_name)
+        named = replace(place, host=name)
         environment = worker_environment(job.environment, named, rendezvous, "lo", token, restarts)
         yield WorkerSpec(place.rank, command, environment)
-
-
-def _require_none_left(reaper: OrphanReaper) -> None:
-    left = reaper.sweep()
-    if left:
-        raise HvdtrainError(
-            f"Processes {', '.join(map(str, left))} of the job cannot be killed.",
-            "They wait inside the kernel, and may hold the run folder and the GPU.",
-            "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
-        )

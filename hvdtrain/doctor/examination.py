@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from hvdtrain.doctor.addresses import Choice, choose_interfaces
-from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.doctor.checks_environment import environment_findings, process_findings
 from hvdtrain.doctor.checks_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.checks_machine import machine_findings
@@ -23,6 +22,7 @@ from hvdtrain.doctor.links import link_findings, measure_links
 from hvdtrain.doctor.logging_in import log_in
 from hvdtrain.doctor.measured_allreduce import Job, allreduce_findings, run_allreduce
 from hvdtrain.doctor.question import DoctorRequest, DoctorResult
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 
 _PROBE_SECONDS = 60.0
 _FACTS_SECONDS = 90.0

@@ -22,14 +22,13 @@ class RemoteWorkerGroup:
     Args:
         link: to the agent, which has said hello.
         ranks: of its workers.
-        kind: of the order that starts them: "start", or what another agent knows.
-        order: the fields of that order.
+        order: to start them, as the agent understands it.
     """
 
-    def __init__(self, link: HostLink, ranks: Iterable[int], kind: str, order: Mapping[str, Any]) -> None:
+    def __init__(self, link: HostLink, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
         self._link = link
         self._running = set(ranks)
-        link.send(kind, **order)
+        link.send("start", **order)
 
     def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         selector.register(self._link, selectors.EVENT_READ, lambda: self._hear(events))

@@ -1,12 +1,15 @@
-"""The doctor's end of an agent: ask it, and wait for the answer until a deadline."""
+"""Ask an agent something, and wait for the answer until a deadline."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from hvdtrain.launch.ssh.link import HostLink
+
+_numbers = itertools.count(1)  # an answer that comes too late is not taken for another one
 
 
 class AgentError(Exception):
@@ -26,8 +29,8 @@ class Agent:
         self._asked = 0
 
     def send(self, do: str, /, **arguments: Any) -> None:
-        """Send a question; its answer is taken before the next one. Arguments as `hvdtrain.doctor.agent` has them."""
-        self._asked += 1
+        """Send a question; its answer is taken before the next one. Arguments as the agent's module has them."""
+        self._asked = next(_numbers)
         self.link.send("ask", do=do, number=self._asked, arguments=arguments)
 
     def answer(self, deadline: float) -> Any:
