@@ -23,7 +23,7 @@ from hvdtrain.launch.rendering import (
     resource_notes,
     worker_variables,
 )
-from hvdtrain.launch.supervisor.resume_command import flag
+from hvdtrain.launch.supervisor.restarts import flag
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"

@@ -75,8 +75,8 @@ class HostAgents:
                 link.close()
         alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
         self.links = {host.name: alive[host.name] for host in self._hosts if host.name in alive}
-        if number is None and self.failures:
-            number = self._sleep(self._safe_at)
+        if number is None and self.failures and self._inbox is not None:
+            number = self._inbox.sleep(self._safe_at - time.monotonic())
         return number
 
     def sweep(self) -> list[str]:
@@ -113,11 +113,4 @@ class HostAgents:
                 link.take()
                 if self._inbox is not None and (numbers := self._inbox.take()):
                     return numbers[0]
-        return None
-
-    def _sleep(self, until: float) -> signal.Signals | None:
-        while self._inbox is not None and (left := until - time.monotonic()) > 0:
-            number = self._inbox.wait(left)
-            if number is not None:
-                return number
         return None

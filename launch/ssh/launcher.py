@@ -22,8 +22,7 @@ from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
-from hvdtrain.launch.supervisor.resume_command import command_for_restart, flag, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import command_for_restart, flag, run_with_restarts, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -47,7 +46,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
     with SignalInbox() as inbox, HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout) as agents:
         console = Console(inbox)
         attempt = Attempt(job, agents, console, inbox)
-        return run_with_restarts(attempt.run, RestartPolicy(job.max_restarts, job.backoff), console, inbox)
+        return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
 def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
