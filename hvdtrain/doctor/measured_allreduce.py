@@ -21,8 +21,7 @@ from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError
-from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 _MARGIN_SECONDS = 15.0

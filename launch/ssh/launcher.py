@@ -14,12 +14,12 @@ from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import reject_unsupported, require_hosts
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
-from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.restarts import command_for_restart, flag, run_with_restarts, trains, with_run_folder

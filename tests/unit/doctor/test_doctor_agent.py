@@ -17,10 +17,9 @@ from hvdtrain.doctor.logging_in import _options
 from hvdtrain.doctor.measured_allreduce import _output
 from hvdtrain.doctor.question import DoctorRequest
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.link import HostLink
-from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 START_S = 30.0
