@@ -45,16 +45,16 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _add_flags(parser: CommandParser, name: str) -> None:
-    launcher = LAUNCHERS[name]
-    for names, settings in launcher.flags:
+    launcher, own = LAUNCHERS[name], LAUNCHERS[name].flags
+    if name == "sagemaker":
+        from hvdtrain.cli.launch import sagemaker
+
+        own = sagemaker.FLAGS
+    for names, settings in own:
         parser.add_argument(*names, **settings)
     where = parser.add_mutually_exclusive_group()
     for names, settings in HOSTS if launcher.takes_hosts else ():
         where.add_argument(*names, **settings)
-    if name == "sagemaker":
-        from hvdtrain.cli.launch import sagemaker
-
-        sagemaker.add_flags(parser)
 
 
 def _require_flags(command: tuple[str, ...]) -> None:
