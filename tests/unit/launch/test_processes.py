@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.processes.memory import out_of_memory_kills
 from hvdtrain.launch.processes.orphan_reaper import (
     JOB_TOKEN_VARIABLE,
     LOOK_SECONDS,
@@ -23,7 +22,7 @@ from hvdtrain.launch.processes.orphan_reaper import (
     with_job_token,
 )
 from hvdtrain.launch.processes.worker import Worker, WorkerSpec
-from hvdtrain.launch.processes.worker_group import ERR
+from hvdtrain.launch.processes.worker_group import ERR, out_of_memory_kills
 from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]

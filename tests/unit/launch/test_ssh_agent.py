@@ -122,8 +122,8 @@ def test_a_launcher_that_does_not_read_makes_workers_wait(peer: Callable[[float]
     assert agent.until("output").body
     agent.send("kill")
     assert agent.until("ended").fields["by_us"] is True
-    agent.send("sweep")
-    assert agent.until("swept").fields["left"] == []
+    agent.send("ask", do="sweep", number=1, arguments={})
+    assert agent.until("answer").fields == {"number": 1, "ok": []}
 
 
 @contextmanager
