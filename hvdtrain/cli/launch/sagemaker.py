@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch import flags
-from hvdtrain.cli.launch.rendered import require_outside_job
+from hvdtrain.cli.launch.flags import DRY_RUN
+from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.plan import comment
+from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
 from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
@@ -39,7 +39,8 @@ def add_flags(parser: CommandParser) -> None:
     _add_machine_flags(parser)
     _add_data_flags(parser)
     _add_job_flags(parser)
-    flags.add_dry_run(parser)
+    names, settings = DRY_RUN
+    parser.add_argument(*names, **settings)
 
 
 def _add_machine_flags(parser: CommandParser) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
@@ -152,8 +152,3 @@ def _machine(container: Container) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those in which mpirun gives a process its rank: hvdtrain sets its own."""
-    return {name: value for name, value in environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}

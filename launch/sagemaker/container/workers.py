@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
@@ -22,7 +22,6 @@ from hvdtrain.launch.sagemaker.container.variables import (
     assigned_ranks,
     rendezvous_variables,
     script_variables,
-    without_launcher,
 )
 from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
@@ -31,6 +30,7 @@ from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import THREADS, worker_environment
+from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
@@ -105,7 +105,6 @@ def _supervise(
     group = LocalWorkerGroup(orders, str(command.folder))
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
-    nobody: frozenset[int] = frozenset()
     with closing(group):
         outcome = Supervisor(
             [group],
@@ -113,8 +112,7 @@ def _supervise(
             Console(),
             inbox,
             timeouts,
-            lambda: server.connected if server else nobody,
-            lambda: server.arrived if server else nobody,
+            server,
         ).run()
     return _ending(outcome, workers, own, outputs, command)
 

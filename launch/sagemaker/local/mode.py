@@ -15,7 +15,6 @@ from pathlib import Path
 
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.variables import without_launcher
 from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.local.folders import (
     LocalChannel,
@@ -26,6 +25,7 @@ from hvdtrain.launch.sagemaker.local.folders import (
 )
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.topology.launcher_variables import without_launcher
 
 _LOOPBACK = "127.0.0.1"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
