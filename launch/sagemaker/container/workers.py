@@ -154,7 +154,7 @@ def _ending(
     worker, assignment = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
     if worker.code == 0:  # it left while others still needed it
         return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    cause = (_recorded(worker) or outputs[worker.rank].cause) if worker.code > 0 else ""
+    cause = _cause(worker, outputs[worker.rank]) if worker.code > 0 else ""
     heading = f"Rank {assignment.rank} of {assignment.size}{worker.on_host} {how_it_ended(worker.code)}."
     return Ending(outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence)
 
@@ -174,7 +174,9 @@ def _resumable(command: WorkerCommand) -> str:
     return f"{stopped}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
 
 
-def _recorded(worker: WorkerState) -> str:
-    """What the worker's own record says of the cause, a traceback with its telling part first."""
+def _cause(worker: WorkerState, output: OutputParser) -> str:
+    """Why the worker failed, by its record; a traceback that is not in the record was printed."""
     failure = worker.failure
-    return "" if failure is None or failure.is_consequence else cause_of(failure.detail) or failure.cause
+    if failure is None or failure.is_consequence:
+        return output.cause
+    return cause_of(failure.detail) or (failure.kind == "exception" and output.cause) or failure.cause
