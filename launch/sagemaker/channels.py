@@ -12,8 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel, Inputs, PipePlanInput, TrainingInput, named_inputs
-from hvdtrain.launch.sagemaker.channel_checks import local_path, require_manifests, require_valid_channels
+from hvdtrain.launch.sagemaker.channel import (
+    NUMBERED_NAME,
+    Channel,
+    Inputs,
+    PipePlanInput,
+    TrainingInput,
+    local_path,
+    named_inputs,
+)
+from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
 from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, make_plan, read_plan, require_fit
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 

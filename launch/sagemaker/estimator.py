@@ -12,8 +12,7 @@ from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
-from hvdtrain.launch.sagemaker.channel import Channel, Inputs
-from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
 from hvdtrain.launch.sagemaker.channels import local_channels, make_channels, make_plans
 from hvdtrain.launch.sagemaker.readiness import FlagCheck, ask_hvdtrain, require_ready, require_writable
 from hvdtrain.launch.sagemaker.request import (

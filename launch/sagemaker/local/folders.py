@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME
-from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, local_path
 from hvdtrain.launch.sagemaker.container.contract import Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.pipe_plan import read_plan
