@@ -11,7 +11,7 @@ from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
+from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, ContainerExit, _container_exit
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, OutputParser, cause_of
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -34,10 +34,12 @@ def ending(
     hosts: int = 1,
     failure: FailureRecord | None = None,
     said: bytes = b"",
-) -> Ending:
+) -> ContainerExit:
     worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], [heard(said)], command)
+    return _container_exit(
+        outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], [heard(said)], command
+    )
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
