@@ -15,8 +15,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
-from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
-from hvdtrain.launch.sagemaker.readiness import checkable_flags
+from hvdtrain.launch.sagemaker.hyperparameters import checkable_flags, hyperparameters_of
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
