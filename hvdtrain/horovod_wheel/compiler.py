@@ -20,11 +20,7 @@ _ARCHITECTURE_FLAGS = {"avx": "-mavx", "f16c": "-mf16c", "fma": "-mfma"}
 
 
 def find_compiler() -> str:
-    """Path of the C++ compiler: CXX if set, else g++, c++ or clang++.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Path of the C++ compiler: CXX if set, else g++, c++ or clang++. Raises `UsageError` if there is none."""
     wanted = os.environ.get("CXX")
     for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
         path = shutil.which(name)
@@ -79,20 +75,13 @@ def python_headers() -> Path:
     own = Path(sysconfig.get_path("include"))
     if (own / "Python.h").is_file():
         return own
-    bundled = _tensorflow_python_headers()
-    if bundled is not None:
-        return bundled
+    spec = importlib.util.find_spec("tensorflow")
+    external = Path(spec.origin).parent / "include" / "external" if spec is not None and spec.origin else own
+    bundled = sorted(external.glob(f"*/include/python{sysconfig.get_python_version()}/Python.h"))
+    if bundled:
+        return bundled[0].parent
     raise UsageError(
         f"There is no Python.h in {own}.",
         "Horovod's extension for PyTorch cannot be compiled without the headers of this Python.",
         f"install them (Debian, Ubuntu: `apt-get install {debian_package('dev')}`) and run `make setup` again.",
     )
-
-
-def _tensorflow_python_headers() -> Path | None:
-    spec = importlib.util.find_spec("tensorflow")
-    if spec is None or spec.origin is None:
-        return None
-    version = f"python{sysconfig.get_python_version()}"
-    external = Path(spec.origin).parent / "include" / "external"
-    return next((header.parent for header in sorted(external.glob(f"*/include/{version}/Python.h"))), None)

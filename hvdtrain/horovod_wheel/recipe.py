@@ -96,11 +96,7 @@ def find_recipe(mpi: Mpi) -> Recipe:
 
 
 def find_frameworks() -> tuple[Framework, ...]:
-    """The frameworks that are installed in this environment.
-
-    Raises:
-        UsageError: none is.
-    """
+    """The frameworks that are installed in this environment. Raises `UsageError` if none is."""
     found = tuple(framework for name in _CORE_LIBRARY for framework in _find_framework(name))
     if not found:
         raise UsageError(

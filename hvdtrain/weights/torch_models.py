@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +51,10 @@ def write_model(
     samples = len(next(iter(features.values())))
     write = {"torchscript": _torchscript, "torch-export": _torch_export, "onnx": _onnx}[format_name]
     try:
-        with _quiet(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad():
+            # TorchScript is deprecated as a whole, and the exporters of torch 2.13 use what is deprecated in it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
             content = write(model, inputs, samples)
     except ModuleNotFoundError as error:
         raise UsageError(
@@ -149,12 +151,3 @@ def _described(name: str, value: Any, samples: int) -> str:
         return f"{name}={value!r}"
     shape = ["batch" if _has_rows(value, samples) else str(value.shape[0]), *map(str, value.shape[1:])]
     return f"{name} {str(value.dtype).removeprefix('torch.')} [{', '.join(shape)}]"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """TorchScript is deprecated as a whole, and the exporters of torch 2.13 use what is deprecated in it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        yield

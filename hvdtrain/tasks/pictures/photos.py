@@ -134,11 +134,7 @@ def random_window(width: int, height: int, draws: CropDraws, row: int) -> Window
 
 
 def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> NDArray[np.uint8]:
-    """uint8 [side, side, 3] of a random part of a photo.
-
-    Raises:
-        BadPhotoError: it cannot be decoded.
-    """
+    """uint8 [side, side, 3] of a random part of a photo. Raises `BadPhotoError` if it cannot be decoded."""
     photo = _opened(content)
     window = random_window(photo.width, photo.height, draws, row)
     return _resized(photo.crop(window.box()), (side, side))
