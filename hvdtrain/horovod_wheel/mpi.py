@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
-from hvdtrain.horovod_wheel.packages import MPI_PACKAGE
+from hvdtrain.horovod_wheel.packages import MPI_PACKAGE, installed_version
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Mpi:
 
 def find_mpi() -> Mpi | None:
     """The MPI of this environment or, without one, of the system; None where the wheel has to be installed first."""
-    return choose_mpi(_wheel_version(), usable_mpicxx(_path_outside_environment()))
+    return choose_mpi(installed_version(MPI_PACKAGE), usable_mpicxx(_path_outside_environment()))
 
 
 def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | None:
@@ -54,13 +53,6 @@ def usable_mpicxx(path: str) -> str | None:
     command = [mpicxx, "-fsyntax-only", "-x", "c++", "-"]
     tried = subprocess.run(command, input="#include <mpi.h>", capture_output=True, text=True, check=False, timeout=60)
     return mpicxx if tried.returncode == 0 else None
-
-
-def _wheel_version() -> str | None:
-    try:
-        return importlib.metadata.version(MPI_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _path_outside_environment() -> str:

@@ -16,6 +16,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.horovod_wheel.compiler import FLAG_VARIABLES, architecture_flags, compiler_version, find_compiler
 from hvdtrain.horovod_wheel.gpu import Gpu, find_gpu
 from hvdtrain.horovod_wheel.mpi import Mpi
+from hvdtrain.horovod_wheel.packages import installed_version
 from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
 
 # Raised by hand when the way of building changes without any other field changing.
@@ -108,10 +109,9 @@ def find_frameworks() -> tuple[Framework, ...]:
 
 
 def _find_framework(name: str) -> tuple[Framework, ...]:
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
+    version = installed_version(name)
+    if version is None:
         return ()
-    record = distribution.read_text("RECORD") or ""
+    record = importlib.metadata.distribution(name).read_text("RECORD") or ""
     match = re.search(rf"^{re.escape(_CORE_LIBRARY[name])},([^,]+),", record, flags=re.MULTILINE)
-    return (Framework(name, distribution.version, match[1] if match else ""),)
+    return (Framework(name, version, match[1] if match else ""),)
