@@ -6,7 +6,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from hvdtrain.algorithms.optimizer_settings import OptimizerName
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
 from hvdtrain.config.option_checks import (
     AT_LEAST_ONE,
     NOT_NEGATIVE,
@@ -112,16 +112,11 @@ def non_default_options(options: TrainingOptions) -> list[str]:
 
 
 _OPTIMIZERS_OF = {
-    "momentum": ("sgd", "lars"),
-    "nesterov": ("sgd",),
-    "beta1": ("adam", "adamw", "lamb"),
-    "beta2": ("adam", "adamw", "lamb"),
-    "eps": ("adam", "adamw", "lamb"),
-    "trust_coefficient": ("lars",),
-    "weight_decay": ("sgd", "adam", "adamw", "lars", "lamb"),
-    "decay_norm_and_bias": ("sgd", "adam", "adamw", "lars", "lamb"),
-}
-"""Which optimizers have each setting."""
+    option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
+    for optimizer in OPTIMIZERS.values()
+    for option in optimizer.usual
+} | {"decay_norm_and_bias": list(OPTIMIZERS)}
+"""Which optimizers have each option."""
 
 
 def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, str, str, str]]:

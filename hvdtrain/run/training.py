@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from data_sharding import Catalog
-from hvdtrain.adapters.device_kind import device_kind
 from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, audit_of
 from hvdtrain.audit.pipe_note import NoLedger
 from hvdtrain.checkpoints.finite_weights import infinite_from_the_start

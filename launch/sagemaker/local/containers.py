@@ -1,32 +1,117 @@
-"""Watch over the containers of a job on this machine until all have ended, and report how the job ended."""
+"""The containers of a job on this machine: their processes, the simulators of their pipes, and their supervisor."""
 
 from __future__ import annotations
 
+import os
+import re
 import select
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import final
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE
+from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
+from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.sagemaker.failure import FILE
-from hvdtrain.launch.sagemaker.local.container import END_SECONDS, LocalContainer, PipeFeeder
 from hvdtrain.launch.supervisor.signals import SignalInbox
+
+END_SECONDS = GRACE_SECONDS + 20.0
+"""Seconds from SIGTERM to SIGKILL, as on SageMaker."""
 
 _OTHERS_SECONDS = 8.0  # that containers may still run after one has failed: SageMaker ends them, too
 _LOOK_SECONDS = 1.0  # between two looks at the simulators
+_ALL_EPOCHS = 1_000_000  # SageMaker's agent feeds as long as somebody reads
+_FEEDER_END_SECONDS = 10.0
+
+
+@final
+class LocalContainer:
+    """Runs what an image's `train` runs, in its own folders, with variables that all containers have in common."""
+
+    def __init__(self, folders: Folders, environment: Mapping[str, str]) -> None:
+        self.folders = folders
+        self._was_signaled = False
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hvdtrain.launch.sagemaker.train_entry"],
+            stdin=subprocess.DEVNULL,
+            cwd=folders.base,
+            env={**environment, BASE_VARIABLE: str(folders.base)},
+            start_new_session=True,
+        )
+        self.pidfd = os.pidfd_open(self.process.pid)
+
+    def send(self, number: signal.Signals) -> None:
+        """Pass a signal on, unless it has ended."""
+        self._was_signaled = True
+        self.process.send_signal(number)
+
+    def close(self) -> None:
+        """End it, if it still runs. A second signal would end the time that workers have to save in."""
+        _end(self.process, END_SECONDS, ask=not self._was_signaled)
+        os.close(self.pidfd)
+
+    @property
+    def failure(self) -> tuple[str, str]:
+        """What it wrote of its failure, and the HINT of that; either may be empty."""
+        path = self.folders.output / FILE
+        text = path.read_text(errors="replace").strip() if path.exists() else ""
+        hint = re.search(r"^HINT: (.*)$|HINT: (.*)$", text, re.MULTILINE)
+        return (text[: hint.start()].strip(), hint[1] or hint[2]) if hint else (text, "")
+
+
+@final
+class PipeFeeder:
+    """Feeds the Pipe channels of one container by `hvdtrain shard pipe-sim`, as SageMaker's agent would.
+
+    Args:
+        data: folder of the FIFOs, /opt/ml/input/data of the container.
+        channels: name → folder whose files it delivers, in the order of their names; without any, nothing is started.
+        log: file for the simulator's output.
+        environment: its variables; by the job's token in them, the job's reaper finds it.
+    """
+
+    def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        if not channels:
+            return
+        named = [word for name, folder in channels.items() for word in ("--channel", f"{name}={folder}/*")]
+        command = [sys.executable, "-m", "hvdtrain", "shard", "pipe-sim", "--dir", str(data)]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*command, "--epochs", str(_ALL_EPOCHS), *named],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
+            )
+
+    def require_running(self) -> None:
+        """Raise HvdtrainError if the simulator has ended, which it does only when something is wrong."""
+        if self._process is not None and self._process.poll() is not None:
+            said = self._log.read_text(errors="replace").strip()
+            raise HvdtrainError(
+                f"The simulator of the pipes has ended: {said[-600:] or 'it said nothing'}.",
+                "Workers would wait for their data.",
+                f"see {self._log}.",
+            )
+
+    def close(self) -> None:
+        """End the simulator, which removes its FIFOs."""
+        if self._process is not None:
+            _end(self._process, _FEEDER_END_SECONDS)
 
 
 @final
 class ContainerSupervisor:
-    """One job.
+    """Supervises the running containers of a job, and the feeders of their pipes, for at most `max_run_s` seconds.
 
-    Args:
-        containers: all of it, running.
-        feeders: of their pipes.
-        max_run_s: seconds until they are asked to end.
-        inbox: signals to this process, which are passed on; None: somebody else handles them.
+    Signals of `inbox` are passed on; None: somebody else handles them.
     """
 
     def __init__(
@@ -48,7 +133,7 @@ class ContainerSupervisor:
         """Return when all have ended well.
 
         Raises:
-            UsageError: a container reports that what the job was told is wrong.
+            UsageError: a container reports that an argument of the job is wrong.
             HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it
                 can go on later, else 128 and the signal.
         """
@@ -129,3 +214,13 @@ def _failure(container: LocalContainer) -> HvdtrainError:
         text or "It left no cause.",
         hint or f"{container.folders.output / FILE} has the whole account.",
     )
+
+
+def _end(process: subprocess.Popen[bytes], seconds: float, ask: bool = True) -> None:
+    if ask:
+        process.send_signal(signal.SIGTERM)  # does nothing where the process has ended
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,4 +1,4 @@
-"""Gradients sent as the two factors of PowerSGD; the rule is `hvdtrain.algorithms.powersgd`'s."""
+"""The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, final
 
 import torch
 
-from hvdtrain.adapters.torch.comm_hooks.interface import GradBucket, Handle, PendingReduction, StartSum
+from hvdtrain.adapters.torch.comm_hooks import GradBucket, Handle, PendingReduction, StartSum
+from hvdtrain.adapters.torch.state import to_array, to_tensor
 from hvdtrain.algorithms import powersgd
-from hvdtrain.state import State
 
 
 @dataclass
 class _Matrix:
-    """One parameter that travels as factors.
+    """One parameter that is sent as factors.
 
     Attributes:
         gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket.
-        shape: (n, m), as which both are seen.
+        shape: (n, m) of both as matrices.
         factor, first_factor: [m, r].
     """
 
@@ -34,29 +34,29 @@ class _Matrix:
 class PowerSgd(powersgd.Memory):
     """Implements `CommHook`.
 
-    A reduction has two messages: the left factors, with all that is no matrix as it is, and the right factors.
+    A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
 
     Args:
         start_sum: an allreduce of float32.
         size: number of ranks.
-        rank: of the factors; a matrix for which they would not be smaller travels as it is.
+        rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         names: of all trained parameters, in the model's order.
-        total: bring home the sum of the ranks' mean gradients instead of their mean.
+        total: the result is the sum of the ranks' mean gradients instead of their mean.
     """
 
     def __init__(self, start_sum: StartSum, size: int, rank: int, names: Sequence[str], total: bool = False) -> None:
-        self.loss_multiplier = float(size)
+        self._own: dict[str, _Matrix] = {}
+        super().__init__(size, self._own)
         self._start_sum, self._size, self._rank = start_sum, size, rank
         self._places = {name: place for place, name in enumerate(names)}
         self._factor = float(size) if total else 1.0
-        self._matrices: dict[str, _Matrix] = {}
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         # Matrices are orthogonalized in 32 bits or 64 only.
         own = {n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)}
-        self._matrices.update(own)
+        self._own.update(own)
         rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in own]
-        return lambda: self._journey(bucket.name, list(own.values()), rest)
+        return lambda: self._reduction(bucket.name, list(own.values()), rest)
 
     def _pays(self, view: torch.Tensor) -> bool:
         return powersgd.pays(*powersgd.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
@@ -67,21 +67,21 @@ class PowerSgd(powersgd.Memory):
         return _Matrix(view, torch.zeros_like(view), shape, first, first)
 
     @torch.no_grad()
-    def _journey(self, name: str, matrices: list[_Matrix], rest: list[torch.Tensor]) -> PendingReduction:
+    def _reduction(self, name: str, matrices: list[_Matrix], rest: list[torch.Tensor]) -> PendingReduction:
         gradients = [_as_matrix(m.gradient, m.shape) for m in matrices]
         errors = [_as_matrix(m.error, m.shape) for m in matrices]
-        turn = powersgd.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
-        means = yield from self._mean(turn.first_message() + rest, f"{name}.left")
+        update = powersgd.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
+        means = yield from self._mean(update.first_message() + rest, f"{name}.left")
         for own, mean in zip(rest, means[len(matrices) :], strict=True):
             torch.mul(mean, self._factor, out=own)
         if not matrices:
             return
-        second = turn.second_message(means[: len(matrices)])
-        turn.new_errors()  # in place
+        second = update.second_message(means[: len(matrices)])
+        update.new_errors()  # in place
         right = yield from self._mean(second, f"{name}.right")
-        for gradient, p, q in zip(gradients, turn.left, right, strict=True):
+        for gradient, p, q in zip(gradients, update.left, right, strict=True):
             torch.mm(p, (q * self._factor).T, out=gradient)
-        factors = turn.next_factors(right, [m.first_factor for m in matrices])
+        factors = update.next_factors(right, [m.first_factor for m in matrices])
         for matrix, factor in zip(matrices, factors, strict=True):
             matrix.factor = factor
 
@@ -92,23 +92,14 @@ class PowerSgd(powersgd.Memory):
         parts = torch.split(flat.div_(self._size), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    def errors(self) -> State:
-        return {name: _to_array(matrix.error) for name, matrix in self._matrices.items()}
+    def _to_host(self, tensor: torch.Tensor) -> Any:
+        return to_array(tensor)
 
-    def factors(self) -> State:
-        return {name: _to_array(matrix.factor) for name, matrix in self._matrices.items()}
+    def _put_error(self, matrix: _Matrix, error: Any) -> None:
+        matrix.error.copy_(to_tensor(error))
 
-    def put_error(self, name: str, error: Any) -> None:
-        self._matrices[name].error.copy_(torch.from_numpy(error.copy()))
-
-    def put_factor(self, name: str, factor: Any) -> None:
-        matrix = self._matrices[name]
-        matrix.factor = torch.from_numpy(factor.copy()).to(matrix.first_factor)
-
-    def forget(self) -> None:
-        for matrix in self._matrices.values():
-            matrix.error.zero_()
-            matrix.factor = matrix.first_factor
+    def _put_factor(self, matrix: _Matrix, factor: Any) -> None:
+        matrix.factor = to_tensor(factor).to(matrix.first_factor)
 
 
 def _shape_in_memory(view: torch.Tensor) -> tuple[int, ...]:
@@ -132,7 +123,3 @@ def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
 
 
 _OPERATIONS = powersgd.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)
-
-
-def _to_array(tensor: torch.Tensor) -> Any:
-    return tensor.to("cpu", copy=True).contiguous().numpy()

@@ -1,4 +1,4 @@
-"""A task's model as the options want it: converted, laid out, compiled."""
+"""The parts of a `TorchAdapter` as the options ask for them: the model, what calls it, and the gradient sync."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
+from hvdtrain.adapters.torch.local_sgd import LocalSgd
+from hvdtrain.adapters.torch.sparse import open_sparse_gradients
+from hvdtrain.comm.process_sets import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
@@ -46,3 +50,17 @@ def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology)
             "start one process, or leave --data-parallel out.",
         )
     return nn.DataParallel(model)
+
+
+def open_gradient_sync(
+    model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
+) -> GradientSync:
+    """The gradient sync that `options` ask for."""
+    if options.sparse_gradients == "allgather":
+        return open_sparse_gradients(model, optimizer, topology)
+    if not topology.is_distributed and options.compression != "powersgd":
+        return NoSync(model)
+    if options.sync_every is not None:
+        own_set = None if options.process_sets is None else own_process_set()
+        return LocalSgd(model, optimizer, options.sync_every, own_set)
+    return summed_gradients(trainable_of(model), options, alone=not topology.is_distributed)

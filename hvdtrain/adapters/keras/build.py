@@ -1,4 +1,4 @@
-"""What the Keras adapter cannot train is refused before the first step."""
+"""The parts of a `KerasAdapter` as the options ask for them; what it cannot train is refused before the first step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,53 @@ from typing import Any
 
 import keras
 
+from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
+from hvdtrain.adapters.keras.device import built_for
+from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
+from hvdtrain.adapters.keras.local_sgd import LocalSgd
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.adapters.keras.sparse import open_sparse_gradients
+from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.comm.process_sets import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology
+
+
+def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any:
+    """The task's model, with the paths of its weights unchanged."""
+    with built_for(options.precision):
+        model = task.build_model()
+    if options.sync_batch_norm:
+        convert_sync_batch_norm(model, horovod_sum if topology.is_distributed else None)
+    if options.activation_checkpointing:
+        checkpoint_activations(model)
+    return model
+
+
+def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions) -> Any:
+    """The options' optimizer or the task's, with all of its variables."""
+    optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
+    require_usable(model, optimizer)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def open_gradient_sync(
+    model: Any, optimizer: Any, topology: Topology, options: TrainingOptions, waiting: Waiting
+) -> GradientSync:
+    """The gradient sync that `options` ask for."""
+    if options.sparse_gradients == "allgather":
+        return open_sparse_gradients(topology, waiting)
+    if not topology.is_distributed and options.compression != "powersgd":
+        return NoSync()
+    if options.sync_every is not None:
+        own_set = None if options.process_sets is None else own_process_set()
+        return LocalSgd(model, optimizer, options.sync_every, own_set, waiting)
+    hook = open_comm_hook(model.trainable_variables, options, alone=not topology.is_distributed)
+    return SummedGradients(hook, waiting)
 
 
 def require_usable(model: Any, optimizer: Any) -> None:
@@ -40,7 +85,7 @@ def require_usable(model: Any, optimizer: Any) -> None:
         )
 
 
-def require_known_knobs(options: TrainingOptions) -> None:
+def require_supported(options: TrainingOptions) -> None:
     """Raise `UsageError` for what only torch has, or what Keras and Horovod cannot do together."""
     if options.data_parallel:
         raise UsageError(
@@ -63,6 +108,6 @@ def require_known_knobs(options: TrainingOptions) -> None:
     if options.compile and options.sync_batch_norm:
         raise UsageError(
             "--compile is given with --sync-batch-norm in TensorFlow.",
-            "Statistics travel inside the part that XLA compiles, and Horovod's operations do not run there.",
+            "Statistics are reduced inside the part that XLA compiles, and Horovod's operations do not run there.",
             "leave one of them out.",
         )

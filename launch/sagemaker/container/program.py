@@ -1,30 +1,29 @@
-"""From a container's hyperparameters and channels to what each worker runs, and where."""
+"""What each worker of a container runs, and where: the source, and a command from hyperparameters and channels."""
 
 from __future__ import annotations
 
 import sys
+import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.container.artifacts import source_folder
+from hvdtrain.launch.sagemaker.aws import explained
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
+_DIRECTORY = "sagemaker_submit_directory"
+_SECONDS = 60  # without a byte from S3
 _PROGRAM = "sagemaker_program"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCommand:
-    """What every worker runs.
-
-    Attributes:
-        argv: the command.
-        folder: where it starts.
-        run_folder: where hvdtrain leaves its results; None for a user's own script.
-    """
+    """What every worker runs, and in which folder; `run_folder` gets hvdtrain's results, None for a user's script."""
 
     argv: tuple[str, ...]
     folder: Path
@@ -48,7 +47,9 @@ def worker_command(container: Container) -> WorkerCommand:
         return WorkerCommand((*_interpreter(program, folder), *flags(own)), folder, None)
     given = {_normal(name) for name in own}
     values = dict(own)
-    for name, value in {**_data_flags(container, given), "output-dir": str(_run_folder(container))}.items():
+    checkpoints = container.folders.checkpoints
+    output_dir = checkpoints if checkpoints.is_dir() else container.folders.output / "data"
+    for name, value in {**_data_flags(container, given), "output-dir": str(output_dir)}.items():
         if name not in given:
             values[name] = value
     argv = (sys.executable, "-m", "hvdtrain", "train", *flags(values))
@@ -58,11 +59,6 @@ def worker_command(container: Container) -> WorkerCommand:
 
 def _normal(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _run_folder(container: Container) -> Path:
-    folders = container.folders
-    return folders.checkpoints if folders.checkpoints.is_dir() else folders.output / "data"
 
 
 def _data_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
@@ -105,3 +101,62 @@ def _interpreter(program: str, folder: Path) -> tuple[str, ...]:
             "put it into the source folder, and name it by its path there.",
         )
     return ("/bin/sh", program) if program.endswith(".sh") else (sys.executable, program)
+
+
+def source_folder(container: Container) -> Path:
+    """Where workers start: the folder that `sagemaker_submit_directory` names, /opt/ml/code, or /opt/ml."""
+    named = container.hyperparameters.get(_DIRECTORY)
+    folders = [Path(named)] if isinstance(named, str) and named.startswith("/") else []
+    folders.append(container.folders.code)
+    return next((folder for folder in folders if folder.is_dir()), container.folders.base)
+
+
+def fetch_source(container: Container) -> None:
+    """Unpack the source archive from S3 into /opt/ml/code, if workers need it.
+
+    Raises:
+        UsageError: there is no boto3, no right to read the archive, or something in the archive that leads out of it.
+        HvdtrainError: S3 does not answer.
+    """
+    uri = container.hyperparameters.get(_DIRECTORY)
+    if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
+        return
+    container.folders.code.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
+        _download(uri, archive.name)
+        try:
+            with tarfile.open(archive.name, "r:gz") as packed:
+                packed.extractall(container.folders.code, filter="data")
+        except (tarfile.TarError, OSError) as error:
+            raise UsageError(
+                f"The source archive {uri} cannot be unpacked: {error}.",
+                "Workers would have nothing to run.",
+                "make it again: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
+            ) from error
+
+
+def _is_needed(container: Container) -> bool:
+    """Not where the toolkit has unpacked it; nor for a task that comes with hvdtrain, without a config file: it then
+    holds the toolkit's program and nothing else."""
+    own = container.hyperparameters
+    program = own.get("sagemaker_program", TASK_PROGRAM)
+    if (container.folders.code / str(program)).is_file():
+        return False
+    return program != TASK_PROGRAM or ":" in str(own.get("task", "")) or "config" in own
+
+
+def _download(uri: str, path: str) -> None:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError(
+            f"The job's source is {uri}, and boto3 is not installed.",
+            "Nothing else here can read from S3.",
+            "pip install 'hvdtrain[sagemaker]' into the image, or put the source into the image and name its folder in "
+            f"{_DIRECTORY}.",
+        ) from error
+    parts = urlsplit(uri)
+    with explained(f"Fetching {uri}"):
+        config = Config(retries={"mode": "standard"}, connect_timeout=_SECONDS, read_timeout=_SECONDS)
+        boto3.client("s3", config=config).download_file(parts.netloc, parts.path.lstrip("/"), path)
