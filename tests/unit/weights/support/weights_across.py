@@ -150,7 +150,7 @@ def test_every_format_answers_as_the_model(pairs: Any, tmp_path: Path) -> None:
                     assert "batch" in done.takes
     loaders = [start_loader(framework, tmp_path, list(pairs)) for framework in ("torch", "keras")]
     for loader in loaders:
-        _, errors = loader.communicate(timeout=240)
+        _, errors = loader.communicate(timeout=600)
         assert loader.returncode == 0, errors
     for name, (_, models, _) in pairs.items():
         answers = sorted((tmp_path / name).glob("*.answer.npy"))
