@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.compiler import FLAG_VARIABLES, architecture_flags, compiler_version, find_compiler
 from hvdtrain.horovod_wheel.gpu import Gpu, find_gpu
-from hvdtrain.horovod_wheel.mpi import Mpi
 from hvdtrain.horovod_wheel.packages import installed_version
 from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
+from hvdtrain.horovod_wheel.toolchain import FLAG_VARIABLES, Mpi, architecture_flags, compiler_version, find_compiler
 
 # Raised by hand when the way of building changes without any other field changing.
 BUILD_REVISION = 1

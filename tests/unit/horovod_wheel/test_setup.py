@@ -19,10 +19,10 @@ from hvdtrain.horovod_wheel import SUPPORTED, require_supported
 from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
 from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, EXTRAS, chosen_extras, digest, set_up, write_line
 from hvdtrain.horovod_wheel.gpu import cuda_home, lacking_toolkit
-from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
 from hvdtrain.horovod_wheel.packages import pins_of
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 from hvdtrain.horovod_wheel.source import verify
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
 
 ROOT = Path(__file__).parents[3]
 FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
