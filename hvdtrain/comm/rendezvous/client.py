@@ -14,12 +14,12 @@ from hvdtrain.comm.rendezvous.handshake import (
     GREETING,
     MAX_LINE_BYTES,
     Hello,
+    Host,
     Keys,
     WrongPeerError,
     new_nonce,
     parse_nonce,
 )
-from hvdtrain.comm.rendezvous.placement import Host
 from hvdtrain.errors import HvdtrainError, UsageError
 
 _TRY_SECONDS = 2.0

@@ -14,8 +14,15 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from hvdtrain.comm.rendezvous.http import LINE_LIMIT, RefusedError, Request, read_request, response
-from hvdtrain.comm.rendezvous.store import RendezvousStore, StoreFullError
+from hvdtrain.comm.rendezvous.store import (
+    LINE_LIMIT,
+    RefusedError,
+    RendezvousStore,
+    Request,
+    StoreFullError,
+    read_request,
+    response,
+)
 
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""
