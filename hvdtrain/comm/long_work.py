@@ -85,8 +85,8 @@ class _Beats:
 
     def _end(self) -> None:
         error = HvdtrainError(
-            f"{self._name.removesuffix('.done')} has not come to its end within {self._limit:g} s.",
+            f"{self._name.removesuffix('.done')} has not ended within {self._limit:g} s.",
             "All other ranks wait for it.",
-            "look above for where it stands, and at the disk or network that it uses.",
+            "look at its stack above, and at the disk or network that it uses.",
         )
         end_process(self._comm.topology.rank, "error", error, with_stacks=True)

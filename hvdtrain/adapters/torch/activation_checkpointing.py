@@ -22,7 +22,7 @@ from hvdtrain.errors import UsageError
 def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
     """Let each of the model's repeated blocks compute its activations again in the backward pass; returns how many do.
 
-    A block is a part made of several layers that stands in an `nn.Sequential` or `nn.ModuleList` (and is not just a
+    A block is a part made of several layers in an `nn.Sequential` or `nn.ModuleList` (and is not just a
     container of such blocks itself): the residual blocks of a ResNet, the layers of a transformer. Only their `forward`
     is wrapped, so that a state_dict does not change. In evaluation nothing does.
 

@@ -27,7 +27,7 @@ from hvdtrain.comm.rendezvous.store import (
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""
 
-_LAST_ANSWER_SECONDS = 0.5  # for answers that are under way when the server stops
+_LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server stops
 _STOP_SECONDS = 5.0
 
 Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
