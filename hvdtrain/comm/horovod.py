@@ -78,12 +78,12 @@ def transport(hvd: Any, on_gpu: bool) -> str:
 
 
 def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> bool:
-    """Whether the launcher leaves it to the processes to find each other; then `comm.rendezvous.connect` does it."""
+    """Whether the launcher does not connect the processes; then `comm.rendezvous.connect` does it."""
     return topology.launcher in ("torchrun", "slurm") and environ.get("HOROVOD_CONTROLLER", "gloo") == "gloo"
 
 
 def confirmed(topology: Topology, hvd: Any) -> Topology:
-    """`topology` as Horovod, which has been initialized, confirms it.
+    """`topology`, confirmed by Horovod, which has been initialized.
 
     Raises:
         UsageError: Horovod sees another world than the launcher's variables say.

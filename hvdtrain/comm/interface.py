@@ -47,7 +47,7 @@ class Communicator(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave in order: waits for the others first, so that nobody's last operation is cut off."""
+        """Wait for all ranks to close, so that no rank's last operation is interrupted."""
         ...
 
 

@@ -3,7 +3,7 @@
 Keras' own way (keras.RematScope, tf.recompute_grad) repeats single layers as they are: BatchNormalization would move
 its statistics twice, and dropout would drop other values in the repetition than in the forward pass. Here a segment of
 the model's graph is a pure function of its input, its weights and its state (keras.StatelessScope): the repetition gets
-the state from before the forward pass, and the state that it leaves is forgotten.
+the state from before the forward pass, and its new state is discarded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _segments(model: Any, graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
 def _call(
     whole: Any, segments: Sequence[_Segment], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
-    """In the place of the model's own call()."""
+    """Replaces the model's own call()."""
     if not training or mask is not None or options:
         return whole(inputs, training=training, mask=mask, **options)
     for segment in segments:
@@ -106,7 +106,7 @@ class _Segment:
 
 
 class _Computed(NamedTuple):
-    """What comes out of a segment: a tensor, losses that its layers added, and its variables' new values."""
+    """The results of a segment: a tensor, losses that its layers added, and its variables' new values."""
 
     outputs: Any
     losses: list[Any]

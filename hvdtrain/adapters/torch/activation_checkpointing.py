@@ -69,7 +69,7 @@ def _is_composite(module: nn.Module) -> bool:
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether it is nothing but a row of parts, some of which are blocks: a stage of a network; or is never called."""
+    """Whether it is only a row of parts with blocks among them, as a stage of a network is; or is never called."""
     if type(module).forward is nn.Module.forward:  # nn.ModuleList and its like
         return True
     return type(module) is nn.Sequential and any(_is_composite(child) for child in module.children())

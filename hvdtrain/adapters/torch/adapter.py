@@ -48,7 +48,7 @@ class TorchAdapter(AdapterState):
         self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)
-        self._seed, self._rank = seed, topology.rank
+        self._seed, self._rank, self._is_distributed = seed, topology.rank, topology.is_distributed
         torch.manual_seed(seed)
         self._generators = _generators_of(self._device)
         self.model = build_model(task, options, topology, self._device)
@@ -132,7 +132,8 @@ class TorchAdapter(AdapterState):
 
     def read_sums(self) -> Sums:
         values = {name: float(value) for name, value in self._sums.items()}
-        sums = Sums(values, self._stopwatch.take("gradient_sync"), self._skipped, *self._update.norms.read())
+        waited = self._stopwatch.take("gradient_sync") if self._is_distributed else 0.0
+        sums = Sums(values, waited, self._skipped, *self._update.norms.read())
         self._sums, self._skipped = {}, 0
         return sums
 

@@ -23,7 +23,7 @@ _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no b
 
 @final
 class LocalSgd(PeriodicAverage, GradientSync):
-    """Each rank's samples count as if its process set were all there is.
+    """Each rank's samples count as if there were no ranks outside its process set.
 
     With equal slices a rank's gradient is the mean over the set's samples. After an update with SGD, with or without
     momentum, the mean of all ranks' weights is what synchronous training would have computed from the same weights:

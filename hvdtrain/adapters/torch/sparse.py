@@ -30,7 +30,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     """
     checks = torch.sparse.check_sparse_tensor_invariants
     if not checks.is_enabled():  # type: ignore[no-untyped-call]
-        checks.disable()  # type: ignore[no-untyped-call]  # the same again, but torch warns until somebody has said so
+        checks.disable()  # type: ignore[no-untyped-call]  # no change, but torch warns until it is set explicitly
     sparse = sparse_parameters(model)
     if not sparse:
         raise UsageError(

@@ -12,7 +12,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 
 _OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
-_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it comes back as one
+_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it is loaded as one
 
 
 def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:

@@ -1,4 +1,4 @@
-"""Every rank's side of the hello: find rank 0, say who is there, and wait for the answer."""
+"""Every rank's side of the handshake: find rank 0, identify itself, and wait for the answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Connect ranks whose launcher starts processes and nothing more: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
+"""Connect ranks whose launcher only starts processes: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
 
-Rank 0 serves Horovod's own store protocol where the launcher's variables say that rank 0 is; all ranks meet there and
-learn each other's hosts, and Horovod is told the result as if horovodrun had started it.
+Rank 0 serves Horovod's own store protocol at the address in the launcher's variables; all ranks connect to it and
+learn each other's hosts, and Horovod gets the result in its variables, as from horovodrun.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     rank → server    HVDTRAIN-HELLO-1 NONCE
     server → rank    NONCE PROOF           the server knows job and secret
     rank → server    RANK SIZE HOST PROOF  so does the rank
-    server → rank    JSON PROOF            once all are there: every rank's host, and the store's variables;
+    server → rank    JSON PROOF            once all are present: every rank's host, and the store's variables;
                                            or, at the deadline, which ranks are missing
 
 A proof is HMAC-SHA256, with the secret as its key, over the job, both nonces, the direction and the line's content. So
@@ -119,7 +119,7 @@ class Meeting:
 
     def __init__(self, keys: Keys, size: int, deadline: float) -> None:
         self.store_variables: Mapping[str, str] = {}
-        """What the ranks are told when all are present."""
+        """What is sent to the ranks when all are present."""
         self._keys = keys
         self._size = size
         self._deadline = deadline

@@ -1,6 +1,6 @@
 """The server at which ranks find each other: Horovod's key-value protocol on one address, with a token, sizes capped.
 
-It runs an event loop in a thread of its own, so that whoever starts it (the launcher, or rank 0) can do other things.
+It runs an event loop in its own thread, so that the process that starts it (the launcher, or rank 0) can continue.
 Horovod's own server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
 """
 
@@ -43,7 +43,7 @@ class RendezvousServer:
         port: 0 lets the kernel choose.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
-        hold_seconds: how long a rank is kept waiting for others; None: whoever starts the job sees to that.
+        hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
 
     Raises:
         OSError: on entering, if the address cannot be listened on.

@@ -83,7 +83,7 @@ class RendezvousStore:
     def must_wait(self, scope: str, key: str) -> bool:
         """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet.
 
-        Without that, Horovod gives up 30 s after the first rank came (HOROVOD_GLOO_TIMEOUT_SECONDS), naming nobody.
+        Otherwise Horovod fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank.
         """
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
