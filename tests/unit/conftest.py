@@ -34,8 +34,17 @@ def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forker]:
-    """Starts `hvdtrain` quickly; see there."""
+    """Starts `hvdtrain` and other programs quickly, in a process that has torch; see there."""
     from commands import Forker
 
-    with Forker() as running:
+    with Forker("torch") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keras_forker() -> Iterator[Forker]:
+    """The same with TensorFlow and Keras."""
+    from commands import Forker
+
+    with Forker("tensorflow") as running:
         yield running

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Forker
 
 SCRIPT = Path(__file__).parents[1] / "support" / "keras_options.py"
 
 
 @pytest.fixture(scope="module")
-def facts() -> dict[str, Any]:
+def facts(keras_forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the script found, by name."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = keras_forker.run_python([str(SCRIPT)], tmp_path_factory.mktemp("options"))
+    assert done.code == 0, done
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

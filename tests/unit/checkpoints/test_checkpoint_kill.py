@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run_python
+from commands import Forker
 
 SCRIPT = Path(__file__).parents[1] / "support" / "checkpoint_killer.py"
 
@@ -20,8 +20,8 @@ SCENARIOS = {
 }
 
 
-def kill_at_every_moment(scenario: str, folder: Path, saves: bool = True) -> list[dict[str, Any]]:
-    done = run_python([str(SCRIPT), str(folder), scenario], folder.parent)
+def kill_at_every_moment(forker: Forker, scenario: str, folder: Path, saves: bool = True) -> list[dict[str, Any]]:
+    done = forker.run_python([str(SCRIPT), str(folder), scenario], folder.parent)
     assert done.code == 0, done.stderr
     moments: list[dict[str, Any]] = json.loads(done.stdout)
     assert len(moments) > (15 if saves else 8), "too few moments: were the operations seen?"
@@ -41,9 +41,9 @@ def require_sound_afterwards(moments: list[dict[str, Any]], next_step: int) -> N
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_old_or_the_new_one_loads(scenario: str, tmp_path: Path) -> None:
+def test_the_old_or_the_new_one_loads(scenario: str, forker: Forker, tmp_path: Path) -> None:
     old, new = SCENARIOS[scenario]
-    moments = kill_at_every_moment(scenario, tmp_path)
+    moments = kill_at_every_moment(forker, scenario, tmp_path)
     seen = [(moment["loads"], moment["content"]) for moment in moments]
     turn = seen.index(new)
     assert seen == [old] * turn + [new] * (len(seen) - turn)
@@ -52,9 +52,9 @@ def test_the_old_or_the_new_one_loads(scenario: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "step"), [("a new best", 3), ("validated late", 2)])
-def test_the_best_checkpoint_is_always_there(scenario: str, step: int, tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_always_there(scenario: str, step: int, forker: Forker, tmp_path: Path) -> None:
     """Whatever the newest manifest knows as the best, and whatever `best` points to."""
-    moments = kill_at_every_moment(scenario, tmp_path, saves=scenario != "validated late")
+    moments = kill_at_every_moment(forker, scenario, tmp_path, saves=scenario != "validated late")
     for moment in moments:
         assert f"step_{moment['known_best']:08d}" in moment["kept"], moment
         assert moment["best"] in moment["kept"], moment
@@ -66,9 +66,9 @@ def test_the_best_checkpoint_is_always_there(scenario: str, step: int, tmp_path:
     assert (moments[-1]["best"], moments[-1]["kept"]) == (f"step_{step:08d}", [f"step_{step:08d}"])
 
 
-def test_a_run_that_went_back_never_loses_what_it_came_from(tmp_path: Path) -> None:
+def test_a_run_that_went_back_never_loses_what_it_came_from(forker: Forker, tmp_path: Path) -> None:
     """Resumed from step 1 where 2 and 3 were already there: until the new step 2 stands, one of the old ones loads."""
-    moments = kill_at_every_moment("after going back", tmp_path)
+    moments = kill_at_every_moment(forker, "after going back", tmp_path)
     allowed = {(1, 1.0), (2, 2.0), (2, 2.5), (3, 3.0)}
     assert {(moment["loads"], moment["content"]) for moment in moments} <= allowed
     assert (moments[-1]["loads"], moments[-1]["content"], moments[-1]["latest"]) == (2, 2.5, "step_00000002")

@@ -1,4 +1,4 @@
-"""Commands that are refused before any framework is imported: exit code 2, the cause, what to do, no traceback."""
+"""Commands that are refused: exit code 2, the cause, what to do, no traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import Forker
 
 REFUSED = {
     "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),
@@ -38,8 +38,8 @@ REFUSED = {
 }
 
 
-def test_help_begins_with_commands_and_first_flags(tmp_path: Path) -> None:
-    pages = [run(argv, tmp_path) for argv in (["--help"], ["help"])]
+def test_help_begins_with_commands_and_first_flags(forker: Forker, tmp_path: Path) -> None:
+    pages = [forker.run(argv, tmp_path) for argv in (["--help"], ["help"])]
     assert pages[0] == pages[1]
     assert pages[0].code == 0
     text = pages[0].stdout
@@ -47,35 +47,35 @@ def test_help_begins_with_commands_and_first_flags(tmp_path: Path) -> None:
     for line in ("  launch   start a job", "  doctor   find what", "  --batch-size N ", "  horovodrun -np 8"):
         assert f"\n{line}" in text, line
     assert "--help-all" in text
-    assert run(["help", "export"], tmp_path) == run(["export", "--help"], tmp_path)
+    assert forker.run(["help", "export"], tmp_path) == forker.run(["export", "--help"], tmp_path)
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path) -> None:
+def test_refused(case: str, forker: Forker, tmp_path: Path) -> None:
     argv, facts = REFUSED[case]
-    run(argv, tmp_path).require_refusal(*facts)
+    forker.run(argv, tmp_path).require_refusal(*facts)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_says_nothing_on_standard_output(tmp_path: Path) -> None:
-    assert run(["--epochs", "0"], tmp_path).stdout == ""
+def test_a_refusal_says_nothing_on_standard_output(forker: Forker, tmp_path: Path) -> None:
+    assert forker.run(["--epochs", "0"], tmp_path).stdout == ""
 
 
-def test_debug_adds_the_traceback(tmp_path: Path) -> None:
-    done = run(["--epochs", "0", "--debug"], tmp_path)
+def test_debug_adds_the_traceback(forker: Forker, tmp_path: Path) -> None:
+    done = forker.run(["--epochs", "0", "--debug"], tmp_path)
     assert done.code == 2
     assert done.stderr.startswith("Traceback")
     assert "hvdtrain: --epochs is 0." in done.stderr
 
 
-def test_a_defect_shows_the_task_s_own_frames_last_and_the_others_with_debug(tmp_path: Path) -> None:
+def test_a_defect_shows_the_task_s_own_frames_last_and_the_others_with_debug(forker: Forker, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise ZeroDivisionError('in the task module')\n")
-    done = run(["--task", "broken:Task"], tmp_path)
+    done = forker.run(["--task", "broken:Task"], tmp_path)
     assert done.code == 1
     heading, _, shown = done.stderr.partition(":\nTraceback (most recent call last):\n")
     assert re.fullmatch(r"hvdtrain failed \(\d+ frames of libraries are not shown; --debug shows them\)", heading)
     assert re.fullmatch(r"  File .*broken.py.*\n    raise .*\nZeroDivisionError: in the task module\n", shown), shown
-    done = run(["--task", "broken:Task", "--debug"], tmp_path)
+    done = forker.run(["--task", "broken:Task", "--debug"], tmp_path)
     assert done.stderr.startswith("hvdtrain failed:\nTraceback")
     assert "importlib" in done.stderr
     assert "broken.py" in done.stderr

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Ended, run, run_python
+from commands import Ended, Forker, run, run_python
 
 HEAVY = {"torch", "tensorflow", "keras", "horovod", "sklearn", "mpi4py", "torchvision"}
 SCRIPT = str(Path(__file__).parents[1] / "support" / "imports_of.py")
@@ -18,9 +18,9 @@ def top_level(ended: Ended) -> set[str]:
     return set(json.loads(ended.stdout.splitlines()[-1]))
 
 
-def train(framework: str, folder: Path, cache: Path, *without: str) -> Ended:
+def train(forker: Forker, framework: str, folder: Path, cache: Path, *without: str) -> Ended:
     argv = ["--framework", framework, "--max-steps", "2", "--output-dir", str(folder / "out")]
-    return run_python([SCRIPT, "--without", *without, "--", *argv], folder, {"HVDTRAIN_CACHE_DIR": str(cache)})
+    return forker.run_python([SCRIPT, "--without", *without, "--", *argv], folder, {"HVDTRAIN_CACHE_DIR": str(cache)})
 
 
 @pytest.mark.parametrize(
@@ -40,21 +40,23 @@ def test_a_refused_flag_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not [name for name in HEAVY if re.search(rf"\| +{name}(\.|$)", done.stderr, re.MULTILINE)]
 
 
-def test_one_torch_process_imports_neither_tensorflow_nor_horovod(tmp_path: Path, digits_cache: Path) -> None:
-    modules = top_level(train("torch", tmp_path, digits_cache, "tensorflow", "keras", "horovod"))
+def test_one_torch_process_imports_neither_tensorflow_nor_horovod(
+    forker: Forker, tmp_path: Path, digits_cache: Path
+) -> None:
+    modules = top_level(train(forker, "torch", tmp_path, digits_cache, "tensorflow", "keras", "horovod"))
     assert modules & HEAVY == {"torch"}
 
 
-def test_one_tensorflow_process_imports_neither_torch_nor_horovod(tmp_path: Path, digits_cache: Path) -> None:
-    modules = top_level(train("tensorflow", tmp_path, digits_cache, "torch", "horovod"))
+def test_one_tensorflow_process_imports_neither_torch_nor_horovod(
+    keras_forker: Forker, tmp_path: Path, digits_cache: Path
+) -> None:
+    modules = top_level(train(keras_forker, "tensorflow", tmp_path, digits_cache, "torch", "horovod"))
     assert modules & HEAVY - {"sklearn"} == {"tensorflow", "keras"}  # Keras itself imports scikit-learn
 
 
 @pytest.mark.parametrize(("framework", "missing"), [("torch", "torch"), ("tensorflow", "keras")])
-def test_a_framework_that_is_not_there_is_a_refusal(
-    framework: str, missing: str, tmp_path: Path, digits_cache: Path
-) -> None:
-    done = train(framework, tmp_path, digits_cache, missing)
+def test_a_framework_that_is_not_there_is_a_refusal(framework: str, missing: str, tmp_path: Path) -> None:
+    done = run_python([SCRIPT, "--without", missing, "--", "--framework", framework, "--max-steps", "2"], tmp_path)
     done.require_refusal(f"The framework {framework} is not installed", f"pip install 'hvdtrain[{framework}]'")
 
 

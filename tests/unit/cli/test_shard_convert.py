@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
+from commands import Forker
 
 import data_sharding as ds
 from hvdtrain.cli.end_signals import cleaning_up_at_signals
@@ -24,10 +24,10 @@ def source(folder: Path) -> Path:
     return folder / "a.tfrecord"
 
 
-def test_a_conversion_says_what_it_wrote(tmp_path: Path) -> None:
+def test_a_conversion_says_what_it_wrote(forker: Forker, tmp_path: Path) -> None:
     compressed = tmp_path / "a.tfrecord.gz"
     compressed.write_bytes(gzip.compress(source(tmp_path).read_bytes()))
-    done = run(["shard", "convert", compressed.name, "out", "--shards", "2", "--to", "tar"], tmp_path)
+    done = forker.run(["shard", "convert", compressed.name, "out", "--shards", "2", "--to", "tar"], tmp_path)
     catalog = ds.Catalog.index(tmp_path / "out")
     assert (done.code, len(catalog), catalog.format.name) == (0, 25, "tar"), done
     assert done.stdout == (
@@ -38,9 +38,9 @@ def test_a_conversion_says_what_it_wrote(tmp_path: Path) -> None:
     assert (lines[0], lines[-1]) == ("writing: 3 of 25 records", "checking: 25 of 25 records")
 
 
-def test_options_of_both_formats_and_a_name(tmp_path: Path) -> None:
+def test_options_of_both_formats_and_a_name(forker: Forker, tmp_path: Path) -> None:
     argv = ["shard", "convert", source(tmp_path).name, "out", "--to", "recordio", "--to-option", "multipart=sagemaker"]
-    assert run([*argv, "--name", "train", "--shuffle", "3"], tmp_path).code == 0
+    assert forker.run([*argv, "--name", "train", "--shuffle", "3"], tmp_path).code == 0
     catalog = ds.Catalog.index(tmp_path / "out", format=ds.format_named("recordio", {"multipart": "sagemaker"}))
     with ds.RecordReader(catalog) as reader:
         values = [int(ds.example.decode(payload)["x"][0]) for payload in reader.read(np.arange(25))]
@@ -62,27 +62,27 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path) -> None:
+def test_refused(case: str, forker: Forker, tmp_path: Path) -> None:
     source(tmp_path)
     arguments, fact = REFUSED[case]
-    run(["shard", "convert", *arguments], tmp_path).require_refusal(fact)
+    forker.run(["shard", "convert", *arguments], tmp_path).require_refusal(fact)
     assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
 
 
-def test_damage_is_bad_input(tmp_path: Path) -> None:
+def test_damage_is_bad_input(forker: Forker, tmp_path: Path) -> None:
     path = source(tmp_path)
     path.write_bytes(path.read_bytes()[:-3])
-    done = run(["shard", "convert", path.name, "out"], tmp_path)
+    done = forker.run(["shard", "convert", path.name, "out"], tmp_path)
     assert (done.code, done.stdout) == (2, "")
     assert "ends inside record 24" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_destination_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_a_destination_that_is_a_file_is_named(forker: Forker, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "file").touch()
     (source(tmp_path)).rename(tmp_path / "out" / "b.tfrecord")
-    done = run(["shard", "convert", "out/b.tfrecord", "out/file/x"], tmp_path)
+    done = forker.run(["shard", "convert", "out/b.tfrecord", "out/file/x"], tmp_path)
     assert done.code == 1
     assert "Writing to out/file/x failed" in done.stderr
     assert "Traceback" not in done.stderr

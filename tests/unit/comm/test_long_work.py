@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from commands import Forker
 from thread_ranks import ThreadCommunicator, World, all_well, run_on_ranks
 
 from hvdtrain.comm import long_work
@@ -76,10 +75,9 @@ run_on_ranks(2, lambda comm: do_while_others_wait(comm, lambda: time.sleep(60 * 
 """
 
 
-def test_work_that_does_not_end_ends_its_rank() -> None:
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{HANGS}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
+def test_work_that_does_not_end_ends_its_rank(forker: Forker, tmp_path: Path) -> None:
+    done = forker.run_python(["-c", HANGS], tmp_path)
+    assert done.code == 1
     assert "rank 1 on " in done.stderr
     assert "index has not come to its end within 1 s." in done.stderr
     assert "Current thread" in done.stderr

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Ended, Forker
 
 BEGIN = """
 import sys, time
@@ -82,25 +82,21 @@ with failure.waits_for_peers(current_wait):
 )
 
 
-def finished(program: str) -> subprocess.CompletedProcess[str]:
-    argv = [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})\n{program}",
-    ]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+@pytest.fixture(params=["torch", "keras"])
+def finished(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Ended]:
+    """Runs one program or the other."""
+    forker: Forker = request.getfixturevalue("forker" if request.param == "torch" else "keras_forker")
+    return lambda **programs: forker.run_python(["-c", programs[request.param]], tmp_path)
 
 
-@pytest.mark.parametrize("program", [WAIT, KERAS_WAIT], ids=["python", "graph"])
-def test_a_wait_has_an_end(program: str) -> None:
-    done = finished(program)
-    assert done.returncode == 1, done.stderr
+def test_a_wait_has_an_end(finished: Callable[..., Ended]) -> None:
+    done = finished(torch=WAIT, keras=KERAS_WAIT)
+    assert done.code == 1, done.stderr
     assert "A collective has waited for other ranks for 0.9 s." in done.stderr
 
 
-@pytest.mark.parametrize("program", [TORCH, KERAS], ids=["torch", "keras"])
-def test_what_this_rank_itself_computes_is_no_wait(program: str) -> None:
+def test_what_this_rank_itself_computes_is_no_wait(finished: Callable[..., Ended]) -> None:
     """Forward, backward, tracing and compiling may each take longer than others may be waited for."""
-    done = finished(program)
-    assert done.returncode == 0, done.stderr
+    done = finished(torch=TORCH, keras=KERAS)
+    assert done.code == 0, done.stderr
     assert float(done.stdout) > 0

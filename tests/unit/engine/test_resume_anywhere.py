@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import run_python
+from commands import Forker
 from numpy_training import Data, NumpyAdapter, Recorder, Run, Setting, train
 from thread_ranks import all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
@@ -73,10 +73,10 @@ def test_resume_at_every_step(setting: Setting) -> None:
             assert measured(resumed.events, after=step) == measured(whole.events, after=step)
 
 
-def test_resume_at_every_step_in_keras(data: Data, tmp_path: Path) -> None:
+def test_resume_at_every_step_in_keras(keras_forker: Forker, data: Data, tmp_path: Path) -> None:
     """In a process of its own: TensorFlow shall not meet torch in this one."""
     script = Path(__file__).parents[1] / "support" / "keras_resume.py"
-    done = run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
+    done = keras_forker.run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
     assert done.code == 0, done.stderr
     steps = [*range(1, LAST + 1)]
     assert json.loads(done.stdout) == {"steps": steps, "different": {}, "outcomes_differ": [], "foreign": []}

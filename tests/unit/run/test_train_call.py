@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import run_python
+from commands import Forker, run_python
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "train_calls.py")
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_a_script_trains_its_own_class_several_times(framework: str, tmp_path: Path, digits_cache: Path) -> None:
-    ended = run_python([SCRIPT, framework], tmp_path, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
+def test_a_script_trains_its_own_class_several_times(
+    framework: str, tmp_path: Path, digits_cache: Path, request: pytest.FixtureRequest
+) -> None:
+    forker: Forker = request.getfixturevalue("forker" if framework == "torch" else "keras_forker")
+    ended = forker.run_python([SCRIPT, framework], tmp_path, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
     assert ended.code == 0, ended
     told = json.loads(ended.stdout.splitlines()[-1])
-    assert told["light"] == []  # `import hvdtrain` alone loads nothing
     folders = ["lr_0.001", "lr_0.01", "lr_0.01", "whole", "after"]
     assert [run["run_folder"] for run in told["runs"]] == [str(tmp_path / name) for name in folders]
     assert [(run["status"], run["steps"]) for run in told["runs"]] == [("stopped", n) for n in (3, 3, 5, 5, 1)]
@@ -34,14 +36,20 @@ def test_a_script_trains_its_own_class_several_times(framework: str, tmp_path: P
     assert [log.count("RunStarted") for log in logs] == [1, 1]  # each run writes to its own log
 
 
-def test_a_worker_of_a_job_is_refused(tmp_path: Path) -> None:
+def test_importing_hvdtrain_loads_nothing(tmp_path: Path) -> None:
+    ended = run_python(["-c", "import hvdtrain, sys; print(*sys.modules)"], tmp_path)
+    loaded = {"hvdtrain", "numpy", "torch", "tensorflow", "keras", "jsonargparse"} & set(ended.stdout.split())
+    assert loaded == {"hvdtrain"}, ended
+
+
+def test_a_worker_of_a_job_is_refused(forker: Forker, tmp_path: Path) -> None:
     env = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"}
     call = "import hvdtrain\ntry: hvdtrain.train()\nexcept hvdtrain.UsageError as error: print(error)"
-    ended = run_python(["-c", call], tmp_path, env)
+    ended = forker.run_python(["-c", call], tmp_path, env)
     assert "hvdtrain.train() is called by rank 1 of 2" in ended.stdout, ended
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_class_of_a_script_is_refused_on_the_command_line_in_words_that_help(tmp_path: Path) -> None:
-    ended = run_python(["-m", "hvdtrain", "--task", "__main__:Task"], tmp_path)
+def test_a_class_of_a_script_is_refused_on_the_command_line_in_words_that_help(forker: Forker, tmp_path: Path) -> None:
+    ended = forker.run(["--task", "__main__:Task"], tmp_path)
     ended.require_refusal("The module '__main__' has no 'Task'.", "hvdtrain.train(task=Class)")

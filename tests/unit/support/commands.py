@@ -11,10 +11,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-_DEADLINE_SECONDS = 200
+_DEADLINE_SECONDS = 580
+_ROOT = Path(__file__).parents[3]
 _FORKER = Path(__file__).parent / "forked_commands.py"
+_VARIABLES = {
+    **dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"], "1"),  # with one thread, no library starts others
+    **{"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
+}
 
 
 @dataclass(frozen=True)
@@ -54,34 +59,58 @@ def run_python(argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
 
 
 class Forker:
-    """Runs commands in forks of one process that has torch already. A context manager."""
+    """Runs programs in forks of one process that has a framework already. A context manager."""
+
+    def __init__(self, framework: Literal["torch", "tensorflow"]) -> None:
+        self._framework = framework
+        self._server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, str(_FORKER)],
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.communicate(timeout=_DEADLINE_SECONDS)
+
+    def run(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+        """`hvdtrain ARGV` in the folder `cwd`, with `env` besides this process's variables."""
+        return self.run_python(["-m", "hvdtrain", *argv], cwd, env)
+
+    def run_python(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+        """`python ARGV`: a script, `-m MODULE` or `-c PROGRAM`, and their arguments."""
+        server = self._server = self._server or self._start()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        deadline = threading.Timer(_DEADLINE_SECONDS, server.kill)
+        deadline.start()
+        try:
+            server.stdin.write(json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env or {})}) + "\n")
+            server.stdin.flush()
+            return Ended(*json.loads(server.stdout.readline()))
+        except BaseException:  # a test's own deadline, perhaps: the next test must not be given this answer
+            server.kill()
+            server.communicate()
+            self._server = None
+            raise
+        finally:
+            deadline.cancel()
+
+    def run_tests(self, path: Path, cwd: Path, options: Sequence[str] = ()) -> None:
+        """The tests in a file, none of which may fail or be skipped."""
+        argv = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5", *options, str(path)]
+        ended = self.run_python(argv, cwd)
+        assert ended.code == 0, ended.stdout + ended.stderr
+        assert " passed" in ended.stdout
+        assert "skipped" not in ended.stdout
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(_FORKER), self._framework],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=_environment({}),
         )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=30)
-
-    def run(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Ended:
-        """`hvdtrain ARGV` in the folder `cwd`, with `env` besides this process's variables."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise RuntimeError("the process was started without pipes")
-        deadline = threading.Timer(_DEADLINE_SECONDS, self._process.kill)
-        deadline.start()
-        try:
-            stdin.write(json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}) + "\n")
-            stdin.flush()
-            return Ended(*json.loads(stdout.readline()))
-        finally:
-            deadline.cancel()
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -91,6 +120,5 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    root = str(Path(__file__).parents[3])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **added}
+    path = os.pathsep.join([str(_ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, **_VARIABLES, "PYTHONPATH": path, **added}

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-SUPPORT = Path(__file__).parent / "support"
-ROOT = Path(__file__).parents[3]
+from commands import Forker
+
+TESTS = Path(__file__).parent / "support" / "both_frameworks.py"
 
 
-def test_what_both_frameworks_must_agree_on(both_frameworks: list[str]) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)]),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        "KERAS_BACKEND": "tensorflow",
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5"]
-    done = subprocess.run(
-        [*command, *both_frameworks, str(SUPPORT / "both_frameworks.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+def test_what_both_frameworks_must_agree_on(keras_forker: Forker, both_frameworks: list[str], tmp_path: Path) -> None:
+    keras_forker.run_tests(TESTS, tmp_path, both_frameworks)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import commands
 import pytest
-from commands import run_python
+from commands import Forker
 
 SCRIPT = str(Path(commands.__file__).parent / "imports_of.py")
 FRAMEWORKS = {
@@ -18,25 +18,26 @@ FRAMEWORKS = {
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_mnist_imports_neither_the_other_framework_nor_horovod_nor_torchvision(
-    framework: str, mnist: Path, tmp_path: Path
+    framework: str, mnist: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Its small network needs no torchvision either."""
     own, others = FRAMEWORKS[framework]
     argv = ["--task", "mnist", "--data.dir", str(mnist), "--framework", framework, "--max-steps", "1"]
     hidden = [*others, "horovod", "torchvision"]
-    done = run_python([SCRIPT, "--without", *hidden, "--", *argv, "--output-dir", "out"], tmp_path)
+    forker: Forker = request.getfixturevalue("forker" if framework == "torch" else "keras_forker")
+    done = forker.run_python([SCRIPT, "--without", *hidden, "--", *argv, "--output-dir", "out"], tmp_path)
     assert done.code == 0, done
     modules = set(json.loads(done.stdout.splitlines()[-1]))
     assert modules & {"torch", "tensorflow", "keras", "horovod", "torchvision"} == own
 
 
-def test_without_torchvision_its_models_are_refused(mnist: Path, tmp_path: Path) -> None:
+def test_without_torchvision_its_models_are_refused(forker: Forker, mnist: Path, tmp_path: Path) -> None:
     argv = ["--task", "mnist", "--model", "resnet18", "--data.dir", str(mnist), "--framework", "torch"]
-    done = run_python([SCRIPT, "--without", "torchvision", "--", *argv], tmp_path)
+    done = forker.run_python([SCRIPT, "--without", "torchvision", "--", *argv], tmp_path)
     done.require_refusal("torchvision is not installed.", "--model cnn")
 
 
-def test_without_pillow_photos_are_refused(tmp_path: Path) -> None:
+def test_without_pillow_photos_are_refused(forker: Forker, tmp_path: Path) -> None:
     argv = ["--task", "imagenet", "--model", "cnn", "--data.dir", str(tmp_path), "--framework", "torch"]
-    done = run_python([SCRIPT, "--without", "PIL", "--", *argv], tmp_path)
+    done = forker.run_python([SCRIPT, "--without", "PIL", "--", *argv], tmp_path)
     done.require_refusal("Pillow is not installed.", "hvdtrain[pictures]")

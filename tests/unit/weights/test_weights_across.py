@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import Forker
 
-SUPPORT = Path(__file__).parent / "support"
-ROOT = Path(__file__).parents[3]
+TESTS = Path(__file__).parent / "support" / "weights_across.py"
 
 
 @pytest.mark.timeout(600)
-def test_weights_across_frameworks_and_runtimes(both_frameworks: list[str]) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)]),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        "KERAS_BACKEND": "tensorflow",
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations", "5"]
-    done = subprocess.run(
-        [*command, *both_frameworks, str(SUPPORT / "weights_across.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=580,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+def test_weights_across_frameworks_and_runtimes(
+    keras_forker: Forker, both_frameworks: list[str], tmp_path: Path
+) -> None:
+    keras_forker.run_tests(TESTS, tmp_path, both_frameworks)

@@ -1,0 +1,160 @@
+"""Variables that change how a job runs, and jobs that still run: what a host has, and what to say of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+
+_PREFIXES = ("HOROVOD_", "NCCL_", "OMP_", "MKL_", "GLOO_", "HVDTRAIN_", "UCX_", "OMPI_MCA_", "PRTE_MCA_")
+_NAMES = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD")
+_SECRETS = ("HVDTRAIN_SECRET", "HOROVOD_SECRET_KEY", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
+"""Never shown: who knows them may take part in a job."""
+
+_COMMANDS = ("train", "launch")
+
+
+def environment_facts(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that matter, with their values; "(set)" for secrets."""
+    return {
+        name: "(set)" if name in _SECRETS else value
+        for name, value in sorted(environ.items())
+        if name in _NAMES or name.startswith(_PREFIXES)
+    }
+
+
+def job_processes(proc: Path = Path("/proc")) -> list[dict[str, Any]]:
+    """`pid`, `user` (number) and `command` of every process that trains or launches with hvdtrain, as far as this user
+    may see them.
+    """
+    found = []
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            user = folder.stat().st_uid
+        except OSError:
+            continue  # ended meanwhile
+        command = job_command(words)
+        if command is not None and int(folder.name) != os.getpid():
+            found.append({"pid": int(folder.name), "user": user, "command": command})
+    return sorted(found, key=lambda process: int(process["pid"]))
+
+
+def job_command(words: Sequence[str]) -> str | None:
+    """`hvdtrain train` or `hvdtrain launch` if an argv is one of those, else None.
+
+    A launcher's own command line holds the workers' one; only what Python itself runs counts.
+    """
+    program = Path(words[0]).name if words else ""
+    if not (program.startswith("python") or program == "hvdtrain"):
+        return None
+    own = _own_arguments(list(words))
+    if own is None:
+        return None
+    name = own[0] if own and not own[0].startswith("-") else "train"
+    return f"hvdtrain {name}" if name in _COMMANDS and "--help" not in own else None
+
+
+def _own_arguments(words: list[str]) -> list[str] | None:
+    """What follows `-m hvdtrain` or the console script; None for another program."""
+    for number, word in enumerate(words):
+        if word == "-m":
+            return words[number + 2 :] if words[number + 1 : number + 2] == ["hvdtrain"] else None
+        if Path(word).name == "hvdtrain":
+            return words[number + 1 :]
+        if number and not word.startswith("-"):
+            return None  # another script
+    return None
+
+
+_SLOWER = {
+    "NCCL_P2P_DISABLE": "GPUs of one host then exchange through its memory",
+    "NCCL_SHM_DISABLE": "workers of one host then exchange over the network",
+    "NCCL_IB_DISABLE": "hosts then exchange over TCP although there may be InfiniBand",
+    "HOROVOD_STALL_CHECK_DISABLE": "a stalled collective is then never reported",
+    "HOROVOD_ELASTIC": "workers then look for Horovod's elastic driver",
+    "HOROVOD_TIMELINE": "every operation is then written to a file",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "it was slower than NCCL's own rings wherever NCCL knows the hosts",
+}
+"""Switched on, they cost something: the reason."""
+
+_TUNED = ("HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CACHE_CAPACITY", "HOROVOD_GLOO_TIMEOUT_SECONDS")
+_PLACES = ("HOROVOD_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK")
+_INTERFACES = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def environment_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
+    """One finding a variable that matters, where it has one value on all hosts; "ok" where none does."""
+    findings = []
+    for host, facts in hosts.items():
+        own = list(_on_host(host, facts, slots[host]))
+        findings += own or [Finding("variables", "ok", "none that changes how Horovod or NCCL run", "", host)]
+    return findings
+
+
+def _on_host(host: str, facts: Facts, slots: int) -> Iterator[Finding]:
+    for name, value in facts["environment"].items():
+        judged = _judge(name, value, facts, slots)
+        if judged is not None:
+            status, hint = judged
+            yield Finding("variables", status, f"{name}={value}", hint, host)
+
+
+def _judge(name: str, value: str, facts: Facts, slots: int) -> tuple[Status, str] | None:
+    if name in _SLOWER and value not in ("", "0"):
+        return "warn", f"unset it unless it is meant: {_SLOWER[name]}."
+    if name in _PLACES:
+        return "warn", "unset it: a process started from this shell would believe to be part of a job."
+    if name in _TUNED:
+        return "warn", "unset it unless it was measured to help; hvdtrain sends gradients in buckets of its own."
+    if name in _INTERFACES:
+        return _missing_interface(value, facts)
+    if name in _THREADS:
+        return _too_many_threads(value, facts, slots)
+    if name == "NCCL_DEBUG" and value.upper() in ("INFO", "TRACE"):
+        return "warn", "use NCCL_DEBUG=WARN when nothing is being searched: each worker writes hundreds of lines."
+    if name == "LD_PRELOAD":
+        return "warn", "unset it unless it is meant: another libc, MPI or NCCL is loaded into every worker."
+    return None
+
+
+def _missing_interface(value: str, facts: Facts) -> tuple[Status, str] | None:
+    """NCCL's value may begin with = (these exactly) or ^ (all but these), and names prefixes otherwise."""
+    if value.startswith("^"):
+        return None
+    there = [interface["name"] for interface in facts["interfaces"]]
+    exact = value.startswith("=")
+    wanted = [name for name in value.removeprefix("=").split(",") if name]
+    found = [name for name in wanted if any(own == name or (not exact and own.startswith(name)) for own in there)]
+    if wanted and not found:
+        return "fail", f"this host has no such interface: {', '.join(there)}."
+    return None
+
+
+def _too_many_threads(value: str, facts: Facts, slots: int) -> tuple[Status, str] | None:
+    cores = facts["machine"]["cores"]["allowed"]
+    if value.isdigit() and int(value) * slots > cores:
+        least = max(1, cores // slots)
+        return "warn", f"{slots} workers with {value} threads share {cores} cores: set {least}."
+    return None
+
+
+def process_findings(hosts: HostFacts) -> list[Finding]:
+    """Jobs of hvdtrain that still run on the hosts."""
+    findings = []
+    for host, facts in hosts.items():
+        found = facts["processes"]
+        if found:
+            shown = ", ".join(str(process["pid"]) for process in found[:6]) + (" ..." if len(found) > 6 else "")
+            fact = f"{len(found)} process{'es' * (len(found) > 1)} of other jobs: {shown}"
+            hint = "end what was left behind, or wait: they take cores, GPU memory and network."
+            findings.append(Finding("processes", "warn", fact, hint, host))
+        else:
+            findings.append(Finding("processes", "ok", "no other job of hvdtrain", "", host))
+    return findings

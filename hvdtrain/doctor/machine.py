@@ -1,0 +1,222 @@
+"""Cores, memory, disks and limits: what each host has, and whether its workers need more."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts
+from hvdtrain.doctor.units import in_bytes
+
+_LIMITS = {
+    "nofile": resource.RLIMIT_NOFILE,
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "core": resource.RLIMIT_CORE,
+    "nproc": resource.RLIMIT_NPROC,
+}
+_UNLIMITED_MEMORY = 2**60  # cgroup v1 has no "max", it says 2**63 rounded down to a page
+
+
+def machine_facts(output_dir: str) -> dict[str, Any]:
+    """Keys: `architecture`; `cores` {`machine`, `allowed`, `quota`: of the control group, or None}; `memory` {`total`,
+    `available`, `limit`: of the control group, or None}, bytes; `limits` {name: [soft, hard]}, -1 unlimited; `output`
+    {`path`, `folder`: nearest that exists, `obstacle`: what is no folder on the way to `path`, or None, `writable`,
+    `free`}; `shm` {`total`, `free`} or None, bytes; `infiniband`: names of its devices; `boot`: which start of which
+    kernel this is, None where that is not told (Documentation/admin-guide/sysctl/kernel.rst, random/boot_id).
+    """
+    return {
+        "architecture": platform.machine(),
+        "cores": {
+            "machine": os.cpu_count() or 1,
+            "allowed": len(os.sched_getaffinity(0)),
+            "quota": core_quota(),
+        },
+        "memory": {**_memory(), "limit": memory_limit()},
+        "limits": {name: list(resource.getrlimit(number)) for name, number in _LIMITS.items()},
+        "output": output_facts(output_dir),
+        "shm": space("/dev/shm") if os.path.isdir("/dev/shm") else None,
+        "infiniband": _folder_names(Path("/sys/class/infiniband")),
+        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
+    }
+
+
+def output_facts(output_dir: str) -> dict[str, Any]:
+    """Where `output_dir` is or would be made, and the space there."""
+    path = Path(output_dir).absolute()
+    way = [str(path), *map(str, path.parents)]  # os.path: a parent that may not be searched is no error here
+    folder = next(place for place in way if os.path.isdir(place))
+    obstacle = next((place for place in way[: way.index(folder)] if os.path.lexists(place)), None)
+    writable = os.access(folder, os.W_OK | os.X_OK)
+    return {"path": str(path), "folder": folder, "obstacle": obstacle, "writable": writable, **space(folder)}
+
+
+def space(folder: str) -> dict[str, int]:
+    """Bytes of the file system that `folder` is on: all, and those that an ordinary user may still use."""
+    found = os.statvfs(folder)
+    return {"total": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+
+
+def core_quota(root: Path = Path("/")) -> float | None:
+    """Cores that this process's control group may use; None for no limit.
+
+    The smallest of the group and its parents that can be seen. cgroup v2: cpu.max, v1: cpu.cfs_quota_us, in
+    Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of the kernel.
+    """
+    quotas = []
+    for folder in _group_folders(root, "cpu"):
+        words = (_read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us') or 'max'}").split()
+        period = words[1] if len(words) == 2 else _read(folder / "cpu.cfs_period_us") or "100000"
+        if words and words[0] not in ("max", "-1"):
+            quotas.append(int(words[0]) / int(period))
+    return min(quotas, default=None)
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that this process's control group may use; None for no limit. Sources as `core_quota`."""
+    limits = []
+    for folder in _group_folders(root, "memory"):
+        text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        if text and text != "max" and int(text) < _UNLIMITED_MEMORY:
+            limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _group_folders(root: Path, controller: str) -> list[Path]:
+    """Folders of this process's control group and its parents, for one controller; in a container, what it sees."""
+    folders = []
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / "sys/fs/cgroup" / controllers  # version 2 has no controllers here, version 1 a mount for them
+        inner = base / path.lstrip("/")
+        folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(base))]
+    return folders
+
+
+def _memory() -> dict[str, int]:
+    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return {
+        "total": int(sizes["MemTotal"].split()[0]) * 1024,
+        "available": int(sizes["MemAvailable"].split()[0]) * 1024,
+    }
+
+
+def _folder_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _read(path: Path) -> str | None:
+    """None where there is no such file, or it may not be read: containers show parts of these trees."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+DOCKER_SHM = 64 * 2**20
+"""Size of /dev/shm in a container where nothing else was asked for: docker run(1), --shm-size."""
+
+_FILES_BASE, _FILES_A_WORKER = 512, 64
+_PROCESSES_A_WORKER = 100
+_MEMORY_A_WORKER = 2**30  # a framework alone takes 0.3 to 0.6 GiB
+_DISK_LEAST, _DISK_LITTLE = 100 * 2**20, 5 * 2**30
+
+
+def machine_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
+    """Cores, memory, shared memory, disk and limits of every host; `slots` are its workers."""
+    findings = []
+    for host, facts in hosts.items():
+        machine = facts["machine"]
+        findings += [
+            *_cores(host, machine, slots[host], bool(facts["gpu"]["devices"])),
+            *_memory_findings(host, machine, slots[host]),
+            *_shared_memory(host, machine),
+            *_limits(host, machine, sum(slots.values()), slots[host]),
+            *_disk(host, machine["output"]),
+        ]
+    return findings
+
+
+def _cores(host: str, machine: Facts, slots: int, on_gpus: bool) -> Iterator[Finding]:
+    cores = machine["cores"]
+    usable = min(cores["allowed"], cores["quota"] or cores["allowed"])
+    if cores["quota"] is not None and cores["quota"] < cores["allowed"]:
+        threads = max(1, int(cores["quota"] / slots))
+        yield Finding(
+            "cores",
+            "warn",
+            f"the control group allows {cores['quota']:g} of {cores['allowed']} cores",
+            f"set OMP_NUM_THREADS={threads}: frameworks count all cores, and their threads wait for each other.",
+            host,
+        )
+    elif slots > usable:
+        hint = f"use {usable} slots there, or expect each worker to wait for the others."
+        yield Finding("cores", "warn", f"{slots} workers share {usable} cores", hint, host)
+    else:
+        bound = f" of {cores['machine']}" if cores["allowed"] < cores["machine"] else ""
+        kind = "beside the GPUs" if on_gpus else f"for {slots} worker{'s' * (slots > 1)}"
+        yield Finding("cores", "ok", f"{usable}{bound} {kind}", "", host)
+
+
+def _memory_findings(host: str, machine: Facts, slots: int) -> Iterator[Finding]:
+    memory = machine["memory"]
+    usable = min(memory["available"], memory["limit"] or memory["available"])
+    limited = f", {in_bytes(memory['limit'])} for this control group" if memory["limit"] else ""
+    fact = f"{in_bytes(memory['available'])} of {in_bytes(memory['total'])} free{limited}"
+    if usable < slots * _MEMORY_A_WORKER:
+        hint = f"{slots} workers with a framework each take more than that: use fewer slots, or end what runs there."
+        yield Finding("memory", "warn", fact, hint, host)
+    else:
+        yield Finding("memory", "ok", fact, "", host)
+
+
+def _shared_memory(host: str, machine: Facts) -> Iterator[Finding]:
+    shm = machine["shm"]
+    if shm is None:
+        yield Finding(
+            "/dev/shm", "warn", "is not there", "mount a tmpfs on it: NCCL and MPI exchange data there.", host
+        )
+    elif shm["total"] <= DOCKER_SHM or shm["free"] < DOCKER_SHM // 2:
+        fact = f"{in_bytes(shm['free'])} of {in_bytes(shm['total'])} free"
+        hint = "start the container with --shm-size=8g or --ipc=host; on Kubernetes mount an emptyDir of medium Memory."
+        yield Finding("/dev/shm", "warn", fact, hint, host)
+    else:
+        yield Finding("/dev/shm", "ok", f"{in_bytes(shm['free'])} free", "", host)
+
+
+def _limits(host: str, machine: Facts, workers: int, slots: int) -> Iterator[Finding]:
+    limits = machine["limits"]
+    needed = {"nofile": _FILES_BASE + _FILES_A_WORKER * workers, "nproc": _PROCESSES_A_WORKER * (slots + 1)}
+    low = {name: least for name, least in needed.items() if 0 <= limits[name][0] < least}
+    for name, least in low.items():
+        flag = {"nofile": "-n", "nproc": "-u"}[name]
+        hint = f"raise it: ulimit {flag} {least}, or for everybody in /etc/security/limits.conf."
+        yield Finding("ulimit", "warn", f"{name} is {limits[name][0]}, this job needs about {least}", hint, host)
+    if machine["infiniband"] and limits["memlock"][0] != -1:
+        low["memlock"] = 0
+        fact = (
+            f"memlock is {in_bytes(limits['memlock'][0])}, and there is InfiniBand: {', '.join(machine['infiniband'])}"
+        )
+        hint = "set `memlock unlimited` in /etc/security/limits.conf: RDMA pins its buffers."
+        yield Finding("ulimit", "warn", fact, hint, host)
+    if not low:
+        shown = {name: "unlimited" if limits[name][0] == -1 else str(limits[name][0]) for name in ("nofile", "nproc")}
+        core = "no core files" if limits["core"][0] == 0 else "core files"
+        yield Finding("ulimit", "ok", f"nofile {shown['nofile']}, nproc {shown['nproc']}, {core}", "", host)
+
+
+def _disk(host: str, output: Facts) -> Iterator[Finding]:
+    if output["total"] == 0:
+        return  # no disk is behind it, such as /proc: that nobody writes there is said elsewhere
+    fact = f"{in_bytes(output['free'])} free in {output['folder']}"
+    if output["free"] < _DISK_LEAST:
+        yield Finding("disk", "fail", fact, "free some space: not even logs can be kept.", host)
+    elif output["free"] < _DISK_LITTLE:
+        yield Finding("disk", "warn", fact, "free some space, or keep fewer checkpoints.", host)
+    else:
+        yield Finding("disk", "ok", fact, "", host)

@@ -1,0 +1,206 @@
+"""Interfaces, host names and clocks: what each host has, and whether the hosts agree."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.doctor.addresses import Choice
+from hvdtrain.doctor.findings import Finding, HostFacts
+
+# linux/sockios.h; netdevice(7)
+_GET_FLAGS, _GET_ADDRESS, _GET_MASK, _GET_MTU = 0x8913, 0x8915, 0x891B, 0x8921
+_ALL = b"\0\0\0\0\xff\xff\xff\xff"  # the mask of a point-to-point link that tells none
+_UP = 1  # IFF_UP of linux/if.h
+
+
+def interfaces() -> list[dict[str, Any]]:
+    """Each with an IPv4 address: `name`, `address`, `network` ("10.0.0.0/24"), `mtu`, `speed` (Mbit/s, None where the
+    driver does not know), `virtual` (no hardware, so that a speed is made up), `up`. Horovod's store knows IPv4 only.
+    """
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for index, name in socket.if_nameindex():
+            address = _ask(probe, name, _GET_ADDRESS)
+            if address is not None:
+                mask, mtu, flags = (_ask(probe, name, question) for question in (_GET_MASK, _GET_MTU, _GET_FLAGS))
+                network = ipaddress.ip_network(f"{_address(address)}/{_address(mask or _ALL)}", strict=False)
+                found.append(
+                    {
+                        "name": name,
+                        "address": _address(address),
+                        "network": str(network),
+                        "mtu": int.from_bytes((mtu or b"")[:4], sys.byteorder),
+                        "up": bool(int.from_bytes((flags or b"")[:2], sys.byteorder) & _UP),
+                        **_hardware(name, index),
+                    }
+                )
+    return found
+
+
+def _ask(probe: socket.socket, name: str, question: int) -> bytes | None:
+    """What follows the name, 16 bytes, in the struct ifreq of the answer; None: the interface has no such thing."""
+    try:
+        return fcntl.ioctl(probe, question, struct.pack("16s240x", name.encode()[:15]))[16:]
+    except OSError:  # EADDRNOTAVAIL
+        return None
+
+
+def _address(answer: bytes) -> str:
+    """Of a struct sockaddr_in: two bytes of family, two of port, four of address."""
+    return socket.inet_ntoa(answer[4:8])
+
+
+def _hardware(name: str, index: int) -> dict[str, Any]:
+    folder = Path("/sys/class/net") / name
+    if _number(folder / "ifindex") != index:  # a container may show another network's /sys
+        return {"speed": None, "virtual": False}
+    speed = _number(folder / "speed")
+    return {"speed": speed if speed and speed > 0 else None, "virtual": not (folder / "device").exists()}
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if text and text.lstrip("-").isdigit() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:  # reading `speed` of an interface without a link is EINVAL
+        return None
+
+
+def resolved_names(names: Iterable[str]) -> dict[str, Any]:
+    """Name → its IPv4 addresses here, in the resolver's order, or the resolver's error as a text."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(names):
+        try:
+            answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+            found[name] = list(dict.fromkeys(answer[4][0] for answer in answers))
+        except OSError as error:
+            found[name] = error.strerror or str(error)
+    return found
+
+
+CLOCK_WARN_SECONDS = 1.0
+
+
+def twin_findings(hosts: HostFacts) -> list[Finding]:
+    """Names that mean one machine: one start of one kernel, with the same addresses (containers share only the first).
+
+    None where the hosts are all different, or do not tell.
+    """
+    machines: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for host, facts in hosts.items():
+        boot = facts["machine"]["boot"]
+        if boot is not None:
+            addresses = frozenset(interface["address"] for interface in facts["interfaces"])
+            machines.setdefault((boot, addresses), []).append(host)
+    hint = "name it once, with the slots of all its names together."
+    return [
+        Finding("hosts", "fail", f"{' and '.join(names)} are one machine", hint)
+        for names in machines.values()
+        if len(names) > 1
+    ]
+
+
+def name_findings(hosts: HostFacts) -> list[Finding]:
+    """Whether each host's name means the same everywhere, and its own name not loopback. For several hosts."""
+    findings = [*_unknown_names(hosts), *_loopback_names(hosts), *_different_answers(hosts)]
+    return findings or [Finding("host names", "ok", "mean the same on all hosts")]
+
+
+def _unknown_names(hosts: HostFacts) -> Iterator[Finding]:
+    for host, facts in hosts.items():
+        for name, answer in facts["names"].items():
+            if name in hosts and not isinstance(answer, list):
+                hint = f"add {name} to DNS, or to /etc/hosts on {host}."
+                yield Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
+
+
+def _loopback_names(hosts: HostFacts) -> Iterator[Finding]:
+    for host, facts in hosts.items():
+        own = facts["names"].get(facts["hostname"])
+        if isinstance(own, list) and own and ipaddress.ip_address(own[0]).is_loopback:
+            fact = f"its own name {facts['hostname']} resolves to {own[0]}"
+            hint = "give the name the host's network address in its /etc/hosts: MPI and Horovod tell it to other hosts."
+            yield Finding("host names", "warn", fact, hint, host)
+
+
+def _different_answers(hosts: HostFacts) -> Iterator[Finding]:
+    for name in hosts:
+        answers = {
+            host: tuple(sorted(facts["names"][name]))
+            for host, facts in hosts.items()
+            if host != name and isinstance(facts["names"].get(name), list)
+        }
+        if len(set(answers.values())) > 1:
+            parts = "; ".join(f"{', '.join(found)} on {host}" for host, found in answers.items())
+            hint = "let all hosts use the same name server, or the same lines in /etc/hosts."
+            yield Finding("host names", "warn", f"{name} resolves to {parts}", hint)
+
+
+def interface_findings(hosts: HostFacts, chosen: Choice, nics: Sequence[str]) -> list[Finding]:
+    """Whether all hosts are on one network, by interfaces of one name, with one MTU. For several hosts, or for the
+    `nics` of one.
+    """
+    missing = [host for host in hosts if host not in chosen]
+    if missing:
+        wanted = f"none of {', '.join(nics)}" if nics else "no network interface with an IPv4 address"
+        hint = "`ip -brief address` lists them there; name one that each host has with --nic."
+        return [Finding("network", "fail", f"it has {wanted}", hint, host) for host in missing]
+    findings = [*_unlike_names(chosen), *_unlike_networks(chosen), *_unlike_mtu(chosen), *_unlike_speed(chosen)]
+    first = next(iter(chosen.values()))
+    networks = ", ".join(dict.fromkeys(str(own["network"]) for own in chosen.values()))
+    speed = f", {first['speed']} Mbit/s" if first["speed"] and not first["virtual"] else ""
+    names = ", ".join(dict.fromkeys(str(own["name"]) for own in chosen.values()))
+    return [Finding("network", "ok", f"{names}, {networks}, MTU {first['mtu']}{speed}"), *findings]
+
+
+def _parts(chosen: Choice, key: str) -> str:
+    return ", ".join(f"{own[key]} on {host}" for host, own in chosen.items())
+
+
+def _unlike_names(chosen: Choice) -> Iterator[Finding]:
+    if len({own["name"] for own in chosen.values()}) > 1:
+        hint = "start jobs with `hvdtrain launch ssh`, which tells each host its own, or give interfaces one name."
+        yield Finding("network", "warn", f"the interface is {_parts(chosen, 'name')}", hint)
+
+
+def _unlike_networks(chosen: Choice) -> Iterator[Finding]:
+    """Not an error: routers may connect them, which the measurement of links then proves."""
+    if len({own["network"] for own in chosen.values()}) > 1:
+        hint = "see that these networks are meant: traffic between them passes a router. --nic chooses others."
+        yield Finding("network", "warn", f"the network is {_parts(chosen, 'network')}", hint)
+
+
+def _unlike_mtu(chosen: Choice) -> Iterator[Finding]:
+    if len({own["mtu"] for own in chosen.values()}) > 1:
+        hint = "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one."
+        yield Finding("network", "warn", f"the MTU is {_parts(chosen, 'mtu')}", hint)
+
+
+def _unlike_speed(chosen: Choice) -> Iterator[Finding]:
+    speeds = {own["speed"] for own in chosen.values() if own["speed"] and not own["virtual"]}
+    if len(speeds) > 1:
+        hint = "look at cable and port of the slower one: every step of a ring waits for its slowest link."
+        yield Finding("network", "warn", f"the speed in Mbit/s is {_parts(chosen, 'speed')}", hint)
+
+
+def clock_findings(offsets: Mapping[str, float]) -> list[Finding]:
+    """Host → seconds by which its clock is ahead of this machine's."""
+    if len(offsets) < 2:
+        return []
+    spread = max(offsets.values()) - min(offsets.values())
+    if spread <= CLOCK_WARN_SECONDS:
+        return [Finding("clock", "ok", f"hosts differ by {spread * 1e3:.0f} ms at most")]
+    parts = ", ".join(f"{host} {offset:+.1f} s" for host, offset in offsets.items())
+    hint = "start chrony or ntpd there: logs of ranks cannot be ordered, and shared disks misjudge what is new."
+    return [Finding("clock", "warn", f"hosts differ by {spread:.1f} s: {parts}", hint)]
