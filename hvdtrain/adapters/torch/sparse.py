@@ -43,7 +43,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     if topology.is_distributed:
         dense = summed_gradients(trainable_of(model, without=others), TrainingOptions())
         return SparseGradients(sparse, dense, _start_gather())
-    return SparseGradients(sparse, NoSync(model, others), _nothing_to_gather)
+    return SparseGradients(sparse, NoSync(trainable_of(model, others)), _nothing_to_gather)
 
 
 @final
