@@ -13,7 +13,7 @@ from numpy_training import Data, NumpyAdapter, Setting, train
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.run_limits import RunLimits

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from hvdtrain.comm.rendezvous.address import address_to_serve, interface_of, meeting_point
 from hvdtrain.comm.rendezvous.client import World, join
-from hvdtrain.comm.rendezvous.connect import connected_ranks
-from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, new_nonce, parse_nonce
-from hvdtrain.comm.rendezvous.placement import place_variables
+from hvdtrain.comm.rendezvous.connect import connected_ranks, place_variables
+from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, Meeting, new_nonce, parse_nonce
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.comm.rendezvous.server_side import Meeting
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology, detect_topology
 
