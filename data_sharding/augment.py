@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
@@ -52,14 +52,7 @@ def random_crop(
     padded[:, padding : padding + height, padding : padding + width] = images
     corner = random.integers(name, 0, 2 * padding + 1, (2,))
     # All windows as one view, [k, corner rows, corner columns, H, W, C]; taking k of them copies row by row.
-    places = 2 * padding + 1
-    by_image, by_row, by_column, by_channel = padded.strides
-    windows = as_strided(
-        padded,
-        (count, places, places, height, width, channels),
-        (by_image, by_row, by_column, by_row, by_column, by_channel),
-        writeable=False,
-    )
+    windows = sliding_window_view(padded, (height, width, channels), axis=(1, 2, 3))[:, :, :, 0]
     return windows[np.arange(count), corner[:, 0], corner[:, 1]]
 
 

@@ -15,6 +15,9 @@ An error is one sentence of fact, one of conflict, and one HINT that says what t
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 
 class ShardingError(Exception):
     """Base of all errors of this package.
@@ -33,6 +36,9 @@ class ShardingError(Exception):
 
     def __str__(self) -> str:
         return f"{self.fact} {self.conflict}\nHINT: {self.hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class MissingDataError(ShardingError):

@@ -50,11 +50,7 @@ class SampleRandom:
         return SampleRandom(self._seed, self._epoch, ids)
 
     def uniform(self, name: str, low: float = 0.0, high: float = 1.0, shape: Sequence[int] = ()) -> NDArray[np.float64]:
-        """float64[k, *shape], uniform in [low, high).
-
-        Raises:
-            PlanError: low > high, or one of them is not finite.
-        """
+        """float64[k, *shape], uniform in [low, high). Raises PlanError if low > high, or one of them is not finite."""
         if not -math.inf < low <= high < math.inf:
             raise _bad_range(name, low, high, "use low <= high")
         unit = _unit(self._bits(name, shape))
@@ -75,11 +71,7 @@ class SampleRandom:
         return low + (_unit(self._bits(name, shape)) * float(high - low)).astype(np.int64)
 
     def coin(self, name: str, probability: float = 0.5) -> NDArray[np.bool_]:
-        """bool[k], True with the given probability.
-
-        Raises:
-            PlanError: the probability is outside [0, 1].
-        """
+        """bool[k], True with the given probability. Raises PlanError if the probability is outside [0, 1]."""
         if not 0.0 <= probability <= 1.0:
             raise _bad_range(name, 0, probability, "use a probability from 0 to 1")
         return _unit(self._bits(name, ())) < probability

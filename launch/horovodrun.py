@@ -12,9 +12,14 @@ from typing import Literal
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.plan import LaunchPlan
-from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
-from hvdtrain.launch.unsupported import reject_unsupported, require_hosts
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    nic_note,
+    reject_unsupported,
+    require_hosts,
+    resource_notes,
+    worker_variables,
+)
 
 Controller = Literal["gloo", "mpi"]
 CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")

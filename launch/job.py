@@ -7,8 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvdtrain.launch.hosts import Host, total_slots
-from hvdtrain.launch.job_checks import require_valid_job
+from hvdtrain.launch.hosts.host import Host, total_slots
+from hvdtrain.launch.job_checks import (
+    require_command,
+    require_gpus_and_cores,
+    require_names,
+    require_numbers,
+    require_room,
+)
+
+_LEAST = {
+    **dict.fromkeys(["np", "slots_per_host", "cores_per_host", "ssh_port"], 1),
+    **dict.fromkeys(["time_limit", "min_workers", "max_workers"], 1),
+    **dict.fromkeys(["gpus_per_host", "max_restarts", "backoff", "start_timeout", "grace"], 0),
+}
+"""The smallest value of each number."""
+
+
+def flag_of(field: str) -> str:
+    """The flag of `hvdtrain launch` for a field of JobSpec."""
+    return "-np" if field == "np" else "--" + field.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +87,11 @@ class JobSpec:
     allow_root: bool = False
 
     def __post_init__(self) -> None:
-        require_valid_job(self)
+        require_command(self.command, self.python, self.working_dir)
+        require_numbers({flag_of(name): (getattr(self, name), least) for name, least in _LEAST.items()})
+        require_room(self.np, self.min_workers, self.max_workers, self.hosts)
+        require_names(self.name, self.env, self.nics, self.image)
+        require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -14,11 +14,16 @@ import yaml
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
-from hvdtrain.launch.plan import LaunchPlan, comment
-from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    comment,
+    nic_note,
+    reject_unsupported,
+    resource_notes,
+    worker_variables,
+)
 from hvdtrain.launch.supervisor.resume_command import flag
-from hvdtrain.launch.unsupported import reject_unsupported
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -36,7 +41,7 @@ class KubernetesOptions:
     """What only Kubernetes asks for.
 
     Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
+        flavor: of the image's mpirun: see `hvdtrain.launch.mpirun.FLAVORS`.
         namespace: None: that of kubectl's context.
         memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
         claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
@@ -177,7 +182,9 @@ def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dic
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     variables = worker_variables(job)
-    spelling = spell(replace(job, time_limit=None), options.flavor, variables, job.env)  # runPolicy keeps the time
+    spelling = mpirun_arguments(
+        replace(job, time_limit=None), options.flavor, variables, job.env
+    )  # runPolicy keeps the time
     flags = list(spelling.flags)
     if options.flavor.startswith("openmpi"):
         setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"

@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.hosts.host import Host, assign_ranks
+from hvdtrain.launch.job import JobSpec, flag_of
+from hvdtrain.launch.job_checks import require_numbers
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
@@ -29,9 +29,6 @@ from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import worker_environment
-
-if TYPE_CHECKING:
-    from hvdtrain.launch.job import JobSpec
 
 LOOPBACK = "127.0.0.1"
 
@@ -66,15 +63,8 @@ class LocalJob:
     def __post_init__(self) -> None:
         if not self.command:
             raise UsageError("There is no command.", "Workers have nothing to do.", "write it after `--`.")
-        for name, value, least in (
-            ("np", self.np, 1),
-            ("max_restarts", self.max_restarts, 0),
-            ("backoff", self.backoff, 0),
-            ("start_timeout", self.start_timeout, 0),
-            ("grace", self.grace, 0),
-        ):
-            if not least <= value < float("inf"):
-                raise UsageError(f"{name} is {value}.", f"It must be {least} or more.", "choose another number.")
+        least = {"np": 1, "max_restarts": 0, "backoff": 0, "start_timeout": 0, "grace": 0}
+        require_numbers({flag_of(name): (getattr(self, name), number) for name, number in least.items()})
 
 
 def run(job: JobSpec) -> int:
@@ -123,9 +113,7 @@ def _run_once(
         stack.callback(group.close)
         workers = [WorkerState(rank) for rank in range(job.np)]
         timeouts = JobTimeouts(job.start_timeout if job.np > 1 and trains(job.command) else None, job.grace)
-        return Supervisor(
-            [group], workers, console, inbox, timeouts, lambda: server.connected, lambda: server.arrived
-        ).run()
+        return Supervisor([group], workers, console, inbox, timeouts, server).run()
 
 
 def _orders(job: LocalJob, rendezvous: Mapping[str, str], token: str, restarts: int) -> Iterator[WorkerSpec]:

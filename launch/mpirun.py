@@ -1,12 +1,31 @@
-"""mpirun of Open MPI 4 and 5, MPICH and Intel MPI."""
+"""mpirun of Open MPI 4 and 5, MPICH and Intel MPI, and how each of them spells its flags.
+
+Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using the Hydra Process Manager"; Intel's
+"MPI Library Developer Reference", chapters on mpiexec.hydra and its environment variables.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.mpi_flavors import FLAVORS, require_flavor, spell
-from hvdtrain.launch.plan import LaunchPlan
-from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
-from hvdtrain.launch.unsupported import reject_unsupported, require_hosts
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    nic_note,
+    reject_unsupported,
+    require_hosts,
+    resource_notes,
+    worker_variables,
+)
+
+FLAVORS = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
+"""Name on the command line → name for people."""
+
+SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
+"""A question for a password, or a host that is off, would be waited for in silence."""
 
 _UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "start_timeout", "backoff")
 
@@ -26,17 +45,17 @@ def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
     require_hosts(job, "mpirun")
     reject_unsupported(job, "mpirun", _UNSUPPORTED)
     variables = worker_variables(job)
-    spelling = spell(job, flavor, variables, job.env)
+    arguments = mpirun_arguments(job, flavor, variables, job.env)
     return LaunchPlan(
         launcher=f"mpirun ({FLAVORS[flavor]})",
-        argv=(program, *spelling.flags, *job.argv),
-        env={**variables, **spelling.env},
-        files=spelling.files,
-        notes=mpi_notes(job, flavor),
+        argv=(program, *arguments.flags, *job.argv),
+        env={**variables, **arguments.env},
+        files=arguments.files,
+        notes=_notes(job, flavor),
     )
 
 
-def mpi_notes(job: JobSpec, flavor: str) -> tuple[tuple[str, str], ...]:
+def _notes(job: JobSpec, flavor: str) -> tuple[tuple[str, str], ...]:
     """Why these flags."""
     notes = [*resource_notes(job), ("binding", _binding(job, flavor))]
     notes.append(nic_note(job, "MPI tries all interfaces that are up but the loopback, docker0 too"))
@@ -59,3 +78,128 @@ def _binding(job: JobSpec, flavor: str) -> str:
     default = "by default Open MPI binds all threads of one of two workers to a single core"
     why = default if flavor.startswith("openmpi") else "the system moves threads to free cores"
     return f"none, as {why}; --cores-per-host gives each worker cores of its own"
+
+
+@dataclass(slots=True)
+class MpirunArguments:
+    """Flags before the command, variables for the launcher, files that the flags name."""
+
+    flags: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def require_flavor(flavor: str) -> None:
+    """Raise UsageError unless `flavor` is one of FLAVORS."""
+    if flavor not in FLAVORS:
+        raise UsageError(f"The MPI is {flavor!r}.", "There is none of that name here.", did_you_mean(flavor, FLAVORS))
+
+
+def flavor_of(version_text: str) -> str | None:
+    """The flavor that `mpirun --version` tells of; None for one that is not known here."""
+    open_mpi = re.search(r"\(Open ?(?:MPI|RTE)\)\s+(\d+)\.", version_text)
+    if open_mpi:
+        return {4: "openmpi4", 5: "openmpi5"}.get(int(open_mpi[1]))
+    if "Intel(R) MPI" in version_text:
+        return "intel"
+    return "mpich" if "HYDRA" in version_text or "MPICH" in version_text else None
+
+
+def mpirun_arguments(
+    job: JobSpec, flavor: str, variables: Mapping[str, str], names: tuple[str, ...]
+) -> MpirunArguments:
+    """Everything between `mpirun` and the workers' command.
+
+    Args:
+        job: the job.
+        flavor: one of FLAVORS.
+        variables: set for the workers by the plan.
+        names: of the user's variables that workers get.
+    """
+    passed = tuple(dict.fromkeys((*names, *sorted(variables))))
+    return _open_mpi(job, flavor, passed) if flavor.startswith("openmpi") else _hydra(job, flavor, passed)
+
+
+def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArguments:
+    flags = ["-np", str(job.np)]
+    if job.hosts:
+        flags += ["--host", ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)]
+    flags += _open_mpi_binding(job)
+    for name in passed:
+        flags += ["-x", name]
+    flags += _open_mpi_network(job, flavor)
+    if job.working_dir is not None:
+        flags += ["--wdir", job.working_dir]
+    if job.time_limit is not None:
+        flags += ["--timeout", str(job.time_limit)]
+    if job.allow_root:
+        flags += ["--allow-run-as-root"]
+    return MpirunArguments(flags)
+
+
+def _open_mpi_binding(job: JobSpec) -> list[str]:
+    if job.binds_to_cores:
+        return ["--bind-to", "core", "--map-by", f"slot:PE={job.cores_per_worker}"]
+    return ["--bind-to", "none", "--map-by", "slot"]
+
+
+def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
+    flags = ["--mca", "pml", "ob1", "--mca", "btl", "^openib"] if flavor == "openmpi4" else []
+    nics = ",".join(job.nics)
+    if nics:
+        flags += ["--mca", "btl_tcp_if_include", nics]
+    if nics and not job.is_local:
+        # Open MPI 5 starts its daemons with PRRTE, whose settings have a flag of their own.
+        daemons = ["--mca", "oob_tcp_if_include"] if flavor == "openmpi4" else ["--prtemca", "prte_if_include"]
+        flags += [*daemons, nics]
+    if job.hosts and not job.is_local:
+        daemons = ["--mca", "plm_rsh_args"] if flavor == "openmpi4" else ["--prtemca", "plm_ssh_args"]
+        flags += [*daemons, _ssh_arguments(job)]
+    return flags
+
+
+def _ssh_arguments(job: JobSpec) -> str:
+    port = ["-p", str(job.ssh_port)] if job.ssh_port is not None else []
+    return " ".join([*port, *SSH])
+
+
+def _hydra(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArguments:
+    arguments = MpirunArguments(["-n", str(job.np)])
+    _hydra_hosts(job, flavor, arguments)
+    _hydra_binding(job, flavor, arguments)
+    if passed:
+        arguments.flags += ["-genvlist", ",".join(passed)]
+    if job.nics:
+        arguments.flags += ["-iface", job.nics[0]]
+        arguments.env["FI_TCP_IFACE"] = job.nics[0]
+    if job.hosts and not job.is_local:
+        name = "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS" if flavor == "intel" else "HYDRA_LAUNCHER_EXTRA_ARGS"
+        arguments.env[name] = _ssh_arguments(job)
+    if job.working_dir is not None:
+        arguments.flags += ["-wdir", job.working_dir]
+    if job.time_limit is not None:
+        arguments.env["I_MPI_JOB_TIMEOUT" if flavor == "intel" else "MPIEXEC_TIMEOUT"] = str(job.time_limit)
+    return arguments
+
+
+def _hydra_hosts(job: JobSpec, flavor: str, arguments: MpirunArguments) -> None:
+    hosts = job.used_hosts
+    if not hosts:
+        return
+    if flavor == "mpich":
+        arguments.flags += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
+    elif len({host.slots for host in hosts}) == 1:
+        arguments.flags += ["-hosts", ",".join(host.name for host in hosts), "-ppn", str(hosts[0].slots)]
+    else:  # Intel's -hosts has one number for all hosts
+        name = f"{job.name}.hosts"
+        arguments.files[name] = "".join(f"{host.name}:{host.slots}\n" for host in hosts)
+        arguments.flags += ["-machinefile", name]
+
+
+def _hydra_binding(job: JobSpec, flavor: str, arguments: MpirunArguments) -> None:
+    if flavor == "mpich":
+        arguments.flags += ["-bind-to", f"core:{job.cores_per_worker}" if job.binds_to_cores else "none"]
+    elif job.binds_to_cores:
+        arguments.env.update({"I_MPI_PIN": "1", "I_MPI_PIN_CELL": "core", "I_MPI_PIN_DOMAIN": "omp"})
+    else:
+        arguments.env["I_MPI_PIN"] = "0"

@@ -12,11 +12,17 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.mpi_flavors import Spelling, require_flavor, spell
-from hvdtrain.launch.plan import LaunchPlan, comment, wrap_command
-from hvdtrain.launch.resources import nic_note, resource_notes, worker_variables
+from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    comment,
+    nic_note,
+    reject_unsupported,
+    resource_notes,
+    worker_variables,
+    wrap_command,
+)
 from hvdtrain.launch.supervisor.resume_command import flag, trains
-from hvdtrain.launch.unsupported import reject_unsupported
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -65,7 +71,7 @@ class SlurmOptions:
     Args:
         inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
             "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavors.FLAVORS`.
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpirun.FLAVORS`.
         mpirun: its name or path, where `inner` is that.
         partition, account: where to run and who pays; None: the site's own choice.
     """
@@ -200,10 +206,12 @@ def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
     return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *flags)
 
 
-def _mpirun(job: JobSpec, options: SlurmOptions) -> Spelling:
+def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:
     if options.inner != "mpirun":
-        return Spelling()
-    return spell(replace(job, time_limit=None), options.flavor, worker_variables(job), job.env)  # Slurm keeps the time
+        return MpirunArguments()
+    return mpirun_arguments(
+        replace(job, time_limit=None), options.flavor, worker_variables(job), job.env
+    )  # Slurm keeps the time
 
 
 def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:

@@ -1,12 +1,14 @@
-"""The variables that make a process worker N of a job."""
+"""The variables of workers: what makes a process worker N of a job, and what other hosts are sent."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import Host, RankAssignment
+from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
+from hvdtrain.topology.launcher_variables import RANK_VARIABLES, matches, without_launcher
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 RESTART_VARIABLE = "HVDTRAIN_RESTART"
@@ -17,8 +19,14 @@ LAUNCHER = "hvdtrain launch"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that say how many threads compute for one worker."""
 
-_OUTER_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "MV2_", "TORCHELASTIC_")
-_OUTER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+_NEEDED = (
+    *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "KERAS_BACKEND"),
+    *("OMP_NUM_THREADS", "HOROVOD_*", "HVDTRAIN_*", "NCCL_*", "TF_*", "UCX_*", "FI_*"),
+)
+"""Patterns of what workers on other hosts need. Without PATH another Python may start than the one that was tried."""
+
+_KEPT_HERE = (*RANK_VARIABLES, "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GLOO_*", "*_SECRET_KEY")
+"""Patterns of what another job was told about its places and network, and of its secrets."""
 
 
 def worker_environment(
@@ -41,13 +49,12 @@ def worker_environment(
         token: of the job's processes on this host; several are separated by commas.
         restarts: how often the job was started again.
     """
-    kept = {name: value for name, value in inherited.items() if not _tells_a_place(name)}
     threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
     return {
         **dict.fromkeys(THREADS, threads),
         "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
         "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
-        **kept,
+        **without_launcher(inherited),
         **place.variables,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -59,5 +66,19 @@ def worker_environment(
     }
 
 
-def _tells_a_place(name: str) -> bool:
-    return name in _OUTER_NAMES or name.startswith(_OUTER_PREFIXES) or name == "HOROVOD_ELASTIC"
+def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables in `environ` that workers on other hosts need, in a fixed order."""
+    return tuple(name for name in sorted(environ) if matches(name, _NEEDED) and not matches(name, _KEPT_HERE))
+
+
+def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
+    names = (*needed_names(environ), *job.env)
+    variables = {name: environ[name] for name in names if name in environ}
+    if job.cores_per_worker is not None:
+        variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
+    if job.nics:
+        variables["NCCL_SOCKET_IFNAME"] = "=" + ",".join(job.nics)
+    if host.devices != tuple(range(len(host.devices))):
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.devices))
+    return variables

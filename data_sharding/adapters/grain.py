@@ -8,18 +8,47 @@ and batching are then grain's, not a `ShardPlan`'s.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, SupportsIndex, final
+from typing import Any, Generic, SupportsIndex, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from data_sharding.adapters.process_reader import ProcessReader
 from data_sharding.catalog import Catalog
-from data_sharding.loading.decoding import Decode, read_and_decode
+from data_sharding.loading.decoding import Decode, name_of, read_and_decode
+from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
+
+T = TypeVar("T")
+
+
+class _Source(ABC, Generic[T]):
+    def __init__(self, catalog: Catalog, check_crc: bool, max_open_files: int) -> None:
+        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files))
+
+    def __len__(self) -> int:
+        return len(self._reader.catalog)
+
+    def __getitem__(self, record_key: SupportsIndex) -> T:
+        """One record.
+
+        Raises:
+            NoSuchRecordError: there is no such record.
+            ShardingError: as `RecordReader.load`; and whatever a decode function raises.
+        """
+        return self._getitems([record_key])[0]
+
+    @abstractmethod
+    def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[T]:
+        """Records in the order of the keys; the method that grain looks for to read a batch at once."""
+
+    def __repr__(self) -> str:
+        # grain stores it in checkpoints, and refuses to resume where it has changed.
+        return f"{type(self).__name__}({len(self)} records, fingerprint={self._reader.catalog.fingerprint})"
 
 
 @final
-class RecordSource:
+class RecordSource(_Source[bytes]):
     """The payloads, as bytes. grain's worker processes open the files for themselves.
 
     Args:
@@ -28,31 +57,14 @@ class RecordSource:
     """
 
     def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
-        self._reader = ProcessReader(catalog, check_crc, max_open_files)
-
-    def __len__(self) -> int:
-        return len(self._reader.catalog)
-
-    def __getitem__(self, record_key: SupportsIndex) -> bytes:
-        """The payload of one record.
-
-        Raises:
-            NoSuchRecordError: there is no such record.
-            ShardingError: as `RecordReader.read`.
-        """
-        return self._getitems([record_key])[0]
+        super().__init__(catalog, check_crc, max_open_files)
 
     def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[bytes]:
-        """Payloads in the order of the keys; the method that grain looks for to read a batch at once."""
         return self._reader.get().read(_ids(record_keys))
-
-    def __repr__(self) -> str:
-        # grain stores it in checkpoints, and refuses to resume where it has changed.
-        return f"RecordSource({len(self)} records, fingerprint={self._reader.catalog.fingerprint})"
 
 
 @final
-class DecodedSource:
+class DecodedSource(_Source[dict[str, Any]]):
     """Decoded records: dicts of the decode function's features, one row each. Otherwise as `RecordSource`.
 
     Args:
@@ -61,30 +73,16 @@ class DecodedSource:
     """
 
     def __init__(self, catalog: Catalog, decode: Decode, *, check_crc: bool = True, max_open_files: int = 256) -> None:
-        self._reader = ProcessReader(catalog, check_crc, max_open_files)
+        super().__init__(catalog, check_crc, max_open_files)
         self._decode = decode
 
-    def __len__(self) -> int:
-        return len(self._reader.catalog)
-
-    def __getitem__(self, record_key: SupportsIndex) -> dict[str, Any]:
-        """One decoded record.
-
-        Raises:
-            NoSuchRecordError: there is no such record.
-            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
-        """
-        return self._getitems([record_key])[0]
-
     def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
-        """Decoded records in the order of the keys; read and decoded at once."""
         features, _ = read_and_decode(self._reader.get(), self._decode, _ids(record_keys), None)
         return [{name: array[row] for name, array in features.items()} for row in range(len(record_keys))]
 
     def __repr__(self) -> str:
-        name = getattr(self._decode, "__qualname__", type(self._decode).__name__)
-        return f"DecodedSource({len(self)} records, fingerprint={self._reader.catalog.fingerprint}, decode={name})"
+        return f"{super().__repr__()[:-1]}, decode={name_of(self._decode)})"
 
 
-def _ids(record_keys: Sequence[SupportsIndex]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _ids(record_keys: Sequence[SupportsIndex]) -> NDArray[np.int64]:
     return np.array([key.__index__() for key in record_keys], np.int64)

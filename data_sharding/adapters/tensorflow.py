@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode
 from data_sharding.loading.record_reader import RecordReader
-from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.loading.shard_loader import ShardLoader
 from data_sharding.plan.shard_plan import ShardPlan
 
 _STRING_KINDS: Final = "OSU"
@@ -96,14 +96,10 @@ def as_tf_dataset(
     dataset = tf.data.Dataset.from_generator(passes, output_signature=_signature(rows, feature_signature))
     if start_step == 0:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps))
-    return dataset.prefetch(1).with_options(_options())
-
-
-def _options() -> Any:
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return options
+    return dataset.prefetch(1).with_options(options)
 
 
 class _Passes:
@@ -121,25 +117,17 @@ class _Passes:
                 # Before the last batch is handed over: Keras asks for no more than it knows that there are.
                 if batch.step == plan.steps - 1:
                     self._end(plan)
-                yield _element(batch)
+                yield TensorFlowBatch(*batch[:5])
 
     def _end(self, plan: ShardPlan) -> None:
         if self._plan == plan:  # another pass over the same epoch may have come to its end before
             self._plan, self._start_step = dataclasses.replace(plan, epoch=plan.epoch + 1), 0
 
 
-def _element(batch: LoadedBatch) -> TensorFlowBatch:
-    return TensorFlowBatch(batch.step, batch.ids, batch.weights, batch.features, batch.global_weight)
-
-
 def _signature(rows: int, features: dict[str, Any]) -> TensorFlowBatch:
-    scalar, per_record = tf.TensorShape([]), tf.TensorShape([rows])
+    number, numbers = tf.TensorSpec([], tf.int64), tf.TensorSpec([rows], tf.int64)
     return TensorFlowBatch(
-        step=tf.TensorSpec(scalar, tf.int64),
-        ids=tf.TensorSpec(per_record, tf.int64),
-        weights=tf.TensorSpec(per_record, tf.float32),
-        features=features,
-        global_weight=tf.TensorSpec(scalar, tf.float32),
+        number, numbers, tf.TensorSpec([rows], tf.float32), features, global_weight=tf.TensorSpec([], tf.float32)
     )
 
 

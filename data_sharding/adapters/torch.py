@@ -21,21 +21,22 @@ RuntimeError whose text has the name and message of the original.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from data_sharding.adapters.process_reader import ProcessReader
-from data_sharding.adapters.steps import SlotPlanner, State, StepSlots, plan_at, state_at
 from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
-from data_sharding.adapters.torch_weights import WithWeights
+from data_sharding.adapters.torch_sampler import SamplerPass, ShardBatchSampler, State, WithWeights
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
-from data_sharding.loading.shard_loader import LoadedBatch, check_same_data
+from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
+from data_sharding.loading.shard_loader import load_slots
 from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_slots import StepSlots
 
 __all__ = [
     "DecodedRows",
@@ -72,7 +73,7 @@ class ShardDataset(Dataset[dict[str, Any]]):
         max_open_files: int = 256,
         on_corrupt: OnCorrupt = "raise",
     ) -> None:
-        self._reader = ProcessReader(catalog, check_crc, max_open_files, on_corrupt)
+        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files, on_corrupt))
         self._decode = decode
 
     def __len__(self) -> int:
@@ -96,98 +97,8 @@ class ShardDataset(Dataset[dict[str, Any]]):
                 "Record ids of one mean nothing in the other.",
                 "make the plan with ShardPlan.for_catalog and the data set's catalog.",
             )
-        return DecodedRows(_load(self._reader, self._decode, chosen))
-
-
-class _Steps(Iterator[StepSlots]):
-    """One pass of a sampler. A stateful DataLoader saves and restores the pass, which changes no later pass."""
-
-    def __init__(self, sampler: ShardBatchSampler) -> None:
-        self._sampler = sampler
-        self._begin(sampler.plan, sampler.start_step)
-
-    def _begin(self, plan: ShardPlan, step: int) -> None:
-        sampler = self._sampler
-        self._plan, self._next = plan, step
-        self._slots = SlotPlanner(plan, sampler.rank, sampler.size, sampler.augment)
-
-    def __next__(self) -> StepSlots:
-        if self._next >= self._plan.steps:
-            raise StopIteration
-        slots = self._slots(self._next)
-        self._next += 1
-        return slots
-
-    def state_dict(self) -> State:
-        return state_at(self._plan, self._next)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._begin(*plan_at(self._plan, state))
-        self._sampler._take_back_load()
-
-
-@final
-class ShardBatchSampler(Sampler[Sequence[int]]):
-    """Batch sampler: one rank's parts of the steps of an epoch, as `StepSlots`.
-
-    The state is one position that all ranks share, whatever their number: epoch, samples_seen, and the fingerprint of
-    what it counts on. DataLoader asks for batches ahead of the training, so save the position after the last batch that
-    was trained on: `sampler.state_dict(batch.step + 1)`.
-
-    Args:
-        plan: the first epoch.
-        rank, size: whose part of each step.
-        start_step: first step of the first epoch.
-        augment: give the decode function random draws, which belong to (seed, epoch, record).
-
-    Raises:
-        PlanError: an argument is out of range.
-    """
-
-    def __init__(self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool = False) -> None:
-        state_at(plan, start_step)
-        plan.shard(rank, size, 0)
-        self.plan, self.rank, self.size = plan, rank, size
-        self.start_step, self.augment = start_step, augment
-        self._before_load = (plan, start_step)
-
-    def __iter__(self) -> _Steps:
-        return _Steps(self)
-
-    def __len__(self) -> int:
-        return self.plan.steps - self.start_step
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`, from its first step; from the loaded one, if it is the loaded epoch.
-
-        Raises:
-            PlanError: the epoch is negative.
-        """
-        if epoch != self.plan.epoch:
-            self.plan, self.start_step = dataclasses.replace(self.plan, epoch=epoch), 0
-        self._before_load = (self.plan, self.start_step)
-
-    def state_dict(self, next_step: int | None = None) -> State:
-        """The position at which `next_step` of the epoch begins; default: where the next pass begins.
-
-        Raises:
-            PlanError: there is no such step.
-        """
-        return state_at(self.plan, self.start_step if next_step is None else next_step)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on from a position, which any number of ranks may have saved.
-
-        Raises:
-            PlanError: the state is of other data or of another plan, or is none.
-        """
-        loaded = plan_at(self.plan, state)
-        self._before_load = (self.plan, self.start_step)
-        self.plan, self.start_step = loaded
-
-    def _take_back_load(self) -> None:
-        # torchdata loads a saved pass into the sampler, too, which would undo the set_epoch that a script calls before.
-        self.plan, self.start_step = self._before_load
+        fetch = functools.partial(read_and_decode, self._reader.get(), self._decode)
+        return DecodedRows(load_slots(chosen, fetch))
 
 
 @final
@@ -221,20 +132,24 @@ class ShardIterable(IterableDataset[TorchBatch]):
         max_open_files: int = 256,
         on_corrupt: OnCorrupt = "raise",
     ) -> None:
-        check_same_data(plan, catalog)
+        plan.require_catalog(catalog)
         self._sampler = ShardBatchSampler(plan, rank, size, start_step, augment=augment)
-        self._reader = ProcessReader(catalog, check_crc, max_open_files, on_corrupt)
+        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files, on_corrupt))
         self._decode = decode
         # In shared memory: workers that DataLoader keeps over epochs have a copy of everything else.
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 
-    def __iter__(self) -> _WorkerBatches:
+    def __iter__(self) -> SamplerPass[TorchBatch]:
         """The batches of this DataLoader worker; all of them outside of a worker.
 
         Raises:
             ShardingError: as `RecordReader.load`; and whatever the decode function raises.
         """
-        return _WorkerBatches(self)
+        epoch, start_step = self._position.tolist()
+        worker = get_worker_info()
+        first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        plan = dataclasses.replace(self._sampler.plan, epoch=epoch)
+        return SamplerPass(self._sampler, plan, start_step + first, self._load, stride, self._publish)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -253,51 +168,8 @@ class ShardIterable(IterableDataset[TorchBatch]):
         self._sampler.load_state_dict(state)
         self._publish()
 
+    def _load(self, slots: StepSlots) -> TorchBatch:
+        return to_torch(load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode)))
+
     def _publish(self) -> None:
         self._position.copy_(torch.tensor([self._sampler.plan.epoch, self._sampler.start_step]))
-
-
-class _WorkerBatches(Iterator[TorchBatch]):
-    """One pass of a `ShardIterable` in one DataLoader worker, which torchdata's StatefulDataLoader saves and restores.
-
-    Its state is a position, and the worker's number of steps between two batches.
-    """
-
-    def __init__(self, data: ShardIterable) -> None:
-        self._data = data
-        epoch, start_step = data._position.tolist()
-        worker = get_worker_info()
-        first, self._stride = (worker.id, worker.num_workers) if worker else (0, 1)
-        self._begin(dataclasses.replace(data._sampler.plan, epoch=epoch), start_step + first)
-
-    def _begin(self, plan: ShardPlan, step: int) -> None:
-        sampler = self._data._sampler
-        self._plan, self._next = plan, step
-        self._slots = SlotPlanner(plan, sampler.rank, sampler.size, sampler.augment)
-
-    def __next__(self) -> TorchBatch:
-        if self._next >= self._plan.steps:
-            raise StopIteration
-        batch = to_torch(_load(self._data._reader, self._data._decode, self._slots(self._next)))
-        self._next += self._stride
-        return batch
-
-    def state_dict(self) -> State:
-        return {**state_at(self._plan, min(self._next, self._plan.steps)), "workers": self._stride}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state.get("workers") != self._stride:
-            raise PlanError(
-                f"The pass was saved by {state.get('workers')} DataLoader workers and loaded by {self._stride}.",
-                "Each worker makes steps of its own, so others would repeat some and leave out others.",
-                "use the same num_workers, or save the data set's state_dict(batch.step + 1) instead of the loader's.",
-            )
-        self._begin(*plan_at(self._plan, state))
-        self._data._sampler._take_back_load()
-        self._data._publish()
-
-
-def _load(reader: ProcessReader, decode: Decode, slots: StepSlots) -> LoadedBatch:
-    features, intact = read_and_decode(reader.get(), decode, slots.ids, slots.random)
-    damaged = slots.ids[~intact & (slots.weights > 0)]
-    return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged)

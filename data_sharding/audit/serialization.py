@@ -54,11 +54,7 @@ def encode(audit: StoredAudit) -> bytes:
 
 
 def decode(data: bytes) -> StoredAudit:
-    """Read an audit from bytes.
-
-    Raises:
-        CatalogError: they are damaged, or no audit of this version.
-    """
+    """Read an audit from bytes. Raises CatalogError if they are damaged, or no audit of this version."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise _damaged(f"they begin with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
     message, checksum = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]

@@ -32,7 +32,7 @@ from data_sharding.convert.sources import ImageNames, index_source, records_in
 from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
-from data_sharding.formats.tar_sample import tar_sample
+from data_sharding.formats.tar_members import tar_sample
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.permutation import Permutation
 from data_sharding.storage.input_files import Paths

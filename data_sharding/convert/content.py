@@ -29,7 +29,7 @@ import numpy as np
 from data_sharding import example
 from data_sharding.errors import ExampleError
 from data_sharding.example import Feature, FeatureInput
-from data_sharding.formats.tar_sample import TarSample, tar_sample
+from data_sharding.formats.tar_members import TarSample, tar_sample
 
 Payloads = Literal["example", "opaque"]
 """What payloads of tfrecord and recordio are to be taken for on the way to tar."""

@@ -12,7 +12,7 @@ from data_sharding.convert.content import SourceRecord, digest
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
-from data_sharding.formats.tar_sample import TarSample
+from data_sharding.formats.tar_members import TarSample
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}

@@ -1,9 +1,15 @@
-"""What a conversion reads: any data set that can be indexed, and files of three formats compressed with gzip."""
+"""What a conversion reads: any data set that can be indexed, and files of three formats compressed with gzip.
+
+A gzip stream can only be read from its start, so no record in it can be found at random. It is read once, in sequence,
+into a temporary file; gzip's own CRC-32 is checked on the way, the records' checksums afterwards.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
@@ -15,14 +21,15 @@ from data_sharding.catalog import Catalog
 from data_sharding.class_names import root_of
 from data_sharding.convert.content import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.gzip_files import expand_gzip, is_gzip
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.interface import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
+from data_sharding.formats.tfrecord_framing import HEADER, length_crc
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import is_remote
 from data_sharding.storage.input_files import Paths, find_files
 
 _EXPANDED: Final = ("tfrecord", "recordio", "tar")
+_CHUNK_BYTES: Final = 1 << 20
 _BATCH_RECORDS: Final = 1024
 _BATCH_BYTES: Final = 32 << 20
 
@@ -44,7 +51,7 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
         if _is_compressed(file):
             files[number] = str(scratch / f"{number}-{os.path.basename(file)}")
             originals[files[number]] = file
-            expand_gzip(file, Path(files[number]))
+            _expand_gzip(file, Path(files[number]))
     try:
         return Catalog.index(files, check_data=bool(originals), format=chosen)
     except CorruptRecordError as error:
@@ -112,7 +119,7 @@ def _format_of(named: Sequence[str]) -> RecordFormat:
 
 def _is_compressed(file: str) -> bool:
     if not is_remote(file):
-        return os.path.isfile(file) and is_gzip(file)
+        return os.path.isfile(file) and _is_gzip(file)
     if file.lower().endswith((".gz", ".tgz")):
         raise PlanError(
             f"{file} is compressed and remote.",
@@ -120,3 +127,33 @@ def _is_compressed(file: str) -> bool:
             "copy it to this machine, and convert the copy.",
         )
     return False
+
+
+def _is_gzip(path: str) -> bool:
+    """Whether a local file is compressed. The CRC tells a TFRecord file whose first length begins like gzip apart."""
+    with open(path, "rb") as file:
+        head = file.read(HEADER.size)
+    if not head.startswith(GZIP_MAGIC):
+        return False
+    length, stored = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+    return len(head) < HEADER.size or bool(stored != length_crc(length))
+
+
+def _expand_gzip(path: str, target: Path) -> None:
+    """Decompress a local file, with flat memory. `target` must not exist.
+
+    Raises:
+        CorruptRecordError: the stream is damaged or cut short; its offset is the number of bytes expanded till then.
+    """
+    expanded = 0
+    with open(target, "xb") as plain, gzip.open(path, "rb") as stream:
+        try:
+            while chunk := stream.read1(_CHUNK_BYTES):  # `read` would lose what precedes the damage
+                expanded += plain.write(chunk)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise CorruptRecordError(
+                f"The gzip stream of {path} is damaged after {expanded} bytes of content.",
+                f"It cannot be expanded any further: {error}.",
+                path=path,
+                offset=expanded,
+            ) from error

@@ -12,7 +12,7 @@ from data_sharding.formats.mnist import decode_mnist
 from data_sharding.formats.numpy_arrays import decode_rows, row_type
 from data_sharding.formats.recordio_image import decode_image_record
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
-from data_sharding.formats.tar_sample import tar_members
+from data_sharding.formats.tar_members import tar_members
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 __all__ = [

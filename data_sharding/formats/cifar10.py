@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice
+from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
@@ -110,7 +110,8 @@ def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int
     if not rows or labels[0] >= classes:
         raise _no_batch(path, f"is neither a pickle nor rows of {variant.label_bytes} labels and {IMAGE_BYTES} pixels")
     offsets = np.arange(rows, dtype=np.int64) * row + variant.label_bytes
-    index = _checked_index(path, offsets, labels, classes, offsets - variant.label_bytes + variant.column)
+    labels_at = offsets - variant.label_bytes + variant.column
+    index = labelled_index(path, offsets, IMAGE_BYTES, labels, classes, labels_at)
     return index._replace(damage=(*index.damage, _cut_short(path, rows, row, rest))) if rest else index
 
 
@@ -125,7 +126,7 @@ def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: in
     if len(listed) != rows:
         raise _no_batch(path, f"has {rows} images but {len(listed)} labels")
     offsets = np.arange(rows, dtype=np.int64) * IMAGE_BYTES + begin
-    return _checked_index(path, offsets, np.array(listed, np.int64), classes, offsets)
+    return labelled_index(path, offsets, IMAGE_BYTES, np.array(listed, np.int64), classes, offsets)
 
 
 def _find_images(path: str, data: Any) -> tuple[int, int]:
@@ -139,7 +140,8 @@ def _find_images(path: str, data: Any) -> tuple[int, int]:
             path=path,
             offset=0,
         )
-    if not isinstance(content, Span) or not content.raw or not _is_uint8(dtype):
+    is_uint8 = isinstance(dtype, Call) and dtype.function == "numpy dtype" and dtype.arguments in _UINT8_ARGUMENTS
+    if not isinstance(content, Span) or not content.raw or not is_uint8:
         raise _no_batch(path, "has 'data' that is not an array of bytes")
     if not isinstance(shape, tuple) or [type(length) for length in shape] != [int, int] or order not in (False, "C"):
         raise _no_batch(path, "has 'data' that is not kept row by row")
@@ -160,32 +162,6 @@ def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
         case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
             return shape, dtype, order, content
     return None, None, None, None
-
-
-def _is_uint8(dtype: Any) -> bool:
-    """Whether it is the pickled numpy dtype uint8."""
-    return isinstance(dtype, Call) and dtype.function == "numpy dtype" and dtype.arguments in _UINT8_ARGUMENTS
-
-
-def _checked_index(
-    path: str, offsets: NDArray[np.int64], labels: NDArray[np.int64], classes: int, labels_at: NDArray[np.int64]
-) -> RecordIndex:
-    """An index without the records whose label is out of range: nothing would reveal those when they are read."""
-    good = (labels >= 0) & (labels < classes)
-    bad = np.flatnonzero(~good).tolist()
-    damage = tuple(_bad_label(path, number, int(labels[number]), classes, int(labels_at[number])) for number in bad)
-    offsets = offsets[good]
-    return RecordIndex(offsets, np.full_like(offsets, IMAGE_BYTES), labels=labels[good], damage=damage)
-
-
-def _bad_label(path: str, number: int, label: int, classes: int, offset: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"Record {number} of {path}, at byte offset {offset}, has the label {label}.",
-        f"Labels are 0 to {classes - 1}.",
-        "restore the file from its source, or correct the option classes.",
-        path=path,
-        offset=offset,
-    )
 
 
 def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self, final
+from typing import ClassVar, Final, NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.storage import ByteSource, FileEntry, open_source
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class RecordIndex(NamedTuple):
@@ -137,6 +139,35 @@ class ByteFormat:
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
 
+def labelled_index(
+    path: str,
+    offsets: NDArray[np.int64],
+    size: int,
+    labels: NDArray[np.int64],
+    classes: int,
+    labels_at: NDArray[np.int64],
+) -> RecordIndex:
+    """An index without the records whose label is out of range: nothing would reveal those when they are read.
+
+    Args:
+        path: the file of the labels, in which label i is at byte `labels_at[i]`.
+        size: bytes of every record.
+    """
+    good = (labels >= 0) & (labels < classes)
+    damage = [
+        CorruptRecordError(
+            f"Record {number} of {path}, at byte offset {labels_at[number]}, has the label {labels[number]}.",
+            f"Labels are 0 to {classes - 1}.",
+            "restore the file from its source, or correct the option classes.",
+            path=path,
+            offset=int(labels_at[number]),
+        )
+        for number in np.flatnonzero(~good).tolist()
+    ]
+    offsets = offsets[good]
+    return RecordIndex(offsets, np.full_like(offsets, size), labels=labels[good], damage=tuple(damage))
+
+
 def check_choice(format_name: str, option: str, value: object, valid: tuple[object, ...]) -> None:
     """Raise PlanError unless a format's option has one of the `valid` values."""
     if value not in valid:
@@ -145,3 +176,14 @@ def check_choice(format_name: str, option: str, value: object, valid: tuple[obje
             f"It can be {' or '.join(map(repr, valid))}.",
             f"choose one of these for {option}.",
         )
+
+
+def gzip_refused(path: str, hint: str = "") -> CorruptRecordError:
+    """The error for a file compressed as a whole with gzip that should be read at random."""
+    return CorruptRecordError(
+        f"{path} is compressed with gzip, from byte offset 0 on.",
+        "A gzip stream allows no random access, so its records cannot be indexed.",
+        hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+        path=path,
+        offset=0,
+    )

@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice
+from data_sharding.formats.interface import (
+    GZIP_MAGIC,
+    ByteFormat,
+    RecordIndex,
+    check_choice,
+    gzip_refused,
+    labelled_index,
+)
 from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage import ByteSource, describe_file, open_source
 
 _STEMS: Final = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES: Final = 8
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 @final
@@ -69,22 +75,21 @@ class MnistFormat(ByteFormat):
         if not 0 < size < 2**31:
             raise _not_idx(path, f"has images of {rows} x {columns} pixels")
         labels = _read_labels(labels_path, images)
-        offsets = np.arange(min(images, (source.size() - header.bytes) // size), dtype=np.int64) * size + header.bytes
-        good = labels < self.classes
-        damage = [
-            _bad_label(labels_path, number, int(labels[number]), self.classes)
-            for number in np.flatnonzero(~good).tolist()
-        ]
-        if source.size() != header.bytes + images * size:
-            damage.append(_other_size(path, header.bytes + images * size, source.size(), int(offsets.size)))
-        # An image whose label is out of range is left out: nothing would reveal it when it is read.
-        good = good[: len(offsets)]
-        return RecordIndex(
-            offsets[good],
-            np.full(int(good.sum()), size, np.int64),
-            labels=labels[: len(offsets)][good].astype(np.int64),
-            damage=tuple(damage),
+        whole = min(images, (source.size() - header.bytes) // size)
+        numbers = np.arange(whole, dtype=np.int64)
+        index = labelled_index(
+            labels_path, numbers * size + header.bytes, size, labels[:whole].astype(np.int64), self.classes, numbers + 8
         )
+        if (announced := header.bytes + images * size) == source.size():
+            return index
+        how = "was cut short" if source.size() < announced else "is longer than it says"
+        damage = CorruptRecordError(
+            f"{path} has {source.size()} bytes where its header announces {announced}.",
+            f"It {how}: {whole} of its images are whole.",
+            path=path,
+            offset=min(announced, source.size()),
+        )
+        return index._replace(damage=(*index.damage, damage))
 
 
 def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dict[str, NDArray[Any]]:
@@ -112,14 +117,8 @@ class _Header(NamedTuple):
 def _read_header(path: str, source: ByteSource, dimensions: int) -> _Header:
     length = 4 + 4 * dimensions
     start = source[0:length]
-    if start[:2] == _GZIP_MAGIC:
-        raise CorruptRecordError(
-            f"{path} is compressed with gzip, from byte offset 0 on.",
-            "A gzip stream allows no random access.",
-            f"decompress it once with `gunzip --keep {path}`.",
-            path=path,
-            offset=0,
-        )
+    if start[:2] == GZIP_MAGIC:
+        raise gzip_refused(path, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
     if len(start) < length:
@@ -139,44 +138,20 @@ def _labels_path(path: str) -> str:
 
 
 def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
-    source = open_source(_describe_labels(path))
-    header = _read_header(path, source, 1)
-    if header.shape != (images,):
-        raise _not_idx(path, f"announces {header.shape[0]} labels, and its file of images {images} images")
-    if source.size() != header.bytes + images:
-        raise _not_idx(path, f"announces {images} labels but has {source.size() - header.bytes} bytes of them")
-    return np.frombuffer(source[header.bytes : header.bytes + images], np.uint8)
-
-
-def _describe_labels(path: str) -> FileEntry:
     try:
-        return describe_file(path)
+        source = open_source(describe_file(path))
     except MissingDataError as error:
         raise MissingDataError(
             f"The images' labels are missing: {error.fact}",
             "Images without labels cannot be learnt from.",
             f"put {path} beside the images, decompressed.",
         ) from error
-
-
-def _bad_label(path: str, number: int, label: int, classes: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"Label {number} of {path}, at byte offset {8 + number}, is {label}.",
-        f"Labels are 0 to {classes - 1}.",
-        "restore the file from its source, or set the option classes.",
-        path=path,
-        offset=8 + number,
-    )
-
-
-def _other_size(path: str, announced: int, present: int, whole: int) -> CorruptRecordError:
-    how = "was cut short" if present < announced else "is longer than it says"
-    return CorruptRecordError(
-        f"{path} has {present} bytes where its header announces {announced}.",
-        f"It {how}: {whole} of its images are whole.",
-        path=path,
-        offset=min(announced, present),
-    )
+    header = _read_header(path, source, 1)
+    if header.shape != (images,):
+        raise _not_idx(path, f"announces {header.shape[0]} labels, and its file of images {images} images")
+    if source.size() != header.bytes + images:
+        raise _not_idx(path, f"announces {images} labels but has {source.size() - header.bytes} bytes of them")
+    return np.frombuffer(source[header.bytes : header.bytes + images], np.uint8)
 
 
 def _not_idx(path: str, how: str) -> CorruptRecordError:

@@ -67,11 +67,7 @@ class Member(NamedTuple):
 
 
 def find_members(path: str, source: ByteSource) -> list[Member]:
-    """All arrays of a file.
-
-    Raises:
-        CorruptRecordError: it is neither kind of file, or one that is damaged.
-    """
+    """All arrays of a file. Raises CorruptRecordError (it is neither kind of file, or one that is damaged)."""
     if source[0:2] == _ZIP_MAGIC:
         return _zipped(path, source)
     return [_read_header(path, source, "", 0, source.size(), None)]

@@ -1,30 +1,64 @@
-"""RecordIO files of dmlc, MXNet and SageMaker: finding their records."""
+"""RecordIO files of dmlc, MXNet and SageMaker.
+
+A part is `u32le 0xced7230a | u32le (cflag << 29 | length) | data | padding to a multiple of 4`; cflag 0 is a whole
+record, 1 the first part of one, 2 a middle part, 3 the last. Writers of dmlc begin a new part where the magic number
+occurs in the data at a multiple of 4, and leave it out; its readers put it back between the parts. SageMaker's SDK
+never splits, and its reader joins parts as they are. Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
+The format has no checksum: damage inside a payload goes unseen.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import ClassVar, final, get_args
+from typing import ClassVar, Final, Literal, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import ByteFormat, RecordIndex, Unpacked, check_choice
-from data_sharding.formats.recordio_framing import (
-    FIRST,
-    HEADER,
-    LAST,
-    LENGTH_BITS,
-    LENGTH_MASK,
-    MAGIC,
-    MAGIC_BYTES,
-    WHOLE,
-    Multipart,
-    expected_flags,
-    padded,
-)
+from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, check_choice, gzip_refused
 from data_sharding.storage import ByteSource
+
+Multipart = Literal["dmlc", "sagemaker"]
+"""Whether the parts of a record are joined by the magic number ("dmlc") or by nothing ("sagemaker")."""
+
+MAGIC: Final = 0xCED7230A
+MAGIC_BYTES: Final = struct.pack("<I", MAGIC)
+HEADER: Final = struct.Struct("<II")
+LENGTH_BITS: Final = 29
+LENGTH_MASK: Final = (1 << LENGTH_BITS) - 1
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+
+
+def expected_flags(inside: bool) -> tuple[int, int]:
+    """The cflags that may come next, outside a record of several parts or inside one."""
+    return (MIDDLE, LAST) if inside else (WHOLE, FIRST)
+
+
+def framed(payload: bytes, multipart: Multipart) -> bytes:
+    """A record as it is in the file: all its parts with their headers."""
+    parts = split(payload) if multipart == "dmlc" else [payload]
+    flags = [WHOLE] if len(parts) == 1 else [FIRST, *[MIDDLE] * (len(parts) - 2), LAST]
+    heads = (HEADER.pack(MAGIC, flag << LENGTH_BITS | len(part)) for flag, part in zip(flags, parts, strict=True))
+    return b"".join(head + part + bytes(-len(part) % 4) for head, part in zip(heads, parts, strict=True))
+
+
+def split(payload: bytes) -> list[bytes]:
+    """Cut at every magic number that stands at a multiple of 4 of the payload, leaving the magic numbers out."""
+    parts, start, found = [], 0, payload.find(MAGIC_BYTES)
+    while found >= 0:
+        if found % 4 == 0:
+            parts.append(payload[start:found])
+            start = found + 4
+        # Two occurrences never overlap: the four bytes of the magic number differ from each other.
+        found = payload.find(MAGIC_BYTES, found + 4)
+    return [*parts, payload[start:]]
+
+
+def padded(length: int) -> int:
+    """Bytes that a part's data takes in the file."""
+    return length + 3 & ~3
 
 
 @final
@@ -33,7 +67,7 @@ class RecordIOFormat(ByteFormat):
     """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.
 
     Args:
-        multipart: how the parts of a record are joined; see `recordio_framing`.
+        multipart: how the parts of a record are joined; see `Multipart`.
 
     Raises:
         PlanError: no such `multipart`.
@@ -66,14 +100,13 @@ class RecordIOFormat(ByteFormat):
                 record = after
         if damage is None and record < end:
             damage = _cut_short(path, record, len(offsets), "its last part is missing")
-        columns = np.array(offsets, np.int64), np.array(lengths, np.int64)
-        return RecordIndex(*columns, damage=() if damage is None else (damage,))
+        found = () if damage is None else (damage,)
+        return RecordIndex(np.array(offsets, np.int64), np.array(lengths, np.int64), damage=found)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         joint = MAGIC_BYTES if self.multipart == "dmlc" else b""
         payloads = [_joined(span, joint) for span in raw]
-        intact = np.fromiter((payload is not None for payload in payloads), np.bool_, len(payloads))
-        return Unpacked([b"" if payload is None else payload for payload in payloads], intact)
+        return Unpacked([payload or b"" for payload in payloads], np.array([one is not None for one in payloads], bool))
 
 
 def _joined(span: bytes, joint: bytes) -> bytes | None:

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import ByteFormat, RecordIndex, Unpacked
-from data_sharding.formats.tar_headers import BLOCK, Member, TarError, next_member
-from data_sharding.formats.tar_sample import parse_sample, split_name
+from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, gzip_refused
+from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -21,7 +19,7 @@ _CHUNK_BYTES: Final = 1 << 20
 @final
 @dataclass(frozen=True)
 class TarFormat(ByteFormat):
-    """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_sample`.
+    """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_members`.
 
     A record's span goes from the first header of its first member to the last byte of its last member's content, and
     its payload is the span: `tar_members(payload)` takes it apart. Links, devices and names that lead out of the

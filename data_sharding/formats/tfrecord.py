@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.gzip_files import GZIP_MAGIC, gzip_refused
-from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex, Unpacked
+from data_sharding.formats.idx_file import idx_path, read_idx
+from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordFormat, RecordIndex, Unpacked, gzip_refused
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
-from data_sharding.idx_file import idx_path, read_idx
 from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
 

@@ -14,9 +14,8 @@ from data_sharding.atomic import atomic_file
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import check_choice
-from data_sharding.formats.recordio_framing import LENGTH_MASK, Multipart, framed
-from data_sharding.formats.tar_headers import padded
-from data_sharding.formats.tar_sample import split_name
+from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
+from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
 
 

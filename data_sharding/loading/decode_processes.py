@@ -11,17 +11,15 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.checks import whole
+from data_sharding.checks import at_least
 from data_sharding.errors import PlanError, ShardingError
-from data_sharding.loading.decode_setup import Setup, describe
 from data_sharding.loading.decoding import Decode, Decoded
-from data_sharding.loading.messages import Arena, Failure, receive, send
+from data_sharding.loading.messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
@@ -54,10 +52,9 @@ class DecodeProcesses:
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
-        if whole("processes", processes) < 1:
-            raise PlanError(f"processes is {processes}.", "Decoding needs at least one.", "set processes to 1 or more.")
+        at_least(1, "processes", processes, "Decoding needs at least one.")
         self.catalog = reader.catalog
-        setup, columns = describe(reader, decode)
+        setup, columns = Setup.of(reader, decode)
         self._helpers = [_Helper(setup, columns) for _ in range(processes)]
         self._idle = list(self._helpers)
         self._changed = threading.Condition()
@@ -96,9 +93,7 @@ class DecodeProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _borrow(self) -> _Helper:

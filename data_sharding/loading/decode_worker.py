@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from data_sharding.errors import PlanError
-from data_sharding.loading.decode_setup import Setup, open_reading
 from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
-from data_sharding.loading.messages import Arena, Failure, receive, send
+from data_sharding.loading.messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 
 # Between looks at who the parent is: a descendant that the parent forked may hold the socket open after its death.
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
 def _open(setup: Setup, columns: int) -> tuple[RecordReader, Decode] | Failure:
     sys.path[:] = setup.import_path
     try:
-        return open_reading(setup, columns)
+        return setup.open(columns)
     except Exception as error:  # importing the user's module can raise anything
         refused = PlanError(
             f"A decode process cannot load the decode function: {type(error).__name__}: {error}.",

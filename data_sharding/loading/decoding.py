@@ -67,10 +67,14 @@ def _check_rows(decode: Decode, features: Any, rows: int) -> None:
             )
 
 
+def name_of(decode: Decode) -> str:
+    """How messages call a decode function."""
+    return str(getattr(decode, "__qualname__", type(decode).__name__))
+
+
 def _no_arrays(decode: Decode, what: str, rows: int) -> PlanError:
-    name = getattr(decode, "__qualname__", type(decode).__name__)
     return PlanError(
-        f"The decode function {name} returned {what}.",
+        f"The decode function {name_of(decode)} returned {what}.",
         f"It must return a mapping of names to numpy arrays of {rows} rows, one for each record.",
         'return for example {"image": images, "label": labels}; numpy.asarray makes an array of lists and of tensors.',
     )

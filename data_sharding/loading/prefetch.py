@@ -6,18 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from data_sharding.errors import LoaderTimeoutError, PlanError
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Outcome(Generic[T]):
-    value: T | None = None
-    error: BaseException | None = None
 
 
 class OrderedPrefetch(Generic[T]):
@@ -29,20 +22,28 @@ class OrderedPrefetch(Generic[T]):
 
     Args:
         timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.
+        name: what errors call this.
     """
 
     def __init__(
-        self, produce: Callable[[int], T], start: int, stop: int, *, depth: int, threads: int, timeout_s: float
+        self,
+        produce: Callable[[int], T],
+        start: int,
+        stop: int,
+        *,
+        depth: int,
+        threads: int,
+        timeout_s: float,
+        name: str = "The loader",
     ) -> None:
-        self._produce = produce
+        self._name = name
+        self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
         self._next_made = self._next_taken = start
-        self._stop = stop
-        self._depth = depth
-        self._timeout_s = timeout_s
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
         self._changed = threading.Condition()
-        self._outcomes: dict[int, _Outcome[T]] = {}
+        self._results: dict[int, tuple[T | None, BaseException | None]] = {}
         self._cancelled = self._given_up = False
+        self._failure = ""  # no exception: its traceback would keep the consumer alive
         self._threads = [
             threading.Thread(target=self._work, name=f"data_sharding-{number}", daemon=True)
             for number in range(min(threads, depth, max(stop - start, 0)))
@@ -60,32 +61,36 @@ class OrderedPrefetch(Generic[T]):
         Raises:
             StopIteration: all have been taken.
             LoaderTimeoutError: it was not ready within `timeout_s`; says what the threads were doing.
-            PlanError: closed before.
+            PlanError: closed, or ended by an error that was raised before.
             BaseException: whatever `produce` raised for this result; no further result will come.
         """
         with self._changed:
             if self._next_taken >= self._stop:
                 raise StopIteration
             index = self._next_taken
-            self._changed.wait_for(lambda: self._cancelled or index in self._outcomes, self._timeout_s)
+            self._changed.wait_for(lambda: self._cancelled or index in self._results, self._timeout_s)
             if self._cancelled:
-                raise PlanError("The loader is closed.", "It reads no more batches.", "make another loader.")
-            if index not in self._outcomes:
+                raise PlanError(
+                    f"{self._name} is closed{self._failure or '.'}", "It reads no more.", "make another one."
+                )
+            if index not in self._results:
                 self._given_up = True
                 raise self._timeout(f"Batch {index} was not ready after {self._timeout_s:g} seconds.")
-            outcome = self._outcomes.pop(index)
-            if outcome.error is not None:
+            value, error = self._results.pop(index)
+            if error is not None:
+                reason = str(error).partition("\n")[0]
+                self._failure = f": batch {index} ended it with {type(error).__name__}: {reason}"
                 self.cancel()
-                raise outcome.error
+                raise error
             self._next_taken += 1
             self._changed.notify_all()
-            return outcome.value  # type: ignore[return-value]
+            return value  # type: ignore[return-value]
 
     def cancel(self) -> None:
         """Tell the threads to end after what they are doing now, without waiting for them."""
         with self._changed:
             self._cancelled = True
-            self._outcomes.clear()
+            self._results.clear()
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -105,18 +110,22 @@ class OrderedPrefetch(Generic[T]):
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        if not self._given_up and any(thread.is_alive() for thread in self._threads):
+        if not self._given_up and self.is_busy:
             raise self._timeout(f"A thread was still reading {self._timeout_s:g} seconds after it was told to stop.")
 
     def _work(self) -> None:
-        while (index := self._claim()) is not None:
+        while (index := self._next_index()) is not None:
+            value, error = None, None
             try:
-                outcome = _Outcome(value=self._produce(index))
-            except BaseException as error:  # handed to the consumer, whatever it is: a thread must not die unseen
-                outcome = _Outcome(error=error)
-            self._deliver(index, outcome)
+                value = self._produce(index)
+            except BaseException as raised:  # handed to the consumer, whatever it is: a thread must not die unseen
+                error = raised
+            with self._changed:
+                if not self._cancelled:
+                    self._results[index] = value, error
+                    self._changed.notify_all()
 
-    def _claim(self) -> int | None:
+    def _next_index(self) -> int | None:
         """The next index to produce, once there is room; None when there is nothing left to do."""
         with self._changed:
             # No deadline: the wait lasts as long as the consumer's own work, and ends with close() or cancel().
@@ -126,15 +135,13 @@ class OrderedPrefetch(Generic[T]):
             self._next_made += 1
             return self._next_made - 1
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is alive."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def _is_over(self) -> bool:
         return self._cancelled or self._next_made >= self._stop
-
-    def _deliver(self, index: int, outcome: _Outcome[T]) -> None:
-        with self._changed:
-            if self._cancelled:
-                return
-            self._outcomes[index] = outcome
-            self._changed.notify_all()
 
     def _timeout(self, fact: str) -> LoaderTimeoutError:
         frames = sys._current_frames()

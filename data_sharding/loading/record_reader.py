@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
-from types import TracebackType
-from typing import Final, Self
+import os
+from typing import Any, Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.allocator import keep_freed_memory
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
 from data_sharding.formats.interface import Damaged
@@ -21,12 +22,14 @@ from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
 _STAND_IN_BATCH: Final = 64
+_LARGEST_THRESHOLD: Final = 2**25  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64-bit machines (malloc/malloc.c)
 
 
 class RecordReader:
     """Reads records of a catalog at random, a batch at a time. Safe to use from many threads; a context manager.
 
-    Local files are memory-mapped on first use, remote ones asked for all spans of a batch at once.
+    Local files are memory-mapped on first use, remote ones asked for all spans of a batch at once. A pickled copy opens
+    the files for itself.
 
     Args:
         catalog: the records.
@@ -37,16 +40,10 @@ class RecordReader:
     """
 
     def __init__(
-        self,
-        catalog: Catalog,
-        check_crc: bool = True,
-        max_open_files: int = 256,
-        on_corrupt: OnCorrupt = "raise",
+        self, catalog: Catalog, check_crc: bool = True, max_open_files: int = 256, on_corrupt: OnCorrupt = "raise"
     ) -> None:
-        keep_freed_memory()
-        self.catalog = catalog
-        self.check_crc = check_crc
-        self.max_open_files = max_open_files
+        _keep_freed_memory()
+        self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
         self._are_remote = is_remote(catalog.files[0].path)
         self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
@@ -62,8 +59,7 @@ class RecordReader:
         """
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
-        if not intact.all():
-            raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
+        self._require_intact(ids, payloads, intact)
         return payloads
 
     def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
@@ -75,23 +71,18 @@ class RecordReader:
         """
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
-        if not intact.all():
-            if self.on_corrupt == "raise":
-                raise self._damaged(int(ids[~intact][0]), payloads[int(np.argmin(intact))])
-            for slot in np.flatnonzero(~intact).tolist():
-                verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
-                payloads[slot] = (
-                    payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
-                )
+        if self.on_corrupt == "raise":
+            self._require_intact(ids, payloads, intact)
+        for slot in np.flatnonzero(~intact).tolist():
+            verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
+            payloads[slot] = (
+                payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
+            )
         labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
         return RecordBatch(payloads, ids, labels, intact, random)
 
     def raw(self, record_id: int) -> bytes:
-        """The bytes of a record's span as they are in the file, damaged or not.
-
-        Raises:
-            ChangedDataError, PlanError: as `read`.
-        """
+        """The bytes of a record's span as they are in the file, damaged or not. Errors as `read`."""
         return self._raw(self._checked_ids(np.array([record_id])))[0]
 
     def close(self) -> None:
@@ -101,10 +92,11 @@ class RecordReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt)
 
     def _stand_in(self, damaged: int, payload: bytes) -> bytes:
         """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
@@ -150,6 +142,11 @@ class RecordReader:
             )
         return ids
 
+    def _require_intact(self, ids: NDArray[np.int64], payloads: list[bytes], intact: NDArray[np.bool_]) -> None:
+        if not intact.all():
+            first = int(np.argmin(intact))
+            raise self._damaged(int(ids[first]), payloads[first])
+
     def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
         entry = self.catalog.files[self.catalog.file_ids[record_id]]
@@ -166,3 +163,32 @@ class RecordReader:
             path=entry.path,
             offset=offset,
         )
+
+
+@final
+class ForkSafeReader:
+    """A reader for objects that frameworks copy into worker processes: each process opens the files for itself."""
+
+    def __init__(self, reader: RecordReader) -> None:
+        self.catalog = reader.catalog
+        self._opened = (os.getpid(), reader)
+
+    def get(self) -> RecordReader:
+        """The reader of the process that asks."""
+        process, reader = self._opened
+        if process != os.getpid():
+            # Two threads may both come here first: one of the two readers is then dropped, unused or not.
+            reader = copy.copy(reader)
+            self._opened = (os.getpid(), reader)
+        return reader
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Let glibc keep up to 64 MiB of freed memory instead of handing it back after each batch of large records.
+
+    Handed back, every page of the next batch has to be mapped and zeroed again. glibc raises its thresholds by itself
+    when a large block that it had mapped is freed (mallopt(3), M_MMAP_THRESHOLD, "dynamic"): so one is made and freed
+    here, once a process. No page of it is ever touched. Other allocators ignore it.
+    """
+    np.empty(_LARGEST_THRESHOLD - 2**16, np.uint8)

@@ -6,24 +6,23 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog import Catalog
-from data_sharding.checks import whole
+from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.shard_plan import ShardPlan
-from data_sharding.plan.step_blocks import StepBlocks
+from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.sample_random import SampleRandom
 
-_Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
+Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
+"""Reads and decodes records ids int64[k], with draws for augmentation if there are any."""
 
 
 class LoadedBatch(NamedTuple):
@@ -46,25 +45,20 @@ class LoadedBatch(NamedTuple):
     damaged: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-class _BatchSource:
-    """Loads one step; apart from the loader, so that threads do not keep an abandoned loader alive."""
+def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
+    """Read and decode what is planned for one step; errors as `fetch`."""
+    features, intact = fetch(slots.ids, slots.random)
+    damaged = slots.ids[~intact & (slots.weights > 0)]
+    return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged)
 
-    def __init__(self, plan: ShardPlan, fetch: _Fetch, rank: int, size: int, augment: bool) -> None:
-        self._plan, self._fetch, self._augment = plan, fetch, augment
-        self._who = f"epoch {plan.epoch} for rank {rank} of {size}"
-        self._shard = StepBlocks(plan, rank, size)
 
-    def __call__(self, step: int) -> LoadedBatch:
-        try:
-            ids, weights = self._shard(step)
-            random = SampleRandom(self._plan.seed, self._plan.epoch, ids) if self._augment else None
-            features, intact = self._fetch(ids, random)
-            damaged = ids[~intact & (weights > 0)]
-            weights = weights * intact
-            return LoadedBatch(step, ids, weights, features, self._plan.global_weight(step), damaged)
-        except Exception as error:
-            error.add_note(f"while loading step {step} of {self._who}")
-            raise
+def _load_step(planner: SlotPlanner, fetch: Fetch, who: str, step: int) -> LoadedBatch:
+    """What a background thread does; it knows nothing of the loader, which can be collected when it is dropped."""
+    try:
+        return load_slots(planner(step), fetch)
+    except Exception as error:
+        error.add_note(f"while loading step {step} of {who}")
+        raise
 
 
 class ShardLoader:
@@ -114,9 +108,10 @@ class ShardLoader:
         processes: int = 0,
         timeout_s: float = 300.0,
     ) -> None:
-        check_same_data(plan, reader.catalog)
+        plan.require_catalog(reader.catalog)
         self.plan = plan
-        _check_at_least_one(prefetch=prefetch, threads=threads)
+        at_least(1, "prefetch", prefetch, "Loading needs at least one batch ahead.")
+        at_least(1, "threads", threads, "Loading needs at least one thread.")
         plan.step_at(whole("start_step", start_step) * plan.global_batch)
         plan.shard(rank, size, 0)
         fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
@@ -124,8 +119,9 @@ class ShardLoader:
         own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
 
         def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
+            planner, who = SlotPlanner(plan, rank, size, augment), f"epoch {plan.epoch} for rank {rank} of {size}"
             return OrderedPrefetch(
-                _BatchSource(plan, fetch, rank, size, augment),
+                functools.partial(_load_step, planner, fetch, who),
                 step,
                 plan.steps,
                 depth=max(prefetch, at_a_time),
@@ -184,23 +180,31 @@ class ShardLoader:
         self._prefetch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.close()
         else:  # a thread that is stuck must not delay, nor hide, the error that is on its way
             self._abandon()
 
 
-def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: int) -> tuple[_Fetch, int]:
+def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: int) -> tuple[Fetch, int]:
     """What makes a batch of ids, and how many batches it can make at a time without waiting."""
     if isinstance(decode, DecodeProcesses):
-        _check_same_processes(decode, reader, processes)
+        if processes:
+            raise PlanError(
+                f"DecodeProcesses and processes={processes} were given.",
+                "There can be only one set of processes.",
+                "leave out processes.",
+            )
+        if decode.catalog.fingerprint != reader.catalog.fingerprint:
+            raise PlanError(
+                "The decode processes were made for other data than the reader's.",
+                "Record ids of one mean nothing in the other.",
+                "make them with DecodeProcesses(reader, ...).",
+            )
         return decode, len(decode)
     if processes:
-        helpers = DecodeProcesses(reader, decode, processes)
-        return helpers, processes
+        return DecodeProcesses(reader, decode, processes), processes
     return functools.partial(read_and_decode, reader, decode), 1
 
 
@@ -208,38 +212,3 @@ def _abandon(prefetch: OrderedPrefetch[LoadedBatch], own: DecodeProcesses | None
     prefetch.cancel()
     if own is not None:
         own.close()  # frees threads that wait for them
-
-
-def _check_same_processes(helpers: DecodeProcesses, reader: RecordReader, processes: int) -> None:
-    if processes:
-        raise PlanError(
-            f"DecodeProcesses and processes={processes} were given.",
-            "There can be only one set of processes.",
-            "leave out processes.",
-        )
-    if helpers.catalog.fingerprint != reader.catalog.fingerprint:
-        raise PlanError(
-            "The decode processes were made for other data than the reader's.",
-            "Record ids of one mean nothing in the other.",
-            "make them with DecodeProcesses(reader, ...).",
-        )
-
-
-def check_same_data(plan: ShardPlan, catalog: Catalog) -> None:
-    """Check that a plan was made for a catalog.
-
-    Raises:
-        PlanError: it was not.
-    """
-    if (plan.num_records, plan.data_fingerprint) != (len(catalog), catalog.fingerprint):
-        raise PlanError(
-            f"The plan is for {plan.num_records} records, of other data than the reader's {len(catalog)}.",
-            "Record ids of one mean nothing in the other.",
-            "make the plan with ShardPlan.for_catalog(reader.catalog, ...).",
-        )
-
-
-def _check_at_least_one(**counts: int) -> None:
-    for name, count in counts.items():
-        if whole(name, count) < 1:
-            raise PlanError(f"{name} is {count}.", "Loading needs at least one.", f"set {name} to 1 or more.")

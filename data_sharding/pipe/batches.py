@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import MissingDataError
 from data_sharding.loading.decoding import Decode, decode_rows
+from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
 from data_sharding.pipe.pipe_reader import PipePass
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
+
+_GRACE_S: Final = 20.0
+"""The pipe's own deadline, whose message says more, comes first."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +58,46 @@ class RawBatch(NamedTuple):
 
 
 class PipeBatches:
-    """Calls in sequence, from one thread, give one batch after the other; without end, the later ones without records.
+    """The batches of a pass, read ahead by one thread; after the pass has ended, batches without records.
 
     Args:
-        one: the open pass.
+        one: the open pass, closed with this.
         shape: of the batches.
         records: of the whole pass, after which it must end; None: whatever comes.
         start_step: batches to read over before the first.
+        steps: where to stop.
         filler: what fills batches of a stream without any record; later, the last record read.
+        prefetch: batches ready or in the making ahead of the consumer.
+        timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
     """
 
     def __init__(
-        self, one: PipePass, shape: BatchShape, records: int | None, start_step: int = 0, filler: bytes | None = None
+        self,
+        one: PipePass,
+        shape: BatchShape,
+        records: int | None = None,
+        *,
+        start_step: int = 0,
+        steps: int = sys.maxsize,
+        filler: bytes | None = None,
+        prefetch: int,
+        timeout_s: float,
     ) -> None:
-        self._pass, self._shape, self._records = one, shape, records
-        self._start_step = start_step
+        self._pass, self._shape, self._records, self._start_step = one, shape, records, start_step
         self.filler = filler
         self._taken = 0
         self._empty: RawBatch | None = None
+        self.prefetch = OrderedPrefetch(
+            self._make, start_step, steps, depth=prefetch, threads=1, timeout_s=timeout_s + _GRACE_S
+        )
 
-    def __call__(self, step: int) -> RawBatch:
+    def close(self) -> None:
+        """Close the pass (early, if not at its end) and end the thread. May be called twice."""
+        self.prefetch.cancel()
+        self._pass.close()
+        self.prefetch.close()
+
+    def _make(self, step: int) -> RawBatch:
         try:
             if step == self._start_step and step:
                 self._read_over(step * self._shape.width)

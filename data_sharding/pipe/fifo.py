@@ -7,6 +7,7 @@ import fcntl
 import os
 import select
 import stat
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
-from data_sharding.pipe.locks import OwnedDescriptor, busy, lock_at_once
+from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.pipe.locks import OwnedDescriptor, lock_at_once
 
 PIPE_BYTES: Final = 2**20
 """Asked of the kernel for each FIFO, and read at a time: the most an unprivileged process may have (fcntl(2),
 /proc/sys/fs/pipe-max-size). Linux gives 64 KiB by itself, and switching threads for so little costs throughput."""
 
+_GRACE_S: Final = 10.0
 _APPEARANCE_POLL_S: Final = 0.01
 _LATER_GRACE_S: Final = 2.0
 """What an agent may take between a later FIFO and an earlier one, should it make them out of order."""
@@ -29,42 +32,42 @@ _LATER_GRACE_S: Final = 2.0
 class PassName:
     """Which FIFO this is, as errors name it."""
 
-    rank: int
+    base: Path
     channel: str
     epoch: int
-    path: Path
+    rank: int
+
+    @property
+    def path(self) -> Path:
+        """`<base>/<channel>_<epoch>`."""
+        return self.base / f"{self.channel}_{self.epoch}"
 
     def __str__(self) -> str:
         return f"channel {self.channel}, epoch {self.epoch}, of rank {self.rank}"
 
 
-class Stop:
-    """A switch that ends waiting threads at once: an Event that poll(2) can wait for."""
+class StopEvent(threading.Event):
+    """A `threading.Event` that poll(2) can wait for: its descriptor is readable once it is set."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        super().__init__()
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
-        """Readable once set."""
+        """Of the event."""
         return self._descriptor
 
     def set(self) -> None:
         """End all waits, now and later."""
-        if not self._event.is_set():
-            self._event.set()
-            os.eventfd_write(self._descriptor, 1)
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it was set within so many seconds."""
-        return self._event.wait(seconds)
+        super().set()
+        os.eventfd_write(self._descriptor, 1)
 
     def __del__(self) -> None:
         os.close(self._descriptor)
 
 
 def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
-    """The FIFO's status once it exists.
+    """The FIFO's status once it exists; opens nothing.
 
     Raises:
         LoaderTimeoutError: it did not appear within `timeout_s` seconds.
@@ -72,9 +75,15 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
         MissingDataError: this user may not look at it.
     """
     begin = passed_since = time.monotonic()
-    while (status := _status(name)) is None:
-        now = time.monotonic()
-        later = [number for number in numbers_of(name.path.parent, name.channel) if number > name.epoch]
+    while True:
+        try:
+            status = os.stat(name.path)
+            break
+        except FileNotFoundError:
+            now = time.monotonic()
+        except OSError as error:
+            raise _unreadable(name, error) from error
+        later = [number for number in numbers_of(name.base, name.channel) if number > name.epoch]
         if not later:
             passed_since = now
         elif now - passed_since >= min(_LATER_GRACE_S, timeout_s):
@@ -96,46 +105,70 @@ def numbers_of(base: Path, channel: str) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
-class FifoPass:
-    """The reading end of one FIFO, open and locked.
+class Fifo:
+    """The reading end of one FIFO, open, locked, and read by a thread, so that its writer waits for a full buffer only.
+
+    Args:
+        timeout_s: longest wait for bytes, in seconds.
+        buffer_bytes: what may wait in memory.
 
     Raises:
         PlanError: it is no FIFO, or another process reads it.
         MissingDataError: it cannot be opened.
     """
 
-    def __init__(self, name: PassName, timeout_s: float, stop: Stop) -> None:
-        self._name, self._timeout_s, self._stop = name, timeout_s, stop
+    def __init__(self, name: PassName, timeout_s: float, buffer_bytes: int) -> None:
+        self.name, self._timeout_s, self._stop = name, timeout_s, StopEvent()
         self._bytes = 0
         try:
             self._open()
+            depth = 1 + buffer_bytes // fcntl.fcntl(self._file.fileno(), fcntl.F_GETPIPE_SZ)
         except OSError as error:
             raise _unreadable(name, error) from error
         self._poll = select.poll()
         self._poll.register(self._file.fileno(), select.POLLIN)
-        self._poll.register(stop.fileno(), select.POLLIN)
+        self._poll.register(self._stop.fileno(), select.POLLIN)
+        # The thread keeps the deadline; the consumer stops trusting the thread some seconds later.
+        wait_s = timeout_s + _GRACE_S
+        self._chunks = OrderedPrefetch(
+            self._read_chunk, 0, sys.maxsize, depth=depth, threads=1, timeout_s=wait_s, name=str(name.path)
+        )
+        self._chunks.start()
+
+    def take(self) -> bytes | None:
+        """The next bytes; None at the end.
+
+        Raises:
+            LoaderTimeoutError: nothing came for `timeout_s` seconds.
+            MissingDataError: it cannot be read.
+            PlanError: closed before.
+        """
+        return self._chunks.take()
+
+    def close(self) -> None:
+        """End the thread and close, at any point: a writer then gets EPIPE, which is legal. May be called twice."""
+        self._chunks.cancel()
+        self._stop.set()
+        self._chunks.close()
+        if not self._chunks.is_busy:  # else the thread might read another file of the same number
+            self._file.close()
 
     def _open(self) -> None:
         # Without O_NONBLOCK open() itself would wait for a writer, for ever.
-        self._file = OwnedDescriptor(self._name.path, os.O_RDONLY | os.O_NONBLOCK)
+        self._file = OwnedDescriptor(self.name.path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            _require_fifo(self._name, os.fstat(self._file.fileno()))
-            if not lock_at_once(self._file):
-                raise busy(self._name.channel, "another process")
+            _require_fifo(self.name, os.fstat(self._file.fileno()))
+            lock_at_once(self._file, self.name.channel)
             self._enlarge()
         except BaseException:
             self._file.close()
             raise
 
-    def read_chunk(self) -> bytes | None:
+    def _read_chunk(self, number: int) -> bytes | None:  # noqa: ARG002
         """The next bytes, as many as are there (at most `PIPE_BYTES`); None at the end, or once stopped.
 
         An empty read alone is no end: before a writer comes a FIFO reads as empty, too. Linux reports POLLHUP only
         after a writer was there and has gone, so the end is POLLHUP together with an empty read.
-
-        Raises:
-            LoaderTimeoutError: nothing came for `timeout_s` seconds.
-            MissingDataError: it cannot be read.
         """
         end = time.monotonic() + self._timeout_s
         while True:
@@ -151,10 +184,6 @@ class FifoPass:
             if time.monotonic() >= end:
                 raise self._silent(has_writer=chunk is None)
 
-    def close(self) -> None:
-        """Close, at any point: a writer then gets EPIPE, which is legal. May be called twice."""
-        self._file.close()
-
     def _read(self) -> bytes | None:
         """b"": nobody writes; None: a writer is there and has written nothing."""
         try:
@@ -162,7 +191,7 @@ class FifoPass:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise _unreadable(self._name, error) from error
+            raise _unreadable(self.name, error) from error
 
     def _enlarge(self) -> None:
         try:
@@ -175,24 +204,15 @@ class FifoPass:
     def _silent(self, has_writer: bool) -> LoaderTimeoutError:
         if has_writer or self._bytes:
             return LoaderTimeoutError(
-                f"{self._name.path} ({self._name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes.",
+                f"{self.name.path} ({self.name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes.",
                 "Its writer is still there and writes nothing.",
                 "look at the agent that feeds the pipe, or allow more time.",
             )
         return LoaderTimeoutError(
-            f"Nobody opened {self._name.path} ({self._name}) for writing within {self._timeout_s:g} s.",
+            f"Nobody opened {self.name.path} ({self.name}) for writing within {self._timeout_s:g} s.",
             "The FIFO exists, but no agent feeds it: 0 bytes came.",
             "start the agent, remove a FIFO that an earlier job left, or allow more time.",
         )
-
-
-def _status(name: PassName) -> os.stat_result | None:
-    try:
-        return os.stat(name.path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _unreadable(name, error) from error
 
 
 def _unreadable(name: PassName, error: OSError) -> MissingDataError:
@@ -213,7 +233,7 @@ def _passed_by(name: PassName, later: list[int]) -> PlanError:
 
 
 def _never_appeared(name: PassName, timeout_s: float) -> LoaderTimeoutError:
-    channels = sorted({path.name.rpartition("_")[0] for path in name.path.parent.glob("*_*") if path.is_fifo()})
+    channels = sorted({path.name.rpartition("_")[0] for path in name.base.glob("*_*") if path.is_fifo()})
     return LoaderTimeoutError(
         f"{name.path} ({name}) did not appear within {timeout_s:g} s.",
         f"FIFOs there are of channels {', '.join(channels)}." if channels else "There is no FIFO at all in its folder.",

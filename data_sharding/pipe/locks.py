@@ -1,12 +1,13 @@
 """Who may read a channel: one process, and never a forked child of it.
 
-The lock is flock(2) on a file `.<channel>.lock` beside the FIFOs, taken without waiting and held for life. It belongs
-to the open file: a second opener is refused in another process and in the same one alike (fcntl's record locks would
-let the same process in, and would be lost when any of its descriptors of the file is closed), and the kernel frees it
-when its holder dies, however that happens. The file stays: removing it would let two processes lock two files of one
-name. A fork would share the open file, so that a child could keep the lock, and the FIFO's read end, after its parent
-died or closed early: then the writer would never see EPIPE. So a child closes its copies at once, and every method of
-an inherited reader is refused there.
+Before anything is opened, `check_openers` compares what all ranks are about to open. Then a lock, flock(2) on a file
+`.<channel>.lock` beside the FIFOs, is taken without waiting and held for life. It belongs to the open file: a second
+opener is refused in another process and in the same one alike (fcntl's record locks would let the same process in, and
+would be lost when any of its descriptors of the file is closed), and the kernel frees it when its holder dies, however
+that happens. The file stays: removing it would let two processes lock two files of one name. A fork would share the
+open file, so that a child could keep the lock, and the FIFO's read end, after its parent died or closed early: then the
+writer would never see EPIPE. So a child closes its copies at once, and every method of an inherited reader is refused
+there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import fcntl
 import functools
 import multiprocessing
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from data_sharding.errors import MissingDataError, PlanError
@@ -73,7 +76,14 @@ class ChannelLock:
     """
 
     def __init__(self, base: Path, channel: str, who: str) -> None:
-        _refuse_helpers(channel)
+        # Workers of a torch DataLoader and of a multiprocessing.Pool are daemons; launchers' workers are not.
+        if multiprocessing.current_process().daemon:
+            helper = multiprocessing.current_process().name
+            raise PlanError(
+                f"Channel {channel} was asked for in {helper}, a data-loading subprocess.",
+                "Each such subprocess would open the same FIFO.",
+                "read the channel in the worker itself, e.g. with num_workers=0.",
+            )
         if not os.path.isdir(base):
             raise MissingDataError(
                 f"There is no folder {base}.", f"The FIFOs of channel {channel} are to appear in it.", "check the path."
@@ -81,10 +91,13 @@ class ChannelLock:
         self._file: OwnedDescriptor | None = None
         path = base / f".{channel}.lock"
         try:
-            self._file = _open_to_write(path)
-            if self._file is not None:
-                self._hold(self._file, path, channel, who)
+            self._file = OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
+            lock_at_once(self._file, channel, path)
+            os.ftruncate(self._file.fileno(), 0)
+            os.write(self._file.fileno(), f"{who} (process {os.getpid()})\n".encode())
         except OSError as error:
+            if self._file is None and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return  # this user may not write there
             self.release()
             raise MissingDataError(
                 f"{path} cannot be locked: {error.strerror}.",
@@ -97,57 +110,58 @@ class ChannelLock:
         if self._file is not None:
             self._file.close()
 
-    def _hold(self, file: OwnedDescriptor, path: Path, channel: str, who: str) -> None:
-        if not lock_at_once(file):
-            file.close()
-            raise busy(channel, path.read_text(errors="replace").strip() or "another process")
-        os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), f"{who} (process {os.getpid()})\n".encode())
 
-
-def _open_to_write(path: Path) -> OwnedDescriptor | None:
-    """None where this user may not write."""
-    try:
-        return OwnedDescriptor(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return None
-        raise
-
-
-def lock_at_once(file: OwnedDescriptor) -> bool:
-    """Lock without waiting; whether nobody else holds it."""
+def lock_at_once(file: OwnedDescriptor, channel: str, holder: Path | None = None) -> None:
+    """Lock without waiting; `holder` is a file that says who else may have the lock. Raises PlanError if one has."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def busy(channel: str, holder: str) -> PlanError:
-    """The error of a second opener."""
-    return PlanError(
-        f"Channel {channel} is already being read by {holder}.",
-        "Two readers of one FIFO would each get torn records.",
-        "wait for the end of the job that reads it; within one job each worker of a node needs its own channel.",
-    )
-
-
-def refuse_other_process(owner: int, channel: str) -> None:
-    """Raise `PlanError` unless this is process `owner`."""
-    if os.getpid() != owner:
+        file.close()
+        name = holder.read_text(errors="replace").strip() if holder is not None else ""
         raise PlanError(
-            f"Channel {channel} was opened by process {owner} and is used in process {os.getpid()}, forked from it.",
+            f"Channel {channel} is already being read by {name or 'another process'}.",
             "Two readers of one FIFO would each get torn records.",
-            "read the channel in the worker itself; it is drained in a background thread anyway.",
-        )
+            "wait for the end of the job that reads it; within one job each worker of a node needs its own channel.",
+        ) from None
 
 
-def _refuse_helpers(channel: str) -> None:
-    """Workers of a torch DataLoader and of a multiprocessing.Pool are daemons; launchers' workers are not."""
-    if multiprocessing.current_process().daemon:
-        raise PlanError(
-            f"Channel {channel} was asked for in {multiprocessing.current_process().name}, a data-loading subprocess.",
-            "Each such subprocess would open the same FIFO.",
-            "read the channel in the worker itself, e.g. with num_workers=0.",
-        )
+@dataclass(frozen=True)
+class FifoOpener:
+    """A rank, and the FIFO that it is about to open.
+
+    Attributes:
+        rank: of the job.
+        host: name of its node, for the message.
+        local_rank: among the workers of its node.
+        channel: name of the channel.
+        machine: what tells kernels apart, such as the boot id: names of hosts may be equal.
+        device, inode: of the FIFO. On one machine two paths with the same ones are one FIFO.
+    """
+
+    rank: int
+    host: str
+    local_rank: int
+    channel: str
+    machine: str
+    device: int
+    inode: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (local rank {self.local_rank} on {self.host}, channel {self.channel})"
+
+
+def check_openers(openers: Sequence[FifoOpener]) -> None:
+    """Refuse what would give one FIFO two readers. All ranks pass all ranks' openers, so that all raise or none.
+
+    Raises:
+        PlanError: two of them are for one FIFO.
+    """
+    seen: dict[tuple[str, int, int], FifoOpener] = {}
+    for opener in openers:
+        first = seen.setdefault((opener.machine, opener.device, opener.inode), opener)
+        if first is not opener:
+            raise PlanError(
+                f"One FIFO would be opened by {first} and by {opener}.",
+                "Each would get some of its bytes, and torn records, or wait for ever.",
+                "give each worker of a node a channel of its own, as `hvdtrain shard pipe-plan` does.",
+            )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast
 
-from data_sharding.checks import whole
+from data_sharding.checks import at_least, one_of, whole
 from data_sharding.errors import PlanError
-from data_sharding.pipe.frames import Framing
+from data_sharding.pipe.parsers import Framing
 
 MAX_CHANNELS: Final = 20
 """Input channels of one SageMaker training job: API_CreateTrainingJob, InputDataConfig."""
@@ -45,8 +46,8 @@ class PipeChannel:
     @property
     def records(self) -> int | None:
         """Sum of the files' records; None if those of some file are not known."""
-        counts = [file.records for file in self.files if file.records is not None]
-        return sum(counts) if len(counts) == len(self.files) else None
+        counts = _all_known(file.records for file in self.files)
+        return None if counts is None else sum(counts)
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,16 @@ class PipePlan:
     def __post_init__(self) -> None:
         for name in ("hosts", "workers_per_host"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        _check_job(self.hosts, self.workers_per_host, self.distribution)
-        _check_channels(self)
+        expected = _channel_count(self.hosts, self.workers_per_host, self.distribution)
+        if len(self.channels) != expected:
+            raise PlanError(
+                f"There are {len(self.channels)} channels for {self.hosts} hosts of {self.workers_per_host} workers.",
+                f"It should have {expected}.",
+                "make the plan again.",
+            )
+        for channel in self.channels:
+            check_channel_name(channel.name)
+        _check_files([file for channel in self.channels for file in channel.files], expected)
 
     @property
     def size(self) -> int:
@@ -85,11 +94,7 @@ class PipePlan:
         return self.hosts * self.workers_per_host
 
     def channel(self, rank: int, local_rank: int) -> PipeChannel:
-        """The channel of one worker.
-
-        Raises:
-            PlanError: the plan has none for it.
-        """
+        """The channel of one worker. Raises PlanError if the plan has none for it."""
         index = rank if self.distribution == "divided" else local_rank
         if not 0 <= index < len(self.channels):
             raise PlanError(
@@ -102,16 +107,14 @@ class PipePlan:
     @property
     def records(self) -> int | None:
         """Records of an epoch over all workers; None if those of some file are not known."""
-        counts = [channel.records for channel in self.channels if channel.records is not None]
-        return sum(counts) if len(counts) == len(self.channels) else None
+        counts = _all_known(channel.records for channel in self.channels)
+        return None if counts is None else sum(counts)
 
     def rank_records(self) -> tuple[int, ...] | None:
         """Records that arrive at each rank in every epoch; None where that cannot be known beforehand."""
         if self.distribution == "sharded-by-s3-key" and self.hosts > 1:
             return None
-        counts = [channel.records for channel in self.channels]
-        known = tuple(count for count in counts if count is not None)
-        return known if len(known) == len(counts) else None
+        return _all_known(channel.records for channel in self.channels)
 
     @property
     def fingerprint(self) -> str:
@@ -138,8 +141,7 @@ def make_plan(
         PlanError: fewer files than channels, a file named twice or without a record, more than `MAX_CHANNELS` channels,
             a bad name or option.
     """
-    _check_job(hosts, workers_per_host, distribution)
-    count = workers_per_host * (hosts if distribution == "divided" else 1)
+    count = _channel_count(hosts, workers_per_host, distribution)
     _check_files(files, count)
     dealt: list[list[PipeFile]] = [[] for _ in range(count)]
     smallest = [(0, 0, index) for index in range(count)]
@@ -154,19 +156,16 @@ def make_plan(
     return PipePlan(prefix, framing, hosts, workers_per_host, distribution, channels)
 
 
-def _check_job(hosts: int, workers_per_host: int, distribution: Distribution) -> None:
-    if distribution not in get_args(Distribution):
-        raise PlanError(
-            f"The distribution {distribution!r} was asked for.",
-            "Files reach the hosts in one of two ways.",
-            f"choose {' or '.join(get_args(Distribution))}.",
-        )
-    if whole("hosts", hosts) < 1 or whole("workers_per_host", workers_per_host) < 1:
-        raise PlanError(
-            f"A plan for {hosts} hosts of {workers_per_host} workers was asked for.",
-            "A job has at least one of each.",
-            "give 1 or more.",
-        )
+def _all_known(counts: Iterable[int | None]) -> tuple[int, ...] | None:
+    known = tuple(counts)
+    return None if None in known else cast(tuple[int, ...], known)
+
+
+def _channel_count(hosts: int, workers_per_host: int, distribution: Distribution) -> int:
+    """How many channels a job needs; refuses a job that cannot have them."""
+    one_of("distribution", distribution, Distribution)
+    at_least(1, "hosts", hosts, "A job has at least one host.")
+    at_least(1, "workers_per_host", workers_per_host, "A host has at least one worker.")
     channels = workers_per_host * (hosts if distribution == "divided" else 1)
     if channels > MAX_CHANNELS:
         raise PlanError(
@@ -177,6 +176,7 @@ def _check_job(hosts: int, workers_per_host: int, distribution: Distribution) ->
             if distribution == "divided"
             else f"start {MAX_CHANNELS} workers a host or fewer.",
         )
+    return channels
 
 
 def _check_files(files: Sequence[PipeFile], channels: int) -> None:
@@ -186,10 +186,9 @@ def _check_files(files: Sequence[PipeFile], channels: int) -> None:
             "Some worker would have nothing to read.",
             f"write the data to {channels} files or more, in one size if you can.",
         )
-    names = {file.name for file in files}
-    if len(names) < len(files):
-        twice = next(name for name in sorted(names) if sum(file.name == name for file in files) > 1)
-        raise PlanError(f"{twice} is named twice.", "Its records would be read twice.", "name it once.")
+    name, times = Counter(file.name for file in files).most_common(1)[0]
+    if times > 1:
+        raise PlanError(f"{name} is named twice.", "Its records would be read twice.", "name it once.")
     for file in files:
         if file.size < 1 or (file.records is not None and file.records < 1):
             raise PlanError(
@@ -197,19 +196,6 @@ def _check_files(files: Sequence[PipeFile], channels: int) -> None:
                 "A data file without one is most often one whose writing was cut short.",
                 "write it again, or leave it out.",
             )
-
-
-def _check_channels(plan: PipePlan) -> None:
-    expected = plan.workers_per_host * (plan.hosts if plan.distribution == "divided" else 1)
-    if len(plan.channels) != expected:
-        raise PlanError(
-            f"The plan has {len(plan.channels)} channels for {plan.hosts} hosts of {plan.workers_per_host} workers.",
-            f"It should have {expected}.",
-            "make the plan again.",
-        )
-    for channel in plan.channels:
-        check_channel_name(channel.name)
-    _check_files([file for channel in plan.channels for file in channel.files], len(plan.channels))
 
 
 def check_channel_name(name: str) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from data_sharding.atomic import atomic_file
-from data_sharding.errors import CatalogError, CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.tfrecord import scan
-from data_sharding.pipe.frames import FrameError, Framing, parser_for
+from data_sharding.errors import CatalogError, MissingDataError, PlanError
+from data_sharding.formats.registry import format_named
+from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
-from data_sharding.storage import describe_file, open_source
+from data_sharding.storage import describe_file
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -21,8 +22,8 @@ _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "recordio": ("*.rec", "*.recordio"),
     "recordio-sagemaker": ("*.rec", "*.recordio", "*.pbr"),
 }
-_CHUNK_BYTES: Final = 2**20
 
+_FIELDS: Final = {"prefix": str, "framing": str, "hosts": int, "workers_per_host": int, "distribution": str}
 PLAN_FORMAT: Final = "data_sharding.pipe_plan/1"
 
 
@@ -80,7 +81,7 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
     Args:
         sources: what to find.
         framing: of the records; folders are searched for files with its usual names.
-        count: whether to count records. TFRecord files are counted by their framing, others are read through.
+        count: whether to count records, by their framing.
 
     Raises:
         MissingDataError: nothing was found.
@@ -100,25 +101,12 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
 
 
 def _count(path: str, framing: Framing) -> int:
-    if framing == "tfrecord":
-        return len(scan(path).offsets)
-    source, parser, count = open_source(describe_file(path)), parser_for(framing), 0
-    try:
-        with watching_maps:
-            for begin in range(0, source.size(), _CHUNK_BYTES):
-                count += len(parser.feed(source[begin : begin + _CHUNK_BYTES]))
-        parser.finish()
-    except FrameError as error:
-        raise CorruptRecordError(
-            f"{path} cannot be read on from byte {error.offset}: {error.what}.",
-            "Its records cannot be counted.",
-            "restore the file from its source, or name its --framing.",
-            path=path,
-            offset=error.offset,
-        ) from error
-    finally:
-        source.close()
-    return count
+    record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
+    with watching_maps:
+        index = record_format.scan(path, record_format.open(describe_file(path)), False)
+    if index.damage:
+        raise index.damage[0]
+    return len(index.offsets)
 
 
 def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:
@@ -137,22 +125,14 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
 
 
 def _as_json(plan: PipePlan) -> dict[str, Any]:
+    fields = {name: getattr(plan, name) for name in _FIELDS}
     return {
         "format": PLAN_FORMAT,
-        "prefix": plan.prefix,
-        "framing": plan.framing,
-        "hosts": plan.hosts,
-        "workers_per_host": plan.workers_per_host,
-        "distribution": plan.distribution,
+        **fields,
         "records": plan.rank_records(),
         "channels": [
-            {
-                "name": channel.name,
-                "bytes": channel.bytes,
-                "records": channel.records,
-                "files": [[file.name, file.size, file.records] for file in channel.files],
-            }
-            for channel in plan.channels
+            {"name": one.name, "bytes": one.bytes, "records": one.records, "files": list(map(astuple, one.files))}
+            for one in plan.channels
         ],
     }
 
@@ -162,14 +142,8 @@ def _from_json(content: Any) -> PipePlan:
         raise ValueError(f"its format is {content['format']!r}")
     if content["framing"] not in get_args(Framing):
         raise ValueError(f"its framing is {content['framing']!r}")
-    return PipePlan(
-        prefix=_typed(content["prefix"], str),
-        framing=content["framing"],
-        hosts=_typed(content["hosts"], int),
-        workers_per_host=_typed(content["workers_per_host"], int),
-        distribution=content["distribution"],
-        channels=tuple(_channel(entry) for entry in content["channels"]),
-    )
+    fields = {name: _typed(content[name], kind) for name, kind in _FIELDS.items()}
+    return PipePlan(**fields, channels=tuple(_channel(entry) for entry in content["channels"]))
 
 
 def _channel(entry: Any) -> PipeChannel:

@@ -5,23 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
-from data_sharding.pipe.drain import Drain
-from data_sharding.pipe.fifo import FifoPass, PassName, Stop, await_fifo
-from data_sharding.pipe.frames import FrameError, Framing, parser_for
-from data_sharding.pipe.locks import ChannelLock, refuse_other_process
-
-
-def await_pipe(base: str | Path, channel: str, epoch: int, *, rank: int, timeout_s: float) -> os.stat_result:
-    """The status of `<base>/<channel>_<epoch>`, once it exists; for `check_openers`. Opens nothing.
-
-    Raises:
-        LoaderTimeoutError, PlanError, MissingDataError: as `PipeReader.open`.
-    """
-    return await_fifo(_pass_name(Path(base), channel, epoch, rank), timeout_s)
+from data_sharding.pipe.fifo import Fifo, PassName, await_fifo
+from data_sharding.pipe.locks import ChannelLock
+from data_sharding.pipe.parsers import FrameError, FrameParser, Framing, parser_for
 
 
 class PipeReader:
@@ -37,7 +26,6 @@ class PipeReader:
         framing: how records stand in the stream; see `parser_for`.
         timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
         buffer_bytes: what may wait in memory, drained and not yet asked for.
-        first_epoch: number of the first FIFO.
 
     Raises:
         MissingDataError: no such folder, or one in which nothing can be locked.
@@ -53,14 +41,13 @@ class PipeReader:
         framing: Framing = "tfrecord",
         timeout_s: float = 300.0,
         buffer_bytes: int = 2**25,
-        first_epoch: int = 0,
     ) -> None:
         self._base, self.channel, self._rank = Path(base), channel, rank
         self._framing: Framing = framing
         self._timeout_s, self._buffer_bytes = timeout_s, buffer_bytes
         self._process = os.getpid()
         self._pass: PipePass | None = None
-        self.epoch = first_epoch
+        self.epoch = 0
         """Number of the FIFO that is open, or else of the next to be opened."""
         parser_for(framing)
         self._lock = ChannelLock(self._base, channel, f"rank {rank}")
@@ -79,30 +66,18 @@ class PipeReader:
             PlanError: another process reads it; it is no FIFO; the agent is at a later epoch; the last pass is still
                 open; this reader is closed, or is used in a forked child.
         """
-        self._check_usable()
+        self.check_usable()
         if self._pass is not None and not self._pass.closed:
             raise PlanError(
                 f"Epoch {self._pass.name.epoch} of channel {self.channel} is still open.",
                 "The FIFOs of a channel come one after the other.",
                 "close it first.",
             )
-        name = _pass_name(self._base, self.channel, self.epoch, self._rank)
-        stop = Stop()
+        name = PassName(self._base, self.channel, self.epoch, self._rank)
         await_fifo(name, self._timeout_s)
-        drain = Drain(FifoPass(name, self._timeout_s, stop), name, stop, self._buffer_bytes, self._timeout_s)
-        self._pass = PipePass(self, name, drain, self._framing, expected_records)
+        fifo = Fifo(name, self._timeout_s, self._buffer_bytes)
+        self._pass = PipePass(self, fifo, parser_for(self._framing), expected_records)
         return self._pass
-
-    def skip_epoch(self) -> None:
-        """Pass over one epoch: open it, wait for its first bytes, and close it early, which is legal.
-
-        Without the wait the FIFO might be closed before its writer, who waits for a reader, has noticed one.
-
-        Raises:
-            LoaderTimeoutError: no FIFO, writer or byte came in time.
-        """
-        with self.open() as one:
-            one.await_data()
 
     def close(self) -> None:
         """Close the open pass, if any, and let others have the channel. May be called twice."""
@@ -116,31 +91,31 @@ class PipeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise `PlanError` if it is closed, or this is a forked child."""
         if self._process == -1:
             raise PlanError(
                 f"The reader of channel {self.channel} is closed.", "Its lock is given up.", "make another reader."
             )
-        refuse_other_process(self._process, self.channel)
+        if self._process != os.getpid():
+            raise PlanError(
+                f"Channel {self.channel} was opened by process {self._process} and is used in process {os.getpid()}, "
+                "forked from it.",
+                "Two readers of one FIFO would each get torn records.",
+                "read the channel in the worker itself; it is drained in a background thread anyway.",
+            )
 
 
 class PipePass:
     """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
 
-    def __init__(
-        self, reader: PipeReader, name: PassName, drain: Drain, framing: Framing, expected_records: int | None
-    ) -> None:
-        self.name = name
-        self.closed = False
-        self._reader, self._drain = reader, drain
+    def __init__(self, reader: PipeReader, fifo: Fifo, parser: FrameParser, expected_records: int | None) -> None:
+        self.name, self.closed = fifo.name, False
+        self._reader, self._fifo, self._parser, self._expected = reader, fifo, parser, expected_records
         self._process = os.getpid()
-        self._parser = parser_for(framing)
-        self._expected = expected_records
         self._ready: deque[bytes] = deque()
         self._ended = False
         self._bytes = self._records = 0
@@ -154,7 +129,7 @@ class PipePass:
             ChangedDataError: more or fewer records came than were expected.
             PlanError: closed, or used in a forked child.
         """
-        refuse_other_process(self._process, self.name.channel)
+        self._reader.check_usable()
         while len(self._ready) < count and not self._ended:
             self._take_chunk()
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
@@ -177,7 +152,10 @@ class PipePass:
             )
 
     def await_data(self) -> None:
-        """Return once a byte, or the end, has come; errors as `read`."""
+        """Return once a byte, or the end, has come; errors as `read`.
+
+        A pass that is to be closed early waits for it: else its writer, who waits for a reader, may not notice one.
+        """
         if not self._bytes and not self._ended:
             self._take_chunk()
 
@@ -186,27 +164,31 @@ class PipePass:
         if self.closed or self._process != os.getpid():
             return
         self.closed = True
-        self._drain.close()
+        self._fifo.close()
         self._reader.epoch = self.name.epoch + 1
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take_chunk(self) -> None:
         try:
-            chunk = self._drain.take()
+            chunk = self._fifo.take()
             if chunk is None:
                 self._finish()
                 return
             self._bytes += len(chunk)
             records = self._parser.feed(chunk)
         except FrameError as error:
-            self._refuse_frame(error)
+            raise CorruptRecordError(
+                f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
+                "What follows cannot be told apart, and leaving it out would leave this rank without data.",
+                "check the objects of this channel, and that all of them have the framing that the plan names.",
+                path=str(self.name.path),
+                offset=error.offset,
+            ) from error
         self._records += len(records)
         self._ready.extend(records)
         if self._expected is not None and self._records > self._expected:
@@ -218,15 +200,6 @@ class PipePass:
         if self._expected is not None and self._records != self._expected:
             raise self._wrong_count(self._expected)
 
-    def _refuse_frame(self, error: FrameError) -> NoReturn:
-        raise CorruptRecordError(
-            f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
-            "What follows cannot be told apart, and leaving it out would leave this rank without data.",
-            "check the objects of this channel, and that all of them have the framing that the plan names.",
-            path=str(self.name.path),
-            offset=error.offset,
-        ) from error
-
     def _wrong_count(self, expected: int) -> ChangedDataError:
         so_far = " or more" if not self._ended else ""
         return ChangedDataError(
@@ -237,7 +210,3 @@ class PipePass:
 
     def _where(self) -> str:
         return f"{self.name.path} ({self.name}; {self._bytes:,} bytes and {self._records:,} records so far)"
-
-
-def _pass_name(base: Path, channel: str, epoch: int, rank: int) -> PassName:
-    return PassName(rank, channel, epoch, base / f"{channel}_{epoch}")

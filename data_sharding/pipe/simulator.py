@@ -6,16 +6,67 @@ read to its end or closed early. A reader that leaves (EPIPE) is no error. FIFOs
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import select
+import stat
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
-from data_sharding.pipe.feed import ChannelFeed, Delivery, FeedThread
+from data_sharding.pipe.fifo import StopEvent, numbers_of
 from data_sharding.pipe.pipe_plan import check_channel_name
-from data_sharding.pipe.pipe_reader import await_pipe
+
+_CHUNK_BYTES: Final = 2**20
+_RELEASE_POLL_S: Final = 0.01
+_END_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class ChannelFeed:
+    """What one channel delivers.
+
+    Attributes:
+        files: paths, whose contents follow each other without anything between them.
+        shuffle: seed of a new order of the files in each epoch; None: the given order in all.
+        late_s: seconds that pass before each FIFO appears.
+        truncate: bytes after which the writer goes away, in each epoch; None: at the end.
+    """
+
+    files: tuple[str, ...]
+    shuffle: int | None = None
+    late_s: float = 0.0
+    truncate: int | None = None
+
+    def order(self, epoch: int) -> list[str]:
+        """The files in the order of an epoch."""
+        files = list(self.files)
+        if self.shuffle is not None:
+            random.Random(f"{self.shuffle}:{epoch}").shuffle(files)
+        return files
+
+    def chunks(self, epoch: int) -> Iterator[bytes]:
+        """The bytes of an epoch."""
+        left = self.truncate
+        for name in self.order(epoch):
+            with open(name, "rb") as file:
+                while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
+                    yield chunk
+                    left = None if left is None else left - len(chunk)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How one epoch of a channel ended: bytes written, and whether the reader left before the end."""
+
+    epoch: int
+    bytes: int
+    closed_early: bool
 
 
 class PipeSimulator:
@@ -27,22 +78,17 @@ class PipeSimulator:
         epochs: FIFOs a channel.
 
     Raises:
-        PlanError: no channel, a name that is not allowed, or fewer than one epoch.
-        MissingDataError: a file does not exist.
+        PlanError: no channel, a name that is not allowed, fewer than one epoch; or, when the block begins, a FIFO of
+            one of the channels is there already, of whatever epoch.
+        MissingDataError: a file does not exist; or, when the block begins, the folder cannot be made.
     """
 
     def __init__(self, base: str | Path, channels: Mapping[str, ChannelFeed], epochs: int) -> None:
         _check(channels, epochs)
         self._base = Path(base)
-        self._threads = {name: FeedThread(self._base, name, feed, epochs) for name, feed in channels.items()}
+        self._threads = {name: _ChannelThread(self._base, name, feed, epochs) for name, feed in channels.items()}
 
     def __enter__(self) -> Self:
-        """Begin to feed.
-
-        Raises:
-            PlanError: a FIFO of one of the channels is there already, of whatever epoch.
-            MissingDataError: the folder cannot be made.
-        """
         try:
             self._base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -51,27 +97,17 @@ class PipeSimulator:
                 "FIFOs are to appear in it.",
                 "choose another folder.",
             ) from error
-        for thread in self._threads.values():
-            thread.require_free()
+        for name in self._threads:
+            if numbers := numbers_of(self._base, name):
+                raise _exists_already(self._base / f"{name}_{numbers[0]}", len(numbers) - 1)
         for thread in self._threads.values():
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.stop()
-        if error is None:
+        if kind is None:
             self.raise_errors()
-
-    def await_fifos(self, timeout_s: float) -> None:
-        """Return when the first FIFO of every channel exists, for readers that cannot wait for it themselves.
-
-        Raises:
-            LoaderTimeoutError: they did not appear within `timeout_s` seconds.
-        """
-        for name in self._threads:
-            await_pipe(self._base, name, 0, rank=0, timeout_s=timeout_s)
 
     def stop(self) -> None:
         """End all channels now, wherever they are, and remove their FIFOs. May be called twice."""
@@ -111,6 +147,104 @@ class PipeSimulator:
         for thread in self._threads.values():
             if thread.error is not None:
                 raise thread.error
+
+
+class _ChannelThread(threading.Thread):
+    """Feeds `<base>/<name>_0` to `<name>_<epochs - 1>`; `error` is what ended it early."""
+
+    def __init__(self, base: Path, name: str, feed: ChannelFeed, epochs: int) -> None:
+        super().__init__(name=f"feed-{name}", daemon=True)
+        self.deliveries: list[Delivery] = []
+        self.error: BaseException | None = None
+        self._base, self._channel, self._feed, self._epochs = base, name, feed, epochs
+        self._stop_switch = StopEvent()
+        self._path = base / f"{name}_0"
+
+    def run(self) -> None:
+        try:
+            for epoch in range(self._epochs):
+                self._path = self._base / f"{self._channel}_{epoch}"
+                if self._stop_switch.wait(self._feed.late_s):
+                    return
+                with _fifo(self._path):
+                    self._deliver(epoch)
+        except OSError as error:
+            self.error = MissingDataError(
+                f"Channel {self._channel} cannot be fed: {error}.",
+                "Its reader would wait for the rest.",
+                "check its files, and that FIFOs can be made in the folder.",
+            )
+            self.error.__cause__ = error
+        except BaseException as error:  # shown by whoever waits for the thread
+            self.error = error
+
+    def end(self) -> None:
+        """Stop feeding, wherever it is, and wait until the FIFO is gone; LoaderTimeoutError if a read hangs."""
+        self._stop_switch.set()
+        deadline = time.monotonic() + _END_S
+        while self.is_alive():
+            if time.monotonic() > deadline:
+                raise LoaderTimeoutError(
+                    f"The feed of channel {self._channel} is still busy {_END_S:g} s after it was told to stop.",
+                    "Its files cannot be read.",
+                    "check the storage.",
+                )
+            _release_writer(self._path)
+            self.join(_RELEASE_POLL_S)
+
+    def _deliver(self, epoch: int) -> None:
+        # A blocking open, as the agent's: it notices a reader that comes and leaves between two looks.
+        writer = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        written, closed_early = 0, False
+        try:
+            os.set_blocking(writer, False)
+            for chunk in self._feed.chunks(epoch):
+                written += self._write(writer, chunk)
+        except BrokenPipeError:
+            closed_early = True
+        finally:
+            os.close(writer)
+        if not self._stop_switch.wait(0):
+            self.deliveries.append(Delivery(epoch, written, closed_early))
+
+    def _write(self, writer: int, chunk: bytes) -> int:
+        poll, done = select.poll(), 0
+        poll.register(writer, select.POLLOUT)
+        poll.register(self._stop_switch.fileno(), select.POLLIN)
+        while done < len(chunk):
+            if self._stop_switch.fileno() in dict(poll.poll()):
+                raise BrokenPipeError("told to stop")
+            # Between poll and write only this thread fills the pipe, so that some room is left.
+            done += os.write(writer, memoryview(chunk)[done:])
+        return done
+
+
+@contextlib.contextmanager
+def _fifo(path: Path) -> Iterator[None]:
+    try:
+        os.mkfifo(path)
+    except FileExistsError as error:
+        raise _exists_already(path) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _exists_already(path: Path, others: int = 0) -> PlanError:
+    more = f", and {others} more of its channel" if others else ""
+    return PlanError(
+        f"{path} exists already{more}.",
+        "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
+        "end that agent, remove what it left, or use another folder.",
+    )
+
+
+def _release_writer(path: Path) -> None:
+    """End a blocking open for writing by being its reader for a moment."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
 def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:

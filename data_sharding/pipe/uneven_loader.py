@@ -1,36 +1,33 @@
-"""Batches where nobody knows what will arrive: in every step the ranks agree on how many records each of them has.
+"""Batches where nobody knows what will arrive: in every step the ranks exchange how many records each of them has.
 
 A service that divides objects over hosts again in each epoch gives a rank an unpredictable number of records. A rank
-that ran out alone would leave the others waiting in their next collective. So each step begins with one small
-exchange; a rank without records takes part with slots of weight 0, and when none has any left, all open their next
-FIFO together. Since such a pass has no known length, an epoch is a number of steps that the caller fixes; passes
-follow each other inside it, and what is left of one is the beginning of the next epoch. So no record is dropped.
+that ran out alone would leave the others waiting in their next collective. So each step begins with an allgather of one
+number; a rank without records takes part with slots of weight 0, and when none has any left, all open their next FIFO
+together. Such a pass has no known length, so an epoch is a number of steps that the caller fixes. Passes follow each
+other inside it, and what is left of one is the beginning of the next epoch: no record is dropped.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
 from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
-from data_sharding.pipe.pipe_loader import prefetch_in_order, read_to_its_end
+from data_sharding.pipe.pipe_loader import read_to_its_end
 from data_sharding.pipe.pipe_reader import PipePass
 
-AgreeCounts = Callable[[int], Sequence[int]]
+GatherCounts = Callable[[int], Sequence[int]]
 """From this rank's number of records in a step to all ranks' numbers; called once a step by every rank."""
 
 
-class AgreedStream:
+class UnevenStream:
     """One rank's batches, pass after pass, for the life of a job. All ranks call `next` equally often.
 
     Args:
         open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
-        agree: the exchange of counts.
+        gather_counts: the exchange of counts.
         shape: of the batches.
         prefetch: batches ready or in the making ahead of the consumer.
         timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
@@ -39,17 +36,16 @@ class AgreedStream:
     def __init__(
         self,
         open_pass: Callable[[], PipePass],
-        agree: AgreeCounts,
+        gather_counts: GatherCounts,
         shape: BatchShape,
         *,
         prefetch: int = 2,
         timeout_s: float = 300.0,
     ) -> None:
-        self._open_pass, self._agree, self._shape = open_pass, agree, shape
-        self._depth, self._timeout_s = prefetch, timeout_s
-        self._pass: PipePass | None = None
+        self._open_pass, self._gather_counts, self._shape = open_pass, gather_counts, shape
+        self._prefetch, self._timeout_s = prefetch, timeout_s
         self._batches: PipeBatches | None = None
-        self._prefetch: OrderedPrefetch[RawBatch] | None = None
+        self._filler: bytes | None = None
         self.steps_taken = 0
 
     def next(self) -> LoadedBatch:
@@ -61,7 +57,7 @@ class AgreedStream:
         """
         for _ in range(2):  # the first try may find the end of a pass, which all ranks then leave together
             raw = self._next_raw()
-            counts = self._agree(raw.real)
+            counts = self._gather_counts(raw.real)
             if sum(counts):
                 self.steps_taken += 1
                 return raw.loaded(self.steps_taken - 1, float(sum(counts)))
@@ -74,24 +70,21 @@ class AgreedStream:
 
     def close(self) -> None:
         """Close the open pass, early if need be; `next` would open another. May be called twice."""
-        if self._pass is not None and self._prefetch is not None:
-            self._prefetch.cancel()
-            self._pass.close()
-            self._prefetch.close()
-        self._pass = self._prefetch = None
+        if self._batches is not None:
+            self._batches.close()
+            self._filler, self._batches = self._batches.filler, None
 
     def _next_raw(self) -> RawBatch:
-        if self._prefetch is None:
-            filler = self._batches.filler if self._batches is not None else None
-            self._pass = self._open_pass()
-            self._batches = PipeBatches(self._pass, self._shape, None, 0, filler)
-            self._prefetch = prefetch_in_order(self._batches, 0, sys.maxsize, self._depth, self._timeout_s)
-            self._prefetch.start()
-        return self._prefetch.take()
+        if self._batches is None:
+            self._batches = PipeBatches(
+                self._open_pass(), self._shape, filler=self._filler, prefetch=self._prefetch, timeout_s=self._timeout_s
+            )
+            self._batches.prefetch.start()
+        return self._batches.prefetch.take()
 
 
-class AgreedPipeLoader:
-    """Iterator over the batches of one epoch of fixed length, cut from an `AgreedStream`; a context manager.
+class UnevenPipeLoader:
+    """Iterator over the batches of one epoch of fixed length, cut from an `UnevenStream`; a context manager.
 
     Args:
         stream: outlives this loader, since what is left of a pass belongs to the next epoch.
@@ -103,7 +96,7 @@ class AgreedPipeLoader:
         PlanError: the stream is past that step.
     """
 
-    def __init__(self, stream: AgreedStream, steps: int, epoch: int, start_step: int = 0) -> None:
+    def __init__(self, stream: UnevenStream, steps: int, epoch: int, start_step: int = 0) -> None:
         self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
         target = epoch * steps + start_step
         if stream.steps_taken > target:
@@ -121,7 +114,7 @@ class AgreedPipeLoader:
         return self
 
     def __next__(self) -> LoadedBatch:
-        """The next batch; errors as `AgreedStream.next`."""
+        """The next batch; errors as `UnevenStream.next`."""
         if self._step >= self._steps:
             self._ended = True
             raise StopIteration
@@ -135,8 +128,6 @@ class AgreedPipeLoader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             self._stream.close()

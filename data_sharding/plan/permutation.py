@@ -55,11 +55,7 @@ class Permutation:
         return self._walk(positions, range(_ROUNDS))
 
     def inverse(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Map elements int64[...] back to their positions.
-
-        Raises:
-            PlanError: an element is outside [0, n).
-        """
+        """Map elements int64[...] back to their positions. Raises PlanError if an element is outside [0, n)."""
         return self._walk(elements, range(_ROUNDS - 1, -1, -1))
 
     def _walk(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:
@@ -71,14 +67,8 @@ class Permutation:
                 "keep positions inside the epoch.",
             )
         keys = [self._keys[number] for number in rounds]
-        result = _network(values.astype(np.uint64), self._halves, keys, rounds)
-        flat = result.reshape(-1)
-        outside = np.flatnonzero(flat >= self.n)
-        while outside.size:
-            walked = _network(flat[outside], self._halves, keys, rounds)
-            flat[outside] = walked
-            outside = outside[walked >= self.n]
-        return result.astype(np.int64)
+        result = _cycle_walk(values.reshape(-1), np.uint64(self.n), self._halves, keys, rounds)
+        return result.reshape(values.shape)
 
 
 def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -96,14 +86,8 @@ def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDAr
     """
     # frexp gives the bit length of size - 1 exactly, for it is exact in a float64.
     halves = _Halves.of_bits(np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64))
-    result = _network_of_each(values.astype(np.uint64), halves, keys)
-    limits = sizes.astype(np.uint64)
-    outside = np.flatnonzero(result >= limits)
-    while outside.size:
-        walked = _network_of_each(result[outside], halves.take(outside), keys[outside])
-        result[outside] = walked
-        outside = outside[walked >= limits[outside]]
-    return result.astype(np.int64)
+    round_keys = [keys ^ constant for constant in _ROUND_CONSTANTS]
+    return _cycle_walk(values, sizes.astype(np.uint64), halves, round_keys, range(_ROUNDS))
 
 
 def keys_from(text: str, count: int) -> NDArray[np.uint64]:
@@ -124,8 +108,23 @@ class _Halves(NamedTuple):
         low = bits >> one
         return cls(low, (one << low) - one, (one << (bits - low)) - one)
 
-    def take(self, indices: NDArray[np.int64]) -> _Halves:
-        return _Halves(*(np.take(part, indices) for part in self))
+
+def _cycle_walk(
+    values: NDArray[np.int64], sizes: _UInt64s, halves: _Halves, keys: Sequence[_UInt64s], rounds: range
+) -> NDArray[np.int64]:
+    """Apply the network to values int64[k] until each is below its size."""
+    result = _network(values.astype(np.uint64), halves, keys, rounds)
+    outside = np.flatnonzero(result >= sizes)
+    while outside.size:
+        some = [_at(key, outside) for key in keys]
+        walked = _network(result[outside], _Halves(*(_at(part, outside) for part in halves)), some, rounds)
+        result[outside] = walked
+        outside = outside[walked >= _at(sizes, outside)]
+    return result.astype(np.int64)
+
+
+def _at(numbers: _UInt64s, indices: NDArray[np.int64]) -> _UInt64s:
+    return numbers if np.ndim(numbers) == 0 else np.take(numbers, indices)
 
 
 def _network(
@@ -142,7 +141,3 @@ def _network(
 
 # What makes eight round keys of one: any unrelated words do. "Nothing up my sleeve": a hash of this text.
 _ROUND_CONSTANTS: Final = keys_from("data_sharding.permute_each/1", _ROUNDS)
-
-
-def _network_of_each(values: NDArray[np.uint64], halves: _Halves, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return _network(values, halves, [keys ^ constant for constant in _ROUND_CONSTANTS], range(_ROUNDS))

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.checks import whole
+from data_sharding.checks import check_batch_fits, check_rank, check_step, one_of, whole
 from data_sharding.errors import PlanError
 from data_sharding.plan.balance import MASKED, deal
-from data_sharding.plan.block_shuffle import LaneOrder
+from data_sharding.plan.block_shuffle import BlockShuffle
 from data_sharding.plan.permutation import Permutation
-from data_sharding.plan.plan_checks import check_options, check_slice
+from data_sharding.plan.plan_checks import check_balanced_bytes, check_numbers
 
 Shuffle = Literal["global", "block", "none"]
 Tail = Literal["mask", "drop"]
@@ -48,7 +48,7 @@ class ShardPlan:
         global_batch: G, slots of a step over all ranks.
         seed, epoch: select the order; any integer seed, epoch >= 0.
         shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
-            and reads each to its end, for data that is far away (see `lanes`); "none" keeps the catalog's order.
+            and reads each to its end, for data behind a URL (see `block_shuffle`); "none" keeps the catalog's order.
         tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
             N mod G records of the order: with a shuffle others in each epoch, without one the catalog's last.
         data_fingerprint: the catalog's.
@@ -78,8 +78,12 @@ class ShardPlan:
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        options = (("shuffle", self.shuffle, Shuffle), ("tail", self.tail, Tail), ("balance", self.balance, Balance))
-        check_options(self, options)
+        one_of("shuffle", self.shuffle, Shuffle)
+        one_of("tail", self.tail, Tail)
+        one_of("balance", self.balance, Balance)
+        check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
+        if self.balance == "bytes":
+            check_balanced_bytes(self.lengths, self.num_records, self.shuffle)
 
     @classmethod
     def for_catalog(
@@ -95,18 +99,19 @@ class ShardPlan:
         balance: Balance = "records",
     ) -> Self:
         """Plan one epoch over a catalog; see the class for the arguments and errors."""
+        data = catalog.fingerprint
         return cls(
-            len(catalog),
-            global_batch,
-            seed,
-            epoch,
-            shuffle,
-            tail,
-            catalog.fingerprint,
-            block_records,
-            balance,
-            catalog.lengths,
+            len(catalog), global_batch, seed, epoch, shuffle, tail, data, block_records, balance, catalog.lengths
         )
+
+    def require_catalog(self, catalog: Catalog) -> None:
+        """Raise `PlanError` unless the plan was made for the data of `catalog`."""
+        if (self.num_records, self.data_fingerprint) != (len(catalog), catalog.fingerprint):
+            raise PlanError(
+                f"The plan is for {self.num_records} records, of other data than the catalog's {len(catalog)}.",
+                "Record ids of one mean nothing in the other.",
+                "make the plan with ShardPlan.for_catalog(catalog, ...).",
+            )
 
     @property
     def steps(self) -> int:
@@ -155,8 +160,7 @@ class ShardPlan:
         Raises:
             PlanError: as `shard`, or the range is empty.
         """
-        for step in (min(steps, default=-1), max(steps, default=-1)):
-            check_slice(self, rank, size, step)
+        self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
         if self.balance == "records":
             return self._slots(steps, first, end)
@@ -176,8 +180,7 @@ class ShardPlan:
         together = max(1, _BLOCK_SLOTS // self.global_batch)
         for begin in range(0, len(steps), together):
             some = steps[begin : begin + together]
-            for step in (some[0], some[-1]):
-                check_slice(self, 0, size, step)
+            self._check_slice(0, size, some)
             batch = self._slots(some, 0, self.global_batch)
             yield some, self._dealt(batch, some, size) if self.balance == "bytes" and size > 1 else batch
 
@@ -191,7 +194,7 @@ class ShardPlan:
         Raises:
             PlanError: the step is outside [0, steps).
         """
-        check_slice(self, 0, 1, step)
+        check_step(step, self.steps)
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
@@ -211,6 +214,12 @@ class ShardPlan:
             )
         return step
 
+    def _check_slice(self, rank: int, size: int, steps: range) -> None:
+        for step in (min(steps, default=-1), max(steps, default=-1)):
+            check_step(step, self.steps)
+        check_rank(rank, size)
+        check_batch_fits(self.global_batch, size)
+
     def _slots(self, steps: range, first: int, end: int) -> StepBatch:
         positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))
         return StepBatch(self._records(positions), (positions < self.num_records).astype(np.float32))
@@ -227,13 +236,13 @@ class ShardPlan:
         return Permutation(self.num_records, self.seed, self.epoch)
 
     @functools.cached_property
-    def _lanes(self) -> LaneOrder:
-        return LaneOrder(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
+    def _block_shuffle(self) -> BlockShuffle:
+        return BlockShuffle(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
 
     def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.shuffle == "block":
             # A masked slot repeats the step before, so that it reads from a block that its rank has at hand.
             earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
-            return self._lanes(np.where(earlier < 0, positions, earlier) % self.num_records)
+            return self._block_shuffle(np.where(earlier < 0, positions, earlier) % self.num_records)
         positions = positions % self.num_records
         return self._permutation(positions) if self.shuffle == "global" else positions

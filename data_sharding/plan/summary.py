@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.errors import PlanError
 from data_sharding.plan.balance import slice_begins
-from data_sharding.plan.plan_checks import check_slice
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.storage import byte_ranges
 
@@ -49,13 +47,8 @@ def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
     Raises:
         PlanError: the plan was made for other data, or G < W.
     """
-    if (plan.num_records, plan.data_fingerprint) != (len(catalog), catalog.fingerprint):
-        raise PlanError(
-            f"The plan is for {plan.num_records} records, of other data than the catalog's {len(catalog)}.",
-            "Record ids of one mean nothing in the other.",
-            "make the plan with ShardPlan.for_catalog(catalog, ...).",
-        )
-    check_slice(plan, 0, size, 0)  # before anything is made for each rank
+    plan.require_catalog(catalog)
+    plan.shard(0, size, 0)  # refuses a bad size before anything is made for each rank
     begins = slice_begins(plan.global_batch, size)
     records, sizes, slowest = np.zeros(size, np.int64), np.zeros(size, np.int64), 0
     for _, (ids, weights) in plan.by_rank(size, range(plan.steps)):

@@ -24,11 +24,7 @@ def is_remote(path: str) -> bool:
 
 
 def describe_file(path: str) -> FileEntry:
-    """The file as it is now.
-
-    Raises:
-        MissingDataError: it cannot be reached, is no file, or is empty.
-    """
+    """The file as it is now. Raises MissingDataError (it cannot be reached, is no file, or is empty)."""
     entry = locate_file(path)
     if not entry.size:
         raise entry.no_content()
@@ -49,11 +45,7 @@ def locate_file(path: str) -> FileEntry:
 
 
 def open_source(entry: FileEntry) -> ByteSource:
-    """Open a file that was indexed.
-
-    Raises:
-        ChangedDataError: it has gone, or is not the one that was indexed.
-    """
+    """Open a file that was indexed. Raises ChangedDataError (it has gone, or is not the one that was indexed)."""
     if is_remote(entry.path):
         from data_sharding.storage.remote import open_remote
 

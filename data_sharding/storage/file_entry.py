@@ -27,11 +27,7 @@ class FileEntry:
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """Describe the local file as it is now.
-
-        Raises:
-            OSError: it cannot be reached.
-        """
+        """Describe the local file as it is now. Raises OSError (it cannot be reached)."""
         return cls.from_status(path, os.stat(path))
 
     @classmethod
@@ -54,11 +50,7 @@ class FileEntry:
         )
 
     def verify_same(self, now: FileEntry) -> None:
-        """Compare with the file as it is now.
-
-        Raises:
-            ChangedDataError: it has another size or version.
-        """
+        """Compare with the file as it is now. Raises ChangedDataError (it has another size or version)."""
         if now.size != self.size:
             raise self.changed(f"had {self.size} bytes when it was indexed and has {now.size} now")
         if now.version != self.version:

@@ -52,11 +52,7 @@ class LocalSource:
 
 
 def stat_local(path: str) -> FileEntry:
-    """Describe a local file that is to be indexed; it may be empty, or a link to nothing.
-
-    Raises:
-        MissingDataError: it cannot be reached, or is not a regular file.
-    """
+    """Describe a local file that is to be indexed, as `locate_file`."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -73,11 +69,7 @@ def stat_local(path: str) -> FileEntry:
 
 
 def open_local(entry: FileEntry) -> LocalSource:
-    """Open a file that was indexed.
-
-    Raises:
-        ChangedDataError: it has gone, or is not the one that was indexed.
-    """
+    """Open a file that was indexed, as `open_source`."""
     try:
         # Without O_NONBLOCK, to open what has become a FIFO meanwhile would wait for a writer.
         with open(os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

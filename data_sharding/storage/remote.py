@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 from collections.abc import Sequence
@@ -58,18 +57,12 @@ class RemoteSource:
         self._ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
 
     def verify(self) -> None:
-        """Ask the store whether the file still is the one that was indexed.
-
-        Raises:
-            ChangedDataError: it is not, or has gone.
-            MissingDataError: the store does not answer.
-        """
+        """Raise ChangedDataError unless the store still has the file that was indexed."""
         try:
             now = _describe(self._filesystem(), self._path, self._entry.path, self._retry)
         except FileNotFoundError as error:
-            raise self._changed("has gone since it was indexed") from error
-        plain = dataclasses.replace(self._entry, path=redacted(self._entry.path))
-        plain.verify_same(now)
+            raise self._entry.changed("has gone since it was indexed") from error
+        self._entry.verify_same(now)
 
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
@@ -99,7 +92,7 @@ class RemoteSource:
             try:
                 self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
-                raise self._changed("has gone since it was indexed") from error
+                raise self._entry.changed("has gone since it was indexed") from error
         return got
 
     def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
@@ -109,7 +102,7 @@ class RemoteSource:
             raise answer
         if answer.version is not None and answer.version != self._entry.version:
             self.verify()
-            raise self._changed("was modified after it was indexed")
+            raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
             raise MissingDataError(
@@ -122,9 +115,6 @@ class RemoteSource:
             raise ShortAnswerError(f"{came} of {asked} bytes came")
         return answer.data
 
-    def _changed(self, how: str) -> ChangedDataError:
-        return dataclasses.replace(self._entry, path=redacted(self._entry.path)).changed(how)
-
     def _connect(self) -> None:
         self._fs, self._path = open_filesystem(self._entry.path, self._retry)
         self._process = os.getpid()
@@ -136,26 +126,16 @@ class RemoteSource:
 
 
 def stat_remote(path: str, retry: RetryPolicy = RETRY) -> FileEntry:
-    """Describe a remote file that is to be indexed; it may be empty.
-
-    Raises:
-        MissingDataError: it does not exist, is a folder, or the store does not hand it out.
-    """
+    """Describe a remote file that is to be indexed, as `locate_file`; it may be empty."""
     fs, inside = open_filesystem(path, retry)
     try:
-        entry = _describe(fs, inside, path, retry)
+        return _describe(fs, inside, path, retry)
     except FileNotFoundError as error:
         raise missing(path) from error
-    return dataclasses.replace(entry, path=path)
 
 
 def open_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> RemoteSource:
-    """Open a file that was indexed. For S3 this asks nothing: each answer is checked instead.
-
-    Raises:
-        ChangedDataError: it has gone, or is not the one that was indexed.
-        MissingDataError: the store does not answer.
-    """
+    """Open a file that was indexed, as `open_source`. For S3 this asks nothing: each answer is checked instead."""
     source = RemoteSource(entry, retry)
     if not is_s3(source._filesystem()):
         source.verify()
@@ -186,4 +166,4 @@ def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
             "Only files of known size can be read at random.",
             "copy the data to where sizes are known.",
         )
-    return entry_of(redacted(url), about)
+    return entry_of(url, about)

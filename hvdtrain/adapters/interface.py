@@ -1,4 +1,4 @@
-"""What the loop asks of a framework."""
+"""What the training loop needs from a framework."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Sums:
 
     Attributes:
         values: for each of the task's measures, its sum over this rank's real samples.
-        allreduce_seconds: how long steps stood still waiting for gradients of other ranks.
-        skipped: updates that were left out because their scaled gradients were not finite; the same on all ranks.
-        grad_norm: mean norm of the reduced gradients before clipping over the updates, where clipping or loss scaling
-            asked for it anyway; with local SGD that of this rank's own gradients.
-        grad_norm_peak: the largest of these norms; None where grad_norm is.
+        allreduce_seconds: how long steps waited for gradients or weights of other ranks.
+        skipped: updates that were skipped because their scaled gradients were not finite; the same on all ranks.
+        grad_norm: mean norm of the reduced gradients before clipping over the updates, if clipping or loss scaling
+            computed it anyway; with local SGD that of this rank's own gradients.
+        grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
     """
 
     values: dict[str, float]
@@ -48,7 +48,7 @@ class Adapter(Protocol):
         ...
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Inside, `eval_step` measures the weights that are validated: an average of them, where one is kept."""
+        """Inside, `eval_step` measures the weights that are validated: an average of them, if there is one."""
         ...
 
     def read_sums(self) -> Sums:
@@ -64,9 +64,9 @@ class Adapter(Protocol):
         ...
 
     def rank_local_state(self) -> State:
-        """Float arrays that each rank makes from its own samples, whose mean stands for all: BatchNorm's statistics.
+        """Float arrays that differ between ranks, such as BatchNorm's statistics; their mean replaces them.
 
-        Collective: what is better made equal on the device, weights that ranks update by themselves, is so afterwards.
+        Collective: weights that ranks update separately are averaged on the device first.
         """
         ...
 

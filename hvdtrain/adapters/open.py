@@ -15,13 +15,19 @@ def bind_device_and_threads(framework: str, topology: Topology) -> None:
         UsageError: this machine has fewer GPUs than workers.
     """
     if framework == "torch":
-        from hvdtrain.adapters.torch import device as torch_device
-
-        torch_device.bind_device_and_threads(topology.local_rank, topology.local_size)
+        from hvdtrain.adapters.torch.device import bind_device_and_threads as bind
     else:
-        from hvdtrain.adapters.keras import device as keras_device
+        from hvdtrain.adapters.keras.device import bind_device_and_threads as bind
+    bind(topology.local_rank, topology.local_size)
 
-        keras_device.bind_device_and_threads(topology.local_rank, topology.local_size)
+
+def device_kind(framework: str) -> str:
+    """ "GPU" or "CPU", for people: what a worker in "torch" or "tensorflow" uses after `bind_device_and_threads`."""
+    if framework == "torch":
+        from hvdtrain.adapters.torch.device import device_kind as kind
+    else:
+        from hvdtrain.adapters.keras.device import device_kind as kind
+    return kind()
 
 
 def open_adapter(
@@ -31,7 +37,15 @@ def open_adapter(
     lr: float,
     options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
 ) -> Adapter:
-    """Build the task's model and optimizer on this rank's device; see `TorchAdapter` for the arguments."""
+    """Build the task's model and optimizer on this rank's device.
+
+    Args:
+        task: the user's task.
+        topology: this process among the others.
+        seed: of initial weights and of all random numbers in the model (dropout).
+        lr: the schedule's peak, with which the task's optimizer is built.
+        options: how weights are updated.
+    """
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 

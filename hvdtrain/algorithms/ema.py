@@ -1,36 +1,35 @@
-"""The exponential moving average of the weights, in no framework's terms."""
+"""The exponential moving average of the weights, once for all frameworks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, final
 
 from numpy.typing import NDArray
 
-from hvdtrain.state import require_fit
+from hvdtrain.state import State, require_fit
 
 PREFIX = "ema/"
 """Begins the names of averages in a checkpoint."""
 
 
 def kept_share(decay: float, step: Any, smaller_of: Callable[[Any, Any], Any] = min) -> Any:
-    """How much of the average stays at update `step`, counted from 0: min(decay, (1 + step) / (10 + step)).
+    """How much of the average update `step` keeps, counted from 0: min(decay, (1 + step) / (10 + step)).
 
     While few updates have been made, the average forgets quickly what the weights were at the start, as
     tf.train.ExponentialMovingAverage(decay, num_updates) does.
 
     Args:
-        decay: the share that stays in the long run, 0 to below 1.
+        decay: the share that an update keeps in the long run, 0 to below 1.
         step: a number, or a float scalar of a framework.
         smaller_of: the minimum of two such.
     """
     return smaller_of((1 + step) / (10 + step), decay)
 
 
-def saved_averages(
-    state: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, NDArray[Any]] | None:
+def saved_averages(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """The averages in a checkpoint's arrays, by the parameters' names; None: it was written without.
 
     Args:
@@ -47,9 +46,71 @@ def saved_averages(
     return found
 
 
+class WeightAverage(ABC):
+    """Averages of all trainable weights; other arrays, such as BatchNorm's statistics, stay the model's.
+
+    Call `update` after each optimizer step. Weights that several layers share have one average.
+
+    Args:
+        decay: the share of an average that an update keeps, 0 to below 1; at first less, see `kept_share`.
+        weights: the model's, by name.
+        averages: copies of these, on the same devices.
+    """
+
+    def __init__(self, decay: float, weights: Mapping[str, Any], averages: Mapping[str, Any]) -> None:
+        self._decay, self._weights, self._averages = decay, weights, averages
+
+    @abstractmethod
+    def update(self, step: Any) -> None:
+        """Move the averages towards the weights that update `step`, counted from 0, has left. Does not wait."""
+
+    @abstractmethod
+    def _copied(self, weight: Any) -> Any:
+        """A copy on the same device."""
+
+    @abstractmethod
+    def _assign(self, target: Any, values: Any) -> None:
+        """Put another weight's or average's values into `target`, or a numpy array's, which may be read-only."""
+
+    @abstractmethod
+    def _to_host(self, average: Any) -> NDArray[Any]:
+        """A copy in host memory."""
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Within, the model has the averages for its weights; afterwards its own again, bit by bit, in any case."""
+        kept = {name: self._copied(weight) for name, weight in self._weights.items()}
+        try:
+            self._put(self._averages)
+            yield
+        finally:
+            self._put(kept)
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        for name, weight in self._weights.items():
+            self._assign(weight, values[name])
+
+    def state(self) -> State:
+        """Copies in host memory, as "ema/NAME" with the weights' names."""
+        return {PREFIX + name: self._to_host(average) for name, average in self._averages.items()}
+
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned; without it, start from the weights, which must be loaded already.
+
+        Args:
+            state: named arrays, also of other things.
+
+        Raises:
+            UsageError: the averages are another model's.
+        """
+        saved = saved_averages(state, {name: tuple(weight.shape) for name, weight in self._weights.items()})
+        for name, average in self._averages.items():
+            self._assign(average, self._weights[name] if saved is None else saved[name])
+
+
 @final
 class NoAverage:
-    """In the place of a framework's WeightAverage where none is kept."""
+    """In the place of a framework's `WeightAverage` if there is none."""
 
     def update(self, step: Any) -> None:
         """Nothing to do."""
@@ -59,9 +120,9 @@ class NoAverage:
         """The model as it is."""
         return nullcontext()
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> State:
         """No arrays."""
         return {}
 
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Averages in a checkpoint are of no use."""
+    def load_state(self, state: State) -> None:
+        """Averages in a checkpoint are not used."""

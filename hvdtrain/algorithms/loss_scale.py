@@ -1,12 +1,13 @@
-"""Loss scaling for fp16: one rule for every framework, decided on the host from gradients that are already reduced.
+"""Loss scaling for fp16, gradient norms and clipping: one rule for every framework, on gradients that are reduced.
 
 Gradients of fp16 activations below 6e-8 vanish, so the loss is multiplied before the backward pass, and the gradients
-are divided after it (Micikevicius et al. 2018, arXiv:1710.03740). A step whose gradients are not finite is left out.
-All ranks see the same reduced gradients, so all take the same decision.
+are divided after it (Micikevicius et al. 2018, arXiv:1710.03740). A step whose gradients are not finite is skipped. The
+host decides that from the reduced gradients, so that all ranks take the same decision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class LossScale:
         self._good_steps = 0
 
     def after_step(self, finite: bool) -> None:
-        """Args: whether the step's reduced gradients were finite; if not, the step must be left out.
+        """Args: whether the step's reduced gradients were finite; if not, the step must be skipped.
 
         Raises:
             HvdtrainError: they are not finite at any scale; on all ranks alike.
@@ -58,53 +59,70 @@ class LossScale:
             self._good_steps = int(state["scaler/good_steps"])
 
 
-class NormMean:
-    """The mean norm of gradients over updates, added up where the norms are: only `read` waits for the device."""
+class GradientNorms:
+    """Mean and peak of the gradients' norms over updates, computed where the norms are: only `read` waits for a device.
 
-    def __init__(self) -> None:
+    Args:
+        larger_of: the maximum of two norms.
+    """
+
+    def __init__(self, larger_of: Callable[[Any, Any], Any] = max) -> None:
+        self._larger_of = larger_of
         self._sum: Any = None
+        self._peak: Any = None
         self._updates = 0
 
     def add(self, norm: Any) -> None:
         """Args: `norm`: of one update's reduced gradients before clipping, a number or a tensor on any device."""
-        self._sum = norm if self._sum is None else self._sum + norm
+        first = self._sum is None
+        self._sum = norm if first else self._sum + norm
+        self._peak = norm if first else self._larger_of(self._peak, norm)
         self._updates += 1
 
-    def read(self) -> float | None:
-        """Since the last reading, waiting for the device; None where no norm was known."""
-        mean = float(self._sum) / self._updates if self._updates else None
-        self._sum, self._updates = None, 0
-        return mean
+    def read(self) -> tuple[float | None, float | None]:
+        """Mean and peak since the last reading, waiting for the device; None and None where no norm was known."""
+        if not self._updates:
+            return None, None
+        read = float(self._sum) / self._updates, float(self._peak)
+        self._sum, self._peak, self._updates = None, None, 0
+        return read
 
 
-class Unscaled:
-    """The half of a framework's `Update` that is about scaling, without any."""
+class ScaledUpdate:
+    """The half of a framework's `Update` that knows no framework: the loss scale, if there is one, and the norms.
 
-    scale = 1.0
+    Args:
+        loss_scale: None: the loss is not scaled.
+        larger_of: see `GradientNorms`.
+    """
 
-    def __init__(self) -> None:
-        self.norms = NormMean()
-
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass
-
-
-class Scaled:
-    """That half with a `LossScale`."""
-
-    def __init__(self) -> None:
-        self._loss_scale = LossScale()
-        self.norms = NormMean()
+    def __init__(self, loss_scale: LossScale | None, larger_of: Callable[[Any, Any], Any]) -> None:
+        self._loss_scale = loss_scale
+        self.norms = GradientNorms(larger_of)
 
     @property
     def scale(self) -> float:
-        return self._loss_scale.scale
+        """What the loss must be multiplied by before the backward pass, in the step that begins now."""
+        return 1.0 if self._loss_scale is None else self._loss_scale.scale
 
     def state(self) -> State:
-        return self._loss_scale.state()
+        """What a resumed run needs."""
+        return {} if self._loss_scale is None else self._loss_scale.state()
 
     def load_state(self, state: State) -> None:
-        self._loss_scale.load_state(state)
+        """Put back what `state` returned."""
+        if self._loss_scale is not None:
+            self._loss_scale.load_state(state)
+
+
+def clip_coefficient(norm: Any, max_norm: float, smaller_of: Callable[[Any, Any], Any] = min) -> Any:
+    """What all gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+
+    The small number prevents a division by a norm of exactly 0.
+
+    Args:
+        norm: of all gradients together: a number, or a float scalar of a framework.
+        max_norm: the limit.
+        smaller_of: the minimum of such a scalar and a number.
+    """
+    return smaller_of(max_norm / (norm + 1e-6), 1.0)

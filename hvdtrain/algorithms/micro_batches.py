@@ -1,4 +1,4 @@
-"""Gradient accumulation: one worker's part of a global batch, cut so that the memory of a smaller batch is enough."""
+"""Gradient accumulation: one worker's part of a global batch in micro batches, which need less memory; their seeds."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def micro_batches(batch: LoadedBatch, count: int) -> list[LoadedBatch]:
 def _part(batch: LoadedBatch, rows: slice) -> LoadedBatch:
     features = {name: array[rows] for name, array in batch.features.items()}
     return batch._replace(ids=batch.ids[rows], weights=batch.weights[rows], features=features)
+
+
+def mix(*numbers: int) -> int:
+    """One well-spread 63-bit seed from several numbers (the finalizer of SplitMix64, Steele et al. 2014).
+
+    Random numbers of a step are functions of (seed, rank, step, micro batch), so that nothing about them is saved.
+    """
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed ^ number) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        mixed ^= mixed >> 31
+    return mixed >> 1

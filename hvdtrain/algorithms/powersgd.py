@@ -1,7 +1,7 @@
-"""PowerSGD: two thin factors travel instead of a matrix (Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727).
+"""PowerSGD: two thin factors are sent instead of a matrix (Vogels, Karimireddy, Jaggi 2019, arXiv:1905.13727).
 
-The rule stands here once, for the arrays of any framework. Every worker brings its own mean gradient G, such that the
-mean over workers is that of the global batch. With E, what this worker has not yet brought home (its error memory):
+One rule for the arrays of any framework. Every worker has its own mean gradient G, such that the mean over workers is
+that of the global batch, and E, the part of earlier gradients that compression has left out (its error memory):
 
     M  = G + E                     error feedback
     P  = mean over workers (M Q)   first message
@@ -9,10 +9,10 @@ mean over workers is that of the global batch. With E, what this worker has not 
     Q' = Mᵀ P                      this worker's own
     Q  = mean over workers (Q')    second message; the next update begins from it (warm start)
     E  = M - P Q'ᵀ                 what this worker keeps for the next update
-    P Qᵀ                           is taken for the mean gradient
+    P Qᵀ                           is used as the mean gradient
 
-What comes out depends on the workers' E through their mean only. So the mean may stand for each of them, at any
-number of workers: that is what a checkpoint holds.
+The result depends on the workers' E through their mean only. So the mean may replace each of them, at any number of
+workers: a checkpoint holds the mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.state import require_fit
+from hvdtrain.state import State, require_fit
 
 DEFAULT_RANK = 4
 """The paper's for its language model; 2 was enough for its image classifier."""
@@ -44,7 +44,7 @@ def pays(rows: int, columns: int, rank: int) -> bool:
 
 
 def matrix_shape(shape: Sequence[int], outputs: int) -> tuple[int, int]:
-    """Rows and columns as which an array travels: one end of its dimensions against all others.
+    """Rows and columns of an array as a matrix: one end of its dimensions against all others.
 
     Args:
         shape: of a parameter; of one dimension or none, it has one column.
@@ -58,10 +58,10 @@ def matrix_shape(shape: Sequence[int], outputs: int) -> tuple[int, int]:
 
 
 def first_factor(place: int, columns: int, rank: int) -> NDArray[np.float32]:
-    """The Q that training begins with, of shape [columns, rank]: Gaussian, the same on every worker.
+    """The Q with which training begins, of shape [columns, rank]: Gaussian, the same on every worker.
 
     Args:
-        place: of the parameter among those that are trained, so that no two begin alike.
+        place: of the parameter among those that are trained, so that no two begin with the same.
     """
     return np.random.default_rng([_SEED, place]).standard_normal((columns, rank), dtype=np.float32)
 
@@ -72,8 +72,8 @@ class Operations:
 
     Attributes:
         transposed: of a matrix.
-        orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span holds its own, also where those depend
-            on each other. Householder's QR does that; the process of Gram and Schmidt does not.
+        orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those
+            depend on each other. Householder's QR does that; the process of Gram and Schmidt does not.
         revived: of Q and the first Q: Q, with each column of zeros replaced by the first Q's.
     """
 
@@ -84,11 +84,11 @@ class Operations:
 
 @final
 class Round:
-    """One update's exchange of any number of matrices, in the order of its methods. All lists are as long.
+    """One update's reduction of any number of matrices; call its methods in their order. All lists have one length.
 
     Args:
         gradients: G, each [n, m].
-        errors: E, each [n, m]; arrays that can be changed in place are, and hold the new errors at the end.
+        errors: E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end.
         factors: Q, each [m, r], the same on all workers.
         operations: of these arrays.
     """
@@ -117,7 +117,7 @@ class Round:
         return self._own
 
     def new_errors(self) -> list[Any]:
-        """E for the next update; known before the second message has travelled."""
+        """E for the next update; it does not depend on the second message's means."""
         errors = []
         for matrix, p, q in zip(self._matrices, self.left, self._own, strict=True):
             matrix -= p @ self._operations.transposed(q)  # in place where arrays allow it
@@ -127,14 +127,12 @@ class Round:
     def next_factors(self, right: Sequence[Any], first_factors: Sequence[Any]) -> list[Any]:
         """Q for the next update.
 
-        From a column of zeros, which a gradient of zeros leaves, no other would ever come: it begins again.
+        A column of zeros, which a gradient of zeros leaves, would remain zero for ever: it begins again.
         """
         return [self._operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
 
-def saved_arrays(
-    state: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
-) -> Mapping[str, NDArray[Any]] | None:
+def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
 
     Args:
@@ -157,48 +155,53 @@ def saved_arrays(
 
 
 class Memory(ABC):
-    """What PowerSGD remembers of each matrix, as named arrays in a checkpoint. The names are the parameters'."""
+    """What PowerSGD remembers of each matrix between updates, as named arrays in a checkpoint.
+
+    Args:
+        size: number of workers.
+        matrices: by the parameters' names, objects with `error`, in the parameter's shape, `factor` and `first_factor`.
+
+    Attributes:
+        loss_multiplier: each worker's own mean gradient is needed, not its part of the mean over the global batch.
+    """
+
+    def __init__(self, size: int, matrices: Mapping[str, Any]) -> None:
+        self.loss_multiplier = float(size)
+        self._matrices = matrices
 
     @abstractmethod
-    def errors(self) -> dict[str, NDArray[Any]]:
-        """Copies of what each matrix still owes, in its parameter's shape."""
+    def _to_host(self, tensor: Any) -> NDArray[Any]:
+        """A copy in host memory."""
 
     @abstractmethod
-    def factors(self) -> dict[str, NDArray[Any]]:
-        """Copies of each matrix's second factor."""
+    def _put_error(self, matrix: Any, error: NDArray[Any]) -> None:
+        """Replace E by an array, which may be a read-only file map."""
 
     @abstractmethod
-    def put_error(self, name: str, error: NDArray[Any]) -> None:
-        """Take up an error; the array may be a read-only file map."""
+    def _put_factor(self, matrix: Any, factor: NDArray[Any]) -> None:
+        """Replace Q in the same way."""
 
-    @abstractmethod
-    def put_factor(self, name: str, factor: NDArray[Any]) -> None:
-        """Take up a factor; as `put_error`."""
+    def rank_local_state(self) -> State:
+        return {ERRORS + name: self._to_host(matrix.error) for name, matrix in self._matrices.items()}
 
-    @abstractmethod
-    def forget(self) -> None:
-        """As at the start: nothing is owed, and factors are the first ones."""
+    def load_rank_local_state(self, arrays: State) -> None:
+        for name, matrix in self._matrices.items():
+            self._put_error(matrix, arrays[ERRORS + name])
 
-    def rank_local_state(self) -> dict[str, NDArray[Any]]:
-        return {ERRORS + name: error for name, error in self.errors().items()}
+    def state(self) -> State:
+        factors = {FACTORS + name: self._to_host(matrix.factor) for name, matrix in self._matrices.items()}
+        return self.rank_local_state() | factors
 
-    def load_rank_local_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        for name in self.errors():
-            self.put_error(name, arrays[ERRORS + name])
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return self.rank_local_state() | {FACTORS + name: factor for name, factor in self.factors().items()}
-
-    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Put back what `state` returned; a state without PowerSGD's arrays makes it forget.
+    def load_state(self, state: State) -> None:
+        """Put back what `state` returned; a state without PowerSGD's arrays resets errors and factors.
 
         Raises:
             UsageError: arrays are missing, or have other names or shapes.
         """
         saved = saved_arrays(state, {name: array.shape for name, array in self.state().items()})
         if saved is None:
-            return self.forget()
-        for name in self.errors():
-            self.put_error(name, saved[ERRORS + name])
-            self.put_factor(name, saved[FACTORS + name])
-        return None
+            first = {FACTORS + name: self._to_host(matrix.first_factor) for name, matrix in self._matrices.items()}
+            saved = first | {name: np.zeros_like(error) for name, error in self.rank_local_state().items()}
+        self.load_rank_local_state(saved)
+        for name, matrix in self._matrices.items():
+            self._put_factor(matrix, saved[FACTORS + name])

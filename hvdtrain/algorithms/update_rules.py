@@ -1,7 +1,7 @@
-"""The update rules of sgd, adam, adamw, lars and lamb, once for all frameworks.
+"""The optimizers of `--optimizer`: their settings, and their update rules, once for all frameworks.
 
 A rule is arithmetic on arrays of any framework (numpy, torch, TensorFlow) that have + - * /; what else it needs is in
-`Operations`. It says in which direction the weights go; the caller takes lr · direction from them:
+`Operations`. It gives the direction, and the caller subtracts lr · direction from the weights:
 
 | rule | direction, where g is the gradient, w the weights, d the decay and t the update's number from 1 |
 |---|---|
@@ -20,11 +20,11 @@ clipping of gradients by their norm over all weights is `--max-grad-norm`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
 
-from hvdtrain.algorithms.optimizer_settings import OptimizerName, Settings, require_each_once
+OptimizerName = Literal["sgd", "adam", "adamw", "lars", "lamb"]
 
 Slots = dict[str, Any]
 """What a rule keeps of one parameter between updates: arrays of the parameter's shape and dtype, zero at first."""
@@ -33,8 +33,39 @@ _LARS_EPS = 1e-8  # apex's
 
 
 @dataclass(frozen=True)
+class Settings:
+    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing.
+
+    Attributes:
+        name: which rule.
+        momentum: share of the momentum buffer that an update keeps, for sgd and lars.
+        nesterov: look ahead by the momentum, for sgd.
+        beta1: decay of the first moment, for adam, adamw and lamb.
+        beta2: decay of the second moment.
+        eps: added to the root of the second moment, after its correction, as in torch.
+        weight_decay: added to the gradient (sgd, adam, lars) or to the direction (adamw, lamb).
+        trust_coefficient: of lars.
+        adapts: whether lars and lamb scale the step by the norm of the weights.
+    """
+
+    name: OptimizerName
+    momentum: float = 0.9
+    nesterov: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    trust_coefficient: float = 0.001
+    adapts: bool = True
+
+    def for_exempt(self) -> Settings:
+        """The same for normalization layers and biases: no decay, and no scaling by norms."""
+        return replace(self, weight_decay=0.0, adapts=False)
+
+
+@dataclass(frozen=True)
 class Operations:
-    """What arrays do not do by operators.
+    """What arrays cannot do by operators.
 
     Attributes:
         sqrt: the root of each element.
@@ -49,7 +80,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Corrections:
-    """By what the moments are divided at update t, since they began at zero: 1 - beta1ᵗ and √(1 - beta2ᵗ)."""
+    """The divisors of the moments at update t, since moments begin at zero: 1 - beta1ᵗ and √(1 - beta2ᵗ)."""
 
     first: Any
     second: Any
@@ -62,14 +93,14 @@ def corrections(settings: Settings, update: Any) -> Corrections:
 
 def slot_names(settings: Settings) -> tuple[str, ...]:
     """The names, torch's, of what the rule keeps."""
-    names = _RULES[settings.name][1]
-    return () if names == _BUFFER and not settings.momentum else names
+    slots = OPTIMIZERS[settings.name].slots
+    return () if slots == _BUFFER and not settings.momentum else slots
 
 
 def direction(
     operations: Operations, settings: Settings, weight: Any, gradient: Any, slots: Slots, corrected: Corrections
 ) -> tuple[Any, Slots]:
-    """What is to be taken from the weights, times the learning rate, and the slots after this update.
+    """What the caller subtracts from the weights, times the learning rate, and the slots after this update.
 
     Args:
         operations: of the arrays' framework.
@@ -78,8 +109,22 @@ def direction(
         slots: as the last update left them, zeros at first.
         corrected: of this update; scalars that the arrays can be divided by. Not used by sgd and lars.
     """
-    rule = _RULES[settings.name][0]
-    return rule(operations, settings, weight, gradient, slots, corrected)
+    return OPTIMIZERS[settings.name].rule(operations, settings, weight, gradient, slots, corrected)
+
+
+def is_exempt(name: str, ndim: int, in_normalization: bool) -> bool:
+    """Whether a parameter is neither decayed nor scaled by lars and lamb, unless `--decay-norm-and-bias` is given.
+
+    A parameter with one dimension or none is a bias or a scale (Goyal et al. 2017, arXiv:1706.02677, section 5.1,
+    exempt the scales; You et al. 2017 and 2019 both, in their code). A bias may have more dimensions, as in Keras'
+    attention; its name shows what it is. Embeddings are decayed.
+
+    Args:
+        name: the parameter's own, without its layer's: "weight", "bias".
+        ndim: its dimensions.
+        in_normalization: whether it belongs to a normalization layer.
+    """
+    return in_normalization or ndim <= 1 or name == "bias"
 
 
 def _sgd(_: Operations, s: Settings, weight: Any, gradient: Any, slots: Slots, __: Corrections) -> tuple[Any, Slots]:
@@ -122,18 +167,6 @@ def _lamb(
     return step * operations.where(weights > 0, weights / steps, 1.0), slots
 
 
-_BUFFER = ("momentum_buffer",)
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-_RULES: dict[OptimizerName, tuple[Callable[..., tuple[Any, Slots]], tuple[str, ...]]] = {
-    "sgd": (_sgd, _BUFFER),
-    "adam": (_adam, _MOMENTS),
-    "adamw": (_adamw, _MOMENTS),
-    "lars": (_lars, _BUFFER),
-    "lamb": (_lamb, _MOMENTS),
-}
-require_each_once(_RULES)
-
-
 def _decayed(s: Settings, weight: Any, array: Any) -> Any:
     return array + s.weight_decay * weight if s.weight_decay else array
 
@@ -152,3 +185,38 @@ def _normalized(
     second = s.beta2 * slots["exp_avg_sq"] + (1 - s.beta2) * (gradient * gradient)
     step = first / corrected.first / (operations.sqrt(second) / corrected.second + s.eps)
     return step, {"exp_avg": first, "exp_avg_sq": second}
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """One optimizer of `--optimizer`.
+
+    Attributes:
+        rule: (operations, settings, weight, gradient, slots, corrections) → (direction, slots).
+        slots: the names of what the rule keeps for each parameter.
+        usual: the options that it has, in the order in which people are told them, and their values if not given.
+        torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
+    """
+
+    rule: Callable[..., tuple[Any, Slots]]
+    slots: tuple[str, ...]
+    usual: Mapping[str, float]
+    torch_class: str | None = None
+
+
+_BUFFER: Final = ("momentum_buffer",)
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+_MOMENTUM: Final = {"momentum": 0.9}
+_BETAS: Final = {"beta1": 0.9, "beta2": 0.999}  # Kingma and Ba 2014, arXiv:1412.6980
+
+OPTIMIZERS: Final[Mapping[OptimizerName, Optimizer]] = {
+    "sgd": Optimizer(_sgd, _BUFFER, {**_MOMENTUM, "nesterov": False, "weight_decay": 0.0}, "SGD"),
+    "adam": Optimizer(_adam, _MOMENTS, {**_BETAS, "eps": 1e-8, "weight_decay": 0.0}, "Adam"),
+    "adamw": Optimizer(_adamw, _MOMENTS, {**_BETAS, "eps": 1e-8, "weight_decay": 0.01}, "AdamW"),  # torch's values
+    "lars": Optimizer(_lars, _BUFFER, {**_MOMENTUM, "weight_decay": 0.0, "trust_coefficient": 0.001}),
+    "lamb": Optimizer(_lamb, _MOMENTS, {**_BETAS, "eps": 1e-6, "weight_decay": 0.01}),  # You et al. 2019, for BERT
+}
+"""Every optimizer: the options, the slots and both frameworks follow from its entry."""
+
+if set(OPTIMIZERS) != set(get_args(OptimizerName)):
+    raise TypeError(f"OPTIMIZERS has {sorted(OPTIMIZERS)}, and OptimizerName has {sorted(get_args(OptimizerName))}")

@@ -10,10 +10,11 @@ from hvdtrain.cli.main import who
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.stop_signals import StopSignals
-from hvdtrain.run.training import dry_run, train
+from hvdtrain.run.training import train
 from hvdtrain.topology import detect_topology
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."

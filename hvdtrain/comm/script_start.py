@@ -16,6 +16,7 @@ from types import FrameType
 
 from hvdtrain.comm.rendezvous.connect import connected_ranks
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.failure_record import write_failure
 from hvdtrain.topology import detect_topology
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -61,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = run_script(argv, os.environ)
     except HvdtrainError as error:
+        rank = os.environ.get("RANK", "")
+        write_failure("error", int(rank) if rank.isdecimal() else 0, str(error), error.exit_code)
         sys.stderr.write(f"hvdtrain: {error}\n")
         return error.exit_code
     if code >= 0:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from hvdtrain.algorithms.lr_schedule import Schedule, Shape
+from hvdtrain.config.option_checks import NOT_NEGATIVE, POSITIVE, require_companion, require_range
 from hvdtrain.errors import UsageError
 
 _POWER = 2.0  # You et al. 2017, arXiv:1708.03888, section 5
@@ -38,17 +39,10 @@ class ScheduleOptions:
     lr_gamma: float | None = None
 
     def __post_init__(self) -> None:
-        for name, shapes in _SHAPES_OF.items():
-            if getattr(self, name) is not None and self.lr_schedule not in shapes:
-                raise UsageError(
-                    f"{_flag(name)} is given with --lr-schedule {self.lr_schedule}.",
-                    "It would change nothing.",
-                    f"it goes with --lr-schedule {' or '.join(shapes)}.",
-                )
-        _require("lr_power", self.lr_power, 0.0, float("inf"), "2")
-        _require("lr_gamma", self.lr_gamma, 0.0, 1.0, "0.1")
-        if self.lr_min is not None and not 0 <= self.lr_min < float("inf"):
-            raise UsageError(f"--lr-min is {self.lr_min}.", "It must be 0 or a positive number.", "try --lr-min 1e-5.")
+        require_companion(self, "lr_schedule", _SHAPES_OF, "")
+        require_range(self, POSITIVE, {"lr_power": "2"})
+        require_range(self, ("between 0 and 1", lambda gamma: 0 < gamma < 1), {"lr_gamma": "0.1"})
+        require_range(self, NOT_NEGATIVE, {"lr_min": "1e-5"})
         if self.lr_schedule == "step":
             _check_milestones(self.lr_milestones or [])
 
@@ -127,13 +121,3 @@ def _require_between(milestone: float, epochs: int, warmup_epochs: float) -> Non
             "The learning rate would go down before it was at its peak.",
             "give a later milestone, or fewer --warmup-epochs.",
         )
-
-
-def _require(name: str, value: float | None, above: float, below: float, example: str) -> None:
-    if value is not None and not above < value < below:
-        what = "positive" if below == float("inf") else f"between {above:g} and {below:g}"
-        raise UsageError(f"{_flag(name)} is {value}.", f"It must be {what}.", f"try {_flag(name)} {example}.")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hvdtrain.config.duration import seconds_of
+from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
-from hvdtrain.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -126,40 +126,20 @@ class RunConfig:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        for name in _AT_LEAST_ONE:
-            _require_at_least(name, getattr(self, name), 1)
-        for name in ("warmup_epochs", "checkpoint_interval", "seed"):
-            _require_at_least(name, getattr(self, name), 0)
-        _require_at_least("data.verify_bytes", self.data.verify_bytes, 0)
-        if self.seed >= _SEEDS:
-            raise UsageError(f"--seed is {self.seed}.", f"Seeds are below {_SEEDS}.", "give a smaller number.")
-        _require_at_least("data.prefetch", self.data.prefetch, 1)
-        _require_at_least("data.threads", self.data.threads, 1)
-        _require_at_least("data.processes", self.data.processes, 0)
-        _require_at_least("data.pipe_steps", self.data.pipe_steps, 1)
-        if not 0 <= self.data.max_corrupt <= 1:
-            raise UsageError(
-                f"--data.max-corrupt is {self.data.max_corrupt}.", "It is a share of the records.", "try 0.01."
-            )
-        for name, value in (("stall_timeout", self.stall_timeout), ("data.timeout", self.data.timeout)):
-            _require_at_least(name, value, 1)
-        _check_texts(self)
-        if self.lr is not None and not 0 < self.lr < float("inf"):
-            raise UsageError(f"--lr is {self.lr}.", "A learning rate is a positive number.", "try 0.001.")
-        if self.batch_size is not None and self.global_batch_size is not None:
-            raise UsageError(
-                f"Both --batch-size {self.batch_size} and --global-batch-size {self.global_batch_size} are given.",
-                "One follows from the other and the number of workers.",
-                "give --global-batch-size, which means the same training at every number of workers.",
-            )
-        _require_one_start(self.init_weights, self.resume)
-        _require_weights(self.init_weights, self.init_weights_exclude)
-        if self.lr_scaling != "none" and self.reference_batch_size is None:
-            raise UsageError(
-                f"--lr-scaling {self.lr_scaling} is given without --reference-batch-size.",
-                "Scaling multiplies lr by (global batch / reference batch), and the second number is unknown.",
-                "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
-            )
+        require_range(self, AT_LEAST_ONE, _AT_LEAST_ONE)
+        require_range(self, NOT_NEGATIVE, {"warmup_epochs": "5", "checkpoint_interval": "1000", "seed": "42"})
+        require_range(self, POSITIVE, {"lr": "0.001"})
+        require_range(
+            self.data, AT_LEAST_ONE, {"prefetch": "4", "threads": "1", "pipe_steps": "100", "timeout": "300"}, "data."
+        )
+        require_range(self.data, NOT_NEGATIVE, {"verify_bytes": "0", "processes": "0"}, "data.")
+        require_range(
+            self.data, ("a share of the records", lambda share: 0 <= share <= 1), {"max_corrupt": "0.01"}, "data."
+        )
+        require_range(self, (f"below {_SEEDS}", lambda seed: seed < _SEEDS), {"seed": "42"})
+        if self.max_time is not None:
+            seconds_of(self.max_time, "--max-time")
+        refuse_first(_combinations(self))
 
 
 @dataclass(frozen=True)
@@ -173,49 +153,51 @@ class TrainConfig(TrainingOptions, ValidationOptions, ScheduleOptions, RunConfig
         TrainingOptions.__post_init__(self)
 
 
-def _check_texts(config: RunConfig) -> None:
-    if config.max_time is not None:
-        seconds_of(config.max_time, "--max-time")
-    if config.init_weights == "":
-        raise UsageError(
-            "--init-weights is empty.", "It names no file.", "give a file of weights or the folder of a run."
-        )
-
-
 _SEEDS = 2**32  # Keras and numpy take no larger ones
 
-_AT_LEAST_ONE = (
-    "epochs",
-    "max_steps",
-    "batch_size",
-    "global_batch_size",
-    "reference_batch_size",
-    "keep_checkpoints",
-    "log_interval",
-)
+_AT_LEAST_ONE = {
+    "epochs": "10",
+    "max_steps": "1000",
+    "batch_size": "32",
+    "global_batch_size": "256",
+    "reference_batch_size": "256",
+    "keep_checkpoints": "3",
+    "log_interval": "10",
+    "stall_timeout": "300",
+}
 
 
-def _require_one_start(init_weights: str | None, resume: str) -> None:
-    if init_weights is not None and resume not in ("auto", "never"):
-        raise UsageError(
-            f"--init-weights {init_weights} and --resume {resume} are both given.",
+def _combinations(config: RunConfig) -> list[tuple[object, str, str, str]]:
+    """What cannot go together."""
+    return [
+        (
+            config.init_weights == "",
+            "--init-weights is empty.",
+            "It names no file.",
+            "give a file of weights or the folder of a run.",
+        ),
+        (
+            config.batch_size is not None and config.global_batch_size is not None,
+            f"Both --batch-size {config.batch_size} and --global-batch-size {config.global_batch_size} are given.",
+            "One follows from the other and the number of workers.",
+            "give --global-batch-size, which means the same training at every number of workers.",
+        ),
+        (
+            config.init_weights is not None and config.resume not in ("auto", "never"),
+            f"--init-weights {config.init_weights} and --resume {config.resume} are both given.",
             "Each says which weights to start from.",
             "give --resume to continue a training, or --init-weights to begin a new one.",
-        )
-
-
-def _require_weights(init_weights: str | None, exclude: str | None) -> None:
-    if exclude is not None and init_weights is None:
-        raise UsageError(
-            f"--init-weights-exclude {exclude} is given without --init-weights.",
+        ),
+        (
+            config.init_weights_exclude is not None and config.init_weights is None,
+            f"--init-weights-exclude {config.init_weights_exclude} is given without --init-weights.",
             "All weights are fresh then.",
             "give the file or run to start from as --init-weights PATH.",
-        )
-
-
-def _require_at_least(name: str, value: float | None, least: int) -> None:
-    if value is not None and not least <= value < float("inf"):
-        flag = "--" + name.replace("_", "-")
-        raise UsageError(
-            f"{flag} is {value}.", f"It must be {least} or more.", f"give {flag} a number from {least} on."
-        )
+        ),
+        (
+            config.lr_scaling != "none" and config.reference_batch_size is None,
+            f"--lr-scaling {config.lr_scaling} is given without --reference-batch-size.",
+            "Scaling multiplies lr by (global batch / reference batch), and the second number is unknown.",
+            "give the global batch size for which --lr was tuned, e.g. --reference-batch-size 256.",
+        ),
+    ]

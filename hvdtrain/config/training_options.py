@@ -6,9 +6,18 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from hvdtrain.algorithms.optimizer_settings import OptimizerName
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
+from hvdtrain.config.option_checks import (
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    flag_of,
+    refuse_first,
+    require_companion,
+    require_range,
+)
 from hvdtrain.config.process_set_syntax import require_readable
-from hvdtrain.errors import UsageError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -80,11 +89,13 @@ class TrainingOptions:
     sparse_gradients: Literal["dense", "allgather"] = "dense"
 
     def __post_init__(self) -> None:
-        _check_ranges(self)
-        _check_optimizer(self)
-        for cannot, fact, conflict, hint in _combinations(self):
-            if cannot:
-                raise UsageError(fact, conflict, hint)
+        require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
+        require_range(self, POSITIVE, {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0"})
+        require_range(self, NOT_NEGATIVE, {"weight_decay": "0"})
+        require_range(self, AT_LEAST_ONE, dict.fromkeys(("accumulate_steps", "powersgd_rank", "sync_every"), "1"))
+        own = "The task builds its own optimizer, with its own settings."
+        require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
+        refuse_first([*_combinations_of_gradients(self), *_combinations_of_local_sgd(self)])
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
@@ -97,66 +108,26 @@ def non_default_options(options: TrainingOptions) -> list[str]:
         if field.name not in ("optimizer", *_OPTIMIZERS_OF)
     }
     given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
-    return [_flag(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
-
-
-def _check_ranges(options: TrainingOptions) -> None:
-    shares = ("momentum", "beta1", "beta2", "ema_decay")
-    for name in shares:
-        _require(name, getattr(options, name), lambda value: 0 <= value < 1, "a share from 0 to below 1", "0.9")
-    for name, example in (("eps", "1e-8"), ("trust_coefficient", "0.001"), ("max_grad_norm", "1.0")):
-        _require(name, getattr(options, name), lambda value: 0 < value < float("inf"), "a positive number", example)
-    _require(
-        "weight_decay", options.weight_decay, lambda value: 0 <= value < float("inf"), "0 or a positive number", "0"
-    )
-    for name in ("accumulate_steps", "powersgd_rank", "sync_every"):
-        _require(name, getattr(options, name), lambda value: value >= 1, "1 or more", "1")
+    return [flag_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
 
 
 _OPTIMIZERS_OF = {
-    "momentum": ("sgd", "lars"),
-    "nesterov": ("sgd",),
-    "beta1": ("adam", "adamw", "lamb"),
-    "beta2": ("adam", "adamw", "lamb"),
-    "eps": ("adam", "adamw", "lamb"),
-    "trust_coefficient": ("lars",),
-    "weight_decay": ("sgd", "adam", "adamw", "lars", "lamb"),
-    "decay_norm_and_bias": ("sgd", "adam", "adamw", "lars", "lamb"),
-}
-"""Which optimizers have each setting."""
+    option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
+    for optimizer in OPTIMIZERS.values()
+    for option in optimizer.usual
+} | {"decay_norm_and_bias": list(OPTIMIZERS)}
+"""Which optimizers have each option."""
 
 
-def _check_optimizer(options: TrainingOptions) -> None:
-    for name, optimizers in _OPTIMIZERS_OF.items():
-        given = getattr(options, name)
-        if given is None or given is False or options.optimizer in optimizers:
-            continue
-        chosen = "without --optimizer" if options.optimizer is None else f"with --optimizer {options.optimizer}"
-        raise UsageError(
-            f"{_flag(name)} is given {chosen}.",
-            "It would change nothing."
-            if options.optimizer
-            else "The task builds its own optimizer, with its own settings.",
-            f"it goes with --optimizer {' or '.join(optimizers)}.",
-        )
-    if options.nesterov and options.momentum == 0:
-        raise UsageError(
-            "--nesterov is given with --momentum 0.", "There is no momentum to look ahead by.", "drop one."
-        )
-
-
-_Combination = tuple[bool, str, str, str]
-"""Whether it is asked for, fact, conflict, hint."""
-
-
-def _combinations(options: TrainingOptions) -> list[_Combination]:
-    """Everything that cannot work together."""
-    return [*_of_gradients(options), *_of_local_sgd(options)]
-
-
-def _of_gradients(options: TrainingOptions) -> list[_Combination]:
+def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
     local, packed = options.sync_every is not None, options.compression != "none"
     return [
+        (
+            options.nesterov and options.momentum == 0,
+            "--nesterov is given with --momentum 0.",
+            "There is no momentum to look ahead by.",
+            "drop one.",
+        ),
         (
             packed and options.reduce_op == "adasum",
             f"--compression {options.compression} is given with --reduce-op adasum.",
@@ -190,7 +161,7 @@ def _of_gradients(options: TrainingOptions) -> list[_Combination]:
     ]
 
 
-def _of_local_sgd(options: TrainingOptions) -> list[_Combination]:
+def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
     local = options.sync_every is not None
     return [
         (
@@ -224,12 +195,3 @@ def _of_local_sgd(options: TrainingOptions) -> list[_Combination]:
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
         ),
     ]
-
-
-def _require(name: str, value: float | None, holds: object, what: str, example: str) -> None:
-    if value is not None and not (callable(holds) and holds(value)):
-        raise UsageError(f"{_flag(name)} is {value}.", f"It must be {what}.", f"try {_flag(name)} {example}.")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvdtrain.algorithms.early_stopping import EarlyStopping, mode_of
+from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, require_range
 from hvdtrain.errors import UsageError
 
 _DEFAULT_METRIC = "loss"  # as in Keras and Hugging Face's Trainer; every task has it
@@ -30,16 +31,8 @@ class ValidationOptions:
 
     def __post_init__(self) -> None:
         patience, delta = self.early_stopping_patience, self.early_stopping_min_delta
-        if patience is not None and patience < 1:
-            raise UsageError(
-                f"--early-stopping-patience is {patience}.", "It must be 1 or more.", "try --early-stopping-patience 3."
-            )
-        if delta is not None and not 0 <= delta < float("inf"):
-            raise UsageError(
-                f"--early-stopping-min-delta is {delta}.",
-                "It must be 0 or a positive number.",
-                "try --early-stopping-min-delta 0.001.",
-            )
+        require_range(self, AT_LEAST_ONE, {"early_stopping_patience": "3"})
+        require_range(self, NOT_NEGATIVE, {"early_stopping_min_delta": "0.001"})
         if delta and patience is None:
             raise UsageError(
                 f"--early-stopping-min-delta {delta} is given without --early-stopping-patience.",

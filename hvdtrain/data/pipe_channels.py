@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import final
 
 from data_sharding.errors import ShardingError
-from data_sharding.pipe.claims import Claim, check_openers
+from data_sharding.pipe.fifo import PassName, await_fifo
+from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipePlan
-from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
+from data_sharding.pipe.pipe_reader import PipePass, PipeReader
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import DataConfig
@@ -42,9 +43,9 @@ class PipeChannels:
         name = f"hvdtrain.pipe.{self.epoch}"
         # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
         reader = agree(self._comm, self._own_reader, f"{name}.lock", (ShardingError,))
-        claim = agree(self._comm, self._claim, f"{name}.wait", (ShardingError,))
-        claims = [Claim(**each) for each in gather_json(self._comm, asdict(claim), f"{name}.claims")]
-        agree(self._comm, lambda: check_openers(claims), f"{name}.check", (ShardingError,))
+        opener = agree(self._comm, self._opener, f"{name}.wait", (ShardingError,))
+        openers = [FifoOpener(**each) for each in gather_json(self._comm, asdict(opener), f"{name}.claims")]
+        agree(self._comm, lambda: check_openers(openers), f"{name}.check", (ShardingError,))
         one = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
         self.epoch += 1
         return one
@@ -54,12 +55,10 @@ class PipeChannels:
         if self._reader is not None:
             self._reader.close()
 
-    def _claim(self) -> Claim:
+    def _opener(self) -> FifoOpener:
         topology, config = self._comm.topology, self._config
-        status = await_pipe(
-            pipe_folder(config), self._channel, self.epoch, rank=topology.rank, timeout_s=config.timeout
-        )
-        return Claim(
+        status = await_fifo(PassName(pipe_folder(config), self._channel, self.epoch, topology.rank), config.timeout)
+        return FifoOpener(
             rank=topology.rank,
             host=socket.gethostname(),
             local_rank=topology.local_rank,

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.pipe_loader import PipeLoader
+from data_sharding.pipe.pipe_loader import PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_plan_file import load_plan
-from data_sharding.pipe.steps import PipeSteps, slots
-from data_sharding.pipe.uneven_loader import AgreedPipeLoader, AgreedStream
+from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
@@ -126,7 +125,7 @@ class AgreedPipeSource:
         self._channels = PipeChannels(plan, comm, config)
         topology = comm.topology
         width = slots(topology.rank, topology.size, global_batch)
-        self._stream = AgreedStream(
+        self._stream = UnevenStream(
             partial(self._channels.open, None),
             partial(agree_counts, comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
@@ -138,11 +137,11 @@ class AgreedPipeSource:
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps, self._steps * self._global_batch, self._global_batch)
 
-    def loader(self, epoch: int, start_step: int) -> AgreedPipeLoader:
+    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader:
         """Every rank calls it."""
         if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
             _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
-        return AgreedPipeLoader(self._stream, self._steps, epoch, start_step)
+        return UnevenPipeLoader(self._stream, self._steps, epoch, start_step)
 
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
         return None

@@ -1,88 +1,87 @@
-"""The doctor's process on one host: answers requests, one JSON object a line, until its standard input ends.
+"""The doctor's process on one host: the launcher's agent, which also answers these questions:
 
-    {"do": "facts", ...}            what `hvdtrain.doctor.facts.collect` finds
-    {"do": "clock"}                 this host's time, seconds since the epoch
-    {"do": "mark", ...}             make, look for, or remove token files in the output folder
-    {"do": "listen", ...}           accept the other agents on one address; says the port
-    {"do": "connect", ...}          reach another agent's port
-    {"do": "send", ...}             stream bytes to another agent for a while
-    {"do": "received", ...}         what arrived of a stream
-    {"do": "port", ...}             a free port, for rank 0 of a measurement
-    {"do": "workers", ...}          run the ranks of a measurement that belong to this host
+    clock           this host's time, seconds since the epoch
+    connect         reach another agent's port
+    facts           what `hvdtrain.doctor.facts.collect` finds
+    listen          accept the other agents on one address; returns the port
+    mark            make, look for, or remove token files in the output folder
+    port            a free port, for rank 0 of a measurement
+    received        what arrived of a stream
+    send            stream bytes to another agent for a while
 
-Answers {"ok": ...} or {"error": text}. It runs with the rights of the user who called the doctor, and listens only
-on the address it was told, to peers that know the examination's token.
+An answer holds `ok` or `error`. A frame `measure` starts the ranks of a measurement that belong to this host. The agent
+runs with the rights of the user who called the doctor, and listens only on the address it was told, to peers that know
+the examination's token.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import select
+import secrets
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from hvdtrain.doctor.agent_folder import TokenFiles
 from hvdtrain.doctor.agent_streams import StreamServer, reach, send
-from hvdtrain.doctor.agent_workers import free_port, run_workers
 from hvdtrain.doctor.facts import FactsRequest, collect
-
-HELLO = "hvdtrain doctor agent 1"
-"""First line of an agent; what a login shell prints before it is no part of the protocol."""
-
-IDLE_SECONDS = 300.0
-"""An agent that is asked nothing for this long ends."""
-
-_LINE_BYTES = 2**20
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
+from hvdtrain.launch.processes.worker import WorkerSpec
+from hvdtrain.launch.ssh.agent import Agent
+from hvdtrain.topology.launcher_variables import without_launcher
 
 
-def main() -> int:
-    """Answer until standard input ends; returns the exit code."""
-    _write(HELLO)
-    with StreamServer() as streams, TokenFiles() as tokens:
-        actions = _actions(streams, tokens)
-        for line in _lines():
-            _write(json.dumps(_answer(actions, json.loads(line))))
-    return 0
+def main(seconds: float) -> None:
+    """Serve until the doctor is gone, or has answered nothing for `seconds`."""
+    with StreamServer() as streams, TokenFiles() as tokens, OrphanReaper(secrets.token_hex(16), adopts=True) as reaper:
+        answers: dict[str, Callable[..., Any]] = {
+            "clock": time.time,
+            "connect": reach,
+            "facts": lambda **request: collect(FactsRequest(**request)),
+            "listen": streams.listen,
+            "mark": tokens.mark,
+            "port": free_port,
+            "received": streams.received,
+            "send": send,
+        }
+
+        def ask(agent: Agent, question: dict[str, Any]) -> None:
+            agent.answer(question["number"], lambda: answers[question["do"]](**question["arguments"]))
+
+        Agent(seconds, {"ask": ask, "measure": _measure}).run()
+        reaper.sweep()  # an answer's child processes
 
 
-def _actions(streams: StreamServer, tokens: TokenFiles) -> dict[str, Callable[..., Any]]:
-    return {
-        "facts": lambda **request: collect(FactsRequest(**request)),
-        "clock": time.time,
-        "mark": tokens.mark,
-        "listen": streams.listen,
-        "connect": reach,
-        "send": send,
-        "received": streams.received,
-        "port": free_port,
-        "workers": run_workers,
-    }
+def free_port(address: str) -> int:
+    """A port of this host on which nobody listens now.
+
+    Raises:
+        OSError: no interface bears the address.
+    """
+    with socket.create_server((address, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
-def _answer(actions: dict[str, Callable[..., Any]], request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return {"ok": actions[request.pop("do")](**request)}
-    except (OSError, ValueError, LookupError) as error:
-        return {"error": str(error) or type(error).__name__}
+def _measure(agent: Agent, job: dict[str, Any]) -> None:
+    """Start `python -m hvdtrain COMMAND` as torchrun would, once for each of the job's `ranks`."""
 
+    def specs(tokens: str) -> list[WorkerSpec]:
+        inherited = {**without_launcher(os.environ), JOB_TOKEN_VARIABLE: with_job_token(os.environ, tokens)}
+        command = [sys.executable, "-m", "hvdtrain", *job["command"]]
+        places = [
+            {"RANK": str(rank), "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(len(job["ranks"]))}
+            for number, rank in enumerate(job["ranks"])
+        ]
+        return [
+            WorkerSpec(rank, command, {**inherited, **job["variables"], **place})
+            for rank, place in zip(job["ranks"], places, strict=True)
+        ]
 
-def _lines() -> Iterator[bytes]:
-    """Requests. Read without Python's buffer, so that `run_workers` can see the end of standard input."""
-    rest = b""
-    while select.select([0], [], [], IDLE_SECONDS)[0] and (data := os.read(0, 65536)):
-        *whole, rest = (rest + data).split(b"\n")
-        yield from whole
-        if len(rest) > _LINE_BYTES:
-            raise ValueError("a request is too long")
-
-
-def _write(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    agent.start(job["token"], specs, None)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main(float(sys.argv[1]))

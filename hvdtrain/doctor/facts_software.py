@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hvdtrain.launch.programs import find_program
+from hvdtrain.launch.execute import find_program
 from hvdtrain.version import PACKAGES, versions
 
 FRAMEWORKS = ("torch", "tensorflow")

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import json
 import secrets
+import selectors
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.doctor.agent_client import Agent, AgentError
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.ring_model import RingModel
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
+from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
+from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 _MARGIN_SECONDS = 15.0
 _START_SECONDS = 60.0
+_OTHERS_SECONDS = 3.0  # after the first failure
 _GRADIENTS = 100 * 10**6
 _TELLING_BYTES = 2**20  # of smaller ones, the latency is all that shows
 _HALF = 0.5
@@ -75,39 +83,74 @@ def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, job: Job) -> Any:
         "OMP_NUM_THREADS": "1",
         "GROUP_WORLD_SIZE": str(len(hosts)),
     }
-    seconds = _START_SECONDS + 3 * job.seconds + _MARGIN_SECONDS
-
-    requests = []
+    workers: dict[int, WorkerState] = {}
+    groups = []
+    token = secrets.token_hex(16)
     for node, host in enumerate(hosts):
-        first = sum(job.slots[other] for other in hosts[:node])
+        ranks = list(range(len(workers), len(workers) + job.slots[host]))
         variables = {**common, "GROUP_RANK": str(node)}
         if len(hosts) > 1:
             variables["HOROVOD_GLOO_IFACE"] = chosen[host]["name"]
-        ranks = list(range(first, first + job.slots[host]))
-        arguments = {"command": job.command, "ranks": ranks, "variables": variables, "seconds": seconds}
-        requests.append((agents[host], "workers", arguments))
-    ended = ask_at_once(requests, seconds + _MARGIN_SECONDS)
-    lost = next((answer for answer in ended if isinstance(answer, AgentError)), None)
-    if lost is not None:
-        raise lost
-    _require_success(hosts, ended)
-    return json.loads(ended[0]["stdout"].strip().splitlines()[-1])
+        order = {"token": f"{token}-{node}", "command": job.command, "ranks": ranks, "variables": variables}
+        groups.append(RemoteWorkerGroup(agents[host].link, ranks, "measure", order))
+        workers |= {rank: WorkerState(rank, host) for rank in ranks}
+    said = _output(groups, workers, _START_SECONDS + 3 * job.seconds + _MARGIN_SECONDS)
+    return json.loads(said.strip().splitlines()[-1])
 
 
-def _require_success(hosts: Sequence[str], ended: Sequence[Mapping[str, Any]]) -> None:
-    failed = [
-        (host, rank, code, answer["stderr"].get(rank, ""))
-        for host, answer in zip(hosts, ended, strict=True)
-        for rank, code in answer["codes"].items()
-        if code != 0
-    ]
+class _Events:
+    """Notes what workers do; collects the standard output of rank 0."""
+
+    def __init__(self, workers: Mapping[int, WorkerState]) -> None:
+        self.output = b""
+        self._workers = workers
+
+    def started(self, rank: int, process: int) -> None:
+        self._workers[rank].process = process
+
+    def wrote(self, rank: int, stream: int, data: bytes) -> None:
+        if stream == ERR:
+            self._workers[rank].tail.add(stream, data)
+        elif rank == 0:
+            self.output += data
+
+    def ended(self, rank: int, end: WorkerExit) -> None:
+        self._workers[rank].end = end
+
+
+def _output(groups: Sequence[WorkerGroup], workers: Mapping[int, WorkerState], seconds: float) -> str:
+    """What rank 0 prints until all workers have ended well.
+
+    Raises:
+        AgentError: one failed, or not all ended within `seconds`.
+    """
+    events, deadline = _Events(workers), time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        try:
+            for group in groups:
+                group.watch(selector, events)
+            while any(worker.end is None for worker in workers.values()) and time.monotonic() < deadline:
+                for key, _ in selector.select(deadline - time.monotonic()):
+                    key.data()
+                if any(worker.end and worker.end.failed for worker in workers.values()):
+                    deadline = min(deadline, time.monotonic() + _OTHERS_SECONDS)  # they would wait for it
+        except UsageError as error:
+            raise AgentError(error.fact) from error
+    for group in groups:
+        group.kill()
+    _require_success([worker for worker in workers.values() if worker.end is None or worker.end.failed])
+    return events.output.decode(errors="replace")
+
+
+def _require_success(failed: Sequence[WorkerState]) -> None:
     if not failed:
         return
-    # Who was killed, or heard that another one ended, knows no cause.
-    host, rank, code, said = min(failed, key=lambda one: (one[2] < 0 or "Another rank" in one[3], int(one[1])))
-    late = " in time" if any(answer["timed_out"] for answer in ended) else ""
-    words = " ".join(line.strip() for line in said.strip().splitlines()[-4:])[-600:]
-    raise AgentError(f"rank {rank} on {host} did not end well{late} (exit code {code}): {words}")
+    # A worker that runs, that was killed, or that lost another one knows no cause.
+    root = min(failed, key=lambda worker: (worker.end is None or worker.code < 0 or worker.is_consequence, worker.rank))
+    how = root.end.lost if root.end and root.end.lost else f"exit code {root.code}"
+    late = " in time" if any(worker.end is None for worker in failed) else ""
+    words = " ".join(line.strip() for line in root.tail.text()[-4:])[-600:]
+    raise AgentError(f"rank {root.rank} on {root.host} did not end well{late} ({how}): {words}")
 
 
 def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.links import Links
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

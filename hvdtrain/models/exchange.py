@@ -39,7 +39,7 @@ _SUFFIXES: Final = {
 _TO_TORCH: Final = {4: (3, 2, 0, 1), 2: (1, 0)}  # axes of a kernel by its dimensions
 _TO_KERAS: Final = {4: (2, 3, 1, 0), 2: (1, 0)}
 COUNTER: Final = "num_batches_tracked"
-_LISTED: Final = 20
+LISTED: Final = 20
 
 
 def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
@@ -68,7 +68,7 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
     missing = [name for name in named.values() if name not in torch_weights]
     if unused or missing:
         raise UsageError(
-            f"The two models differ: {_some(missing)} only in Keras, {_some(unused)} only in torch.",
+            f"The two models differ: {some(missing)} only in Keras, {some(unused)} only in torch.",
             "Weights can be exchanged between equal architectures only.",
             "build both models with the same name and arguments.",
         )
@@ -100,6 +100,7 @@ def _turned(array: NDArray[Any], kind: str, axes: Mapping[int, tuple[int, ...]])
     return np.ascontiguousarray(array.transpose(axes[array.ndim])) if kind == "kernel" else array
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) or "nothing") + more
+def some(names: list[str]) -> str:
+    """The first `LISTED` of them, and how many more there are."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "nothing") + more

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.device_kind import device_kind
 from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.open import device_kind
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.training_options import TrainingOptions

@@ -8,17 +8,36 @@ from collections.abc import Callable
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.interface import Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.validator import require_measured
 from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.result import describe
 from hvdtrain.run.sinks.progress import format_values
+from hvdtrain.run.start import named_checkpoint, open_own_adapter, restore_and_broadcast
 
 
-def try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[str]:
+def dry_run(setup: RunSetup, comm: Communicator) -> None:
+    """Say what would be trained, and try it on one batch. Collective; writes nothing."""
+    named = agree(comm, lambda: named_checkpoint(setup, comm), "hvdtrain.resume.named")
+    adapter = open_own_adapter(setup, comm)
+    restore_and_broadcast(setup, adapter, named, comm)
+    is_root = comm.topology.is_root
+    if is_root:
+        print(describe(setup, comm), flush=True)
+    if setup.validation is not None and setup.config.best_metric is not None:
+        require_measured(adapter, comm, setup.validation, setup.config.best_metric)
+    for line in [*_try_batches(setup, adapter, comm), "nothing was written, and the weights are discarded"]:
+        if is_root:
+            print(f"dry run: {line}", flush=True)
+
+
+def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[str]:
     """One update of the weights, exchange of gradients included, then validation forward. Collective.
 
     Returns:

@@ -9,9 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.optimizer_options import describe as describe_optimizer
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.outcome import RunResult
+from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 
@@ -58,6 +63,25 @@ class Totals:
         self.samples += event.samples
         if event.step == 1:
             self.first_loss = event.values["loss"]
+
+
+def describe(setup: RunSetup, comm: Communicator) -> str:
+    """What is trained, in one line: nothing that changes the numbers is left unsaid."""
+    config, schedule, topology = setup.config, setup.schedule, comm.topology
+    plan = setup.train.plan(0)
+    return (
+        f"hvdtrain: {config.task} in {setup.task.framework}, {_workers(topology)}; "
+        f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
+        f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
+        f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
+        f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
+        f"{''.join(f'{option}; ' for option in non_default_options(config))}"
+        f"seed {config.seed}"
+    )
+
+
+def _workers(topology: Topology) -> str:
+    return f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
 
 
 def environment(topology: Topology) -> dict[str, Any]:
@@ -143,3 +167,11 @@ def _step_shares(seconds: dict[str, Any]) -> str:
     parts = {part: seconds[part] for part in ("data", "compute", "allreduce")}
     total = sum(parts.values())
     return ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else "no step was trained"
+
+
+def how_to_continue(config: TrainConfig, folder: Path) -> str:
+    """The end of a sentence: what to start, where `folder` is the run's."""
+    changed = [] if config.output_dir else [f"--output-dir {folder}"]
+    if config.resume != "auto":  # another value would be refused, as the folder now holds a run
+        changed.append("--resume auto")
+    return " ".join(["start the same command again", *(["with"] if changed else []), *changed])

@@ -13,11 +13,11 @@ from typing import Any
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.parser import read_yaml, train_config_of
 from hvdtrain.errors import UsageError
+from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import close_logs
 from hvdtrain.run.stop_signals import StopSignals
-from hvdtrain.run.training import dry_run
 from hvdtrain.run.training import train as train_prepared
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology, detect_topology

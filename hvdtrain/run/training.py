@@ -11,20 +11,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 from data_sharding import Catalog
-from hvdtrain.adapters.device_kind import device_kind
 from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, audit_of
 from hvdtrain.audit.pipe_note import NoLedger
 from hvdtrain.checkpoints.finite_weights import infinite_from_the_start
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.resume import checkpoint_at, checkpoints_of, require_same_training
+from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.config.optimizer_options import describe as describe_optimizer
+from hvdtrain.config.duration import seconds_of
 from hvdtrain.config.parser import dump_config
-from hvdtrain.config.training_options import non_default_options
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.corruption import require_little_lost, warn_of_damage
@@ -37,15 +37,12 @@ from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
-from hvdtrain.run.dry_run import try_batches
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import Totals, environment, print_table, result
+from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
-from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
-from hvdtrain.run.stop_report import asked_or_late, how_to_continue
-from hvdtrain.topology import Topology
+from hvdtrain.run.start import named_checkpoint, open_own_adapter, own_checkpoint, restore_and_broadcast
 from hvdtrain.version import versions
 
 _log = logging.getLogger("hvdtrain.run")
@@ -62,7 +59,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         asked: whether this rank was asked to stop.
     """
     require_little_lost(_catalogs(setup), setup.config.data.max_corrupt)
-    named = agree(comm, lambda: _named_checkpoint(setup, comm), "hvdtrain.resume.named")
+    named = agree(comm, lambda: named_checkpoint(setup, comm), "hvdtrain.resume.named")
     adapter = open_own_adapter(setup, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(setup, comm)
     try:
@@ -80,10 +77,9 @@ def _train_in(
     begin: float,
     asked: StopRequest,
 ) -> int:
-    checkpoint = agree(comm, lambda: named or _own_checkpoint(setup, folder, comm), "hvdtrain.resume")
+    checkpoint = agree(comm, lambda: named or own_checkpoint(setup, folder, comm), "hvdtrain.resume")
     if comm.topology.is_root:
-        _say(describe(setup, comm))
-    if comm.topology.is_root:
+        print(describe(setup, comm), flush=True)
         warn_of_damage(_catalogs(setup))
         _warn_of_slow_precision(setup)
     _log.info("%s", describe(setup, comm))
@@ -120,13 +116,14 @@ def _report(
     if totals.samples or not folder.result.exists() or _status(folder.result) != summary["status"]:
         write_json(folder.result, summary)
     elif not outcome.stopped_by:
-        _say("nothing was left to train; result.json stays as it was")
+        print("nothing was left to train; result.json stays as it was", flush=True)
     inside = folder.path.is_relative_to(Path.cwd())
     print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
     if outcome.stopped_by:
-        _say(
+        print(
             f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
-            f"to go on, {how_to_continue(setup.config, folder.path)}"
+            f"to go on, {how_to_continue(setup.config, folder.path)}",
+            flush=True,
         )
 
 
@@ -148,40 +145,7 @@ def _write_down(setup: RunSetup, folder: RunFolder, position: Position, comm: Co
 
 def _warn_of_slow_precision(setup: RunSetup) -> None:
     if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
-        _say("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them")
-
-
-def dry_run(setup: RunSetup, comm: Communicator) -> None:
-    """Say what would be trained, and try it on one batch. Collective; writes nothing."""
-    named = agree(comm, lambda: _named_checkpoint(setup, comm), "hvdtrain.resume.named")
-    adapter = open_own_adapter(setup, comm)
-    restore_and_broadcast(setup, adapter, named, comm)
-    say = _say if comm.topology.is_root else _say_nothing
-    say(describe(setup, comm))
-    if setup.validation is not None and setup.config.best_metric is not None:
-        require_measured(adapter, comm, setup.validation, setup.config.best_metric)
-    for line in try_batches(setup, adapter, comm):
-        say(f"dry run: {line}")
-    say("dry run: nothing was written, and the weights are discarded")
-
-
-def describe(setup: RunSetup, comm: Communicator) -> str:
-    """What is trained, in one line: nothing that changes the numbers is left unsaid."""
-    config, schedule, topology = setup.config, setup.schedule, comm.topology
-    plan = setup.train.plan(0)
-    return (
-        f"hvdtrain: {config.task} in {setup.task.framework}, {_workers(topology)}; "
-        f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
-        f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
-        f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
-        f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
-        f"{''.join(f'{option}; ' for option in non_default_options(config))}"
-        f"seed {config.seed}"
-    )
-
-
-def _workers(topology: Topology) -> str:
-    return f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
+        print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
 
 
 def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
@@ -195,25 +159,6 @@ def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
     agree(comm, lambda: folder.claim() if comm.topology.is_root else None, "hvdtrain.folder.claim")
     agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
     return folder
-
-
-def _named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
-    """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
-    if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
-        return None
-    checkpoint = checkpoint_at(Path(setup.config.resume))
-    require_same_training(checkpoint, setup.about)
-    return checkpoint
-
-
-def _own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
-    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one."""
-    if not comm.topology.is_root or setup.config.resume != "auto":
-        return None
-    checkpoint = folder.checkpoints.newest()
-    if checkpoint is not None:
-        require_same_training(checkpoint, setup.about)
-    return checkpoint
 
 
 def _engine(
@@ -258,9 +203,9 @@ def _catalogs(setup: RunSetup) -> list[Catalog]:
     return [source.catalog for source in (setup.train, setup.validation) if isinstance(source, CatalogSource)]
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _say_nothing(line: str) -> None:
-    pass
+def asked_or_late(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:
+    """`asked`, and `--max-time` since `begin` (of `time.perf_counter`), where it is set."""
+    if config.max_time is None:
+        return asked
+    deadline = begin + seconds_of(config.max_time, "--max-time")
+    return lambda: asked() or (f"--max-time {config.max_time}" if time.perf_counter() >= deadline else None)

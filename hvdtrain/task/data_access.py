@@ -9,7 +9,7 @@ from typing import final
 
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog import OnCorrupt
-from data_sharding.catalog_cache import open_catalog
+from data_sharding.catalog.cache import open_catalog
 from hvdtrain.errors import UsageError
 
 

@@ -1,23 +1,25 @@
-"""From a run to a file for other programs."""
+"""From a run to a file or folder for other programs, which appears whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
 from safetensors.numpy import save
 
+from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.tasks.registry import require_installed
-from hvdtrain.weights.files import kind_of, read_weights
+from hvdtrain.weights.files import Run, kind_of, read_run, read_weights
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
-from hvdtrain.weights.output import replacing, require_free
 from hvdtrain.weights.rebuild import built_model, data_access, example_features, rebuilt_task
-from hvdtrain.weights.runs import Run, read_run
 
 
 @dataclass(frozen=True)
@@ -163,3 +165,61 @@ def _default_path(source: Path, run: Run | None, chosen: Format) -> Path:
     if (folder / "manifest.json").is_file():
         folder = folder.parent
     return (folder.parent if folder.name == "checkpoints" else folder) / "exports" / name
+
+
+def require_free(path: Path, overwrite: bool) -> None:
+    """Raise `UsageError` where `path` is taken, unless it may be overwritten: a file, or a folder with a SavedModel."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise UsageError(
+            f"{path} is there already.", "It would be lost.", "choose another --output, or add --overwrite."
+        )
+    if path.is_dir() and not (path / "saved_model.pb").is_file():
+        raise UsageError(
+            f"{path} is a folder, and no SavedModel.",
+            "All that is in it would be lost.",
+            "choose another --output.",
+        )
+    if not path.is_dir():
+        try:
+            final_path(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a place to write a file or folder of the same name, which then replaces `path` whole or not at all.
+
+    A symlink stays one: what it leads to is replaced.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    path = Path(os.path.realpath(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            temporary = Path(folder, path.name)
+            yield temporary
+            _sync(temporary)
+            if temporary.is_dir() and path.is_dir():
+                path.rename(Path(folder, f"replaced.{path.name}"))
+            temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _sync(path: Path) -> None:
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    for file in files:
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror or error}.", "Nothing was exported.", "choose another --output."
+    )

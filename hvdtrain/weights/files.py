@@ -1,21 +1,26 @@
-"""A file or folder of weights, by what is in it, whatever its name. Imports torch only for a file of torch."""
+"""A file of weights, or a run or checkpoint folder, by what is in it, whatever its name.
+
+Imports torch only for a file of torch.
+"""
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
-from safetensors.numpy import load
 
-from hvdtrain.checkpoints.resume import followed
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.resume import checkpoint_at, followed
 from hvdtrain.errors import UsageError
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
-from hvdtrain.weights.runs import is_in_checkpoint, read_run
 
 Kind = Literal["run", "safetensors", "torch", "keras"]
 
@@ -78,6 +83,66 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
     return NamedWeights(read_state_dict(path), "torch", str(path))
 
 
+@dataclass(frozen=True)
+class Run:
+    """The checkpoint that stands for a run.
+
+    Attributes:
+        path: as it was given.
+        checkpoint: its newest sound one, or the one that was named.
+    """
+
+    path: Path
+    checkpoint: Checkpoint
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the manifest says: framework, task, task_args, config, …"""
+        return self.checkpoint.about
+
+    @property
+    def step(self) -> int:
+        """Updates that the weights have seen."""
+        return self.checkpoint.position.step
+
+    def weights(self, averaged: bool = False) -> NamedWeights:
+        """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
+
+        Raises:
+            UsageError: the run kept none.
+        """
+        arrays = self._part("model/")
+        if averaged:
+            averages = self._part("ema/")
+            if not averages:
+                raise UsageError(
+                    f"{self.path} holds no averages of its weights.",
+                    "--ema asks for them.",
+                    "leave --ema out, or train with --ema-decay.",
+                )
+            arrays |= averages  # buffers such as BatchNorm's statistics have no average
+        origin = f"{self.path} (step {self.step})"
+        return NamedWeights(arrays, "torch" if self.about["framework"] == "torch" else "tensorflow", origin)
+
+    def _part(self, prefix: str) -> Arrays:
+        state = self.checkpoint.state
+        return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
+
+def read_run(path: Path, given_as: str = "--init-weights") -> Run:
+    """The newest sound checkpoint of a run folder, or the checkpoint that `path` is, or a file in one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
+
+
+def is_in_checkpoint(path: Path) -> bool:
+    """Whether it is one of a checkpoint's own files, whose names are not those of the weights alone."""
+    return path.is_file() and path.suffix == ".safetensors" and (path.parent / "manifest.json").is_file()
+
+
 def _kind_of_bytes(start: bytes) -> Kind | None:
     if start.startswith(_HDF5):
         return "keras"
@@ -100,7 +165,7 @@ def _kind_of_zip(path: Path) -> Kind | None:
 def _read_safetensors(path: Path) -> NamedWeights:
     content = path.read_bytes()
     try:
-        arrays = _with_bfloat16(content) if b'"BF16"' in content[: 8 + _header_bytes(content)] else load(content)
+        arrays = {name: _array(**entry) for name, entry in deserialize(content)}  # type: ignore[no-untyped-call]
     except (SafetensorError, KeyError, ValueError) as error:
         raise UsageError(
             f"{path} is not a valid safetensors file: {error}.", "Its weights are lost or unknown.", _READABLE
@@ -108,31 +173,19 @@ def _read_safetensors(path: Path) -> NamedWeights:
     return NamedWeights(arrays, _framework_of(content, arrays), str(path))
 
 
-def _header_bytes(content: bytes) -> int:
-    return int.from_bytes(content[:8], "little")
+def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[Any]:
+    """numpy has no bfloat16: it is the upper half of a float32, which it therefore becomes."""
+    if dtype == "BF16":
+        halves = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        return halves.view(np.float32).reshape(shape)
+    letter, bits = dtype[0].lower(), dtype[1:]  # such as F32 or I64
+    return np.frombuffer(data, "?" if dtype == "BOOL" else f"{letter}{int(bits) // 8}").reshape(shape)
 
 
 def _framework_of(content: bytes, arrays: Arrays) -> Framework:
     """By the file's metadata, where it says so, or else by the names: paths of Keras variables have slashes."""
-    said = json.loads(content[8 : 8 + _header_bytes(content)]).get("__metadata__", {}).get("format")
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said = header.get("__metadata__", {}).get("format")
     if said in ("pt", "keras"):
         return "torch" if said == "pt" else "tensorflow"
     return "tensorflow" if any("/" in name for name in arrays) else "torch"
-
-
-def _with_bfloat16(content: bytes) -> Arrays:
-    """numpy has no bfloat16: the upper half of a float32, which it therefore becomes."""
-    plain: Arrays = {}
-    for name, entry in deserialize(content):  # type: ignore[no-untyped-call]
-        if entry["dtype"] == "BF16":
-            halves = np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16
-            plain[name] = halves.view(np.float32).reshape(entry["shape"])
-        else:
-            dtype = np.dtype({"BOOL": "?"}.get(entry["dtype"]) or _numpy_name(entry["dtype"]))
-            plain[name] = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
-    return plain
-
-
-def _numpy_name(dtype: str) -> str:
-    """F32 → f4, I64 → i8, U8 → u1."""
-    return f"{dtype[0].lower()}{int(dtype[1:]) // 8}"

@@ -24,7 +24,7 @@ MEMBER: Final = "model.weights.h5"
 """Where a .keras file keeps its weights."""
 
 _NO_WEIGHTS: Final = re.compile(r"^optimizer/|(^|/)seed_generator(_\d+)?/")
-FIRST_NAME: Final = "_layer_checkpoint_dependencies/"  # of `layers/` in Keras 3.0
+_FIRST_NAME: Final = "_layer_checkpoint_dependencies/"  # of `layers/` in Keras 3.0
 _VARIABLES: Final = {
     "conv2d": ("kernel", "bias"),
     "dense": ("kernel", "bias"),
@@ -68,7 +68,7 @@ def datasets(file: Any, path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, item in _walk(file, path):
         if not _NO_WEIGHTS.search(name):
-            found[name.replace(FIRST_NAME, "layers/", 1)] = item
+            found[name.replace(_FIRST_NAME, "layers/", 1)] = item
     return found
 
 
@@ -110,7 +110,7 @@ def _of_keras_3(file: Any, path: Path) -> Arrays:
         layers.setdefault(place, {})[int(number)] = item
     arrays: Arrays = {}
     for place, items in layers.items():
-        attribute = file[place.replace("layers/", FIRST_NAME, 1) if FIRST_NAME in file else place]["vars"].attrs
+        attribute = file[place.replace("layers/", _FIRST_NAME, 1) if _FIRST_NAME in file else place]["vars"].attrs
         layer = str(attribute.get("name", place.rpartition("/")[2]))
         for kind, item in zip(_kinds(place, len(items), path), (items[n] for n in sorted(items)), strict=True):
             if f"{layer}/{kind}" in arrays:

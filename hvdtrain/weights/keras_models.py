@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.errors import UsageError
-from hvdtrain.weights.exclusion import Exclusion
-from hvdtrain.weights.fitting import fitted, require_same
-from hvdtrain.weights.keras_files import FIRST_NAME, datasets, is_of_keras_3, opened, read_old
-from hvdtrain.weights.named_weights import Arrays, NamedWeights
+from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_old
+from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, require_same
 
 
 def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion | None = None) -> Arrays:
@@ -38,32 +36,29 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
     with opened(path) as file:
         if not is_of_keras_3(file):
             return read_old(file, path)
-        with tempfile.TemporaryDirectory() as folder, _quiet():
-            own, copy = Path(folder) / "own.weights.h5", Path(folder) / "copy.weights.h5"
-            called = _places(model, own, names)
-            fresh = {place for place, name in called.items() if name in exclusion}
-            found = {
-                place: item.shape
-                for place, item in datasets(file, path).items()
-                if place not in fresh and (place in called or place not in exclusion)
-            }
-            with opened(own) as like:
-                expected = {place: item.shape for place, item in datasets(like, own).items() if place not in fresh}
-                require_same(expected, found, str(path), exclusion, called)
-                _copy(file, copy, {place: like[place][()] for place in fresh}, found)
-            model.load_weights(copy)
-    kept = set(names) - {called[place] for place in fresh}
-    arrays = zip(names, weights_of(model).values(), strict=True)
-    return {name: _to_array(variable) for name, variable in arrays if name in kept}
+        own = _places(model, names)
+        called = {place: name for place, (name, _) in own.items()}
+        wanted = {place: shape for place, (name, shape) in own.items() if name not in exclusion}
+        found = {
+            place: item
+            for place, item in datasets(file, path).items()
+            if place in wanted or (place not in own and place not in exclusion)
+        }
+        shapes = {place: item.shape for place, item in found.items()}
+        require_same(wanted, shapes, str(path), exclusion, called)
+        return {called[place]: item[()] for place, item in found.items()}
 
 
-def _places(model: keras.Model, own: Path, names: Sequence[str]) -> dict[str, str]:
-    """Where in a Keras file each weight of `model` is, told by its number, and written to `own`."""
+def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Where in a Keras file each weight of `model` is, with its name and shape: it is told by a number in a file."""
     for number, variable in enumerate(weights_of(model).values()):
         variable.assign(tf.fill(variable.shape, tf.cast(number, variable.dtype)))
-    model.save_weights(own)
-    with opened(own) as like:
-        return {place: names[int(np.ravel(item[()])[0])] for place, item in datasets(like, own).items()}
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        own = Path(folder) / "own.weights.h5"
+        model.save_weights(own)
+        with opened(own) as file:
+            found = datasets(file, own).items()
+            return {place: (names[int(np.ravel(item[()])[0])], item.shape) for place, item in found}
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
@@ -123,22 +118,6 @@ def _write_onnx(model: keras.Model, path: Path) -> None:
 def _zeros(model: keras.Model) -> Any:
     (only,) = model.inputs
     return tf.zeros((1, *only.shape[1:]), only.dtype)
-
-
-def _copy(file: Any, path: Path, others: Arrays, kept: Container[str]) -> None:
-    """The weights `kept` of `file` as a file of their own, beside `others`."""
-    import h5py
-
-    with h5py.File(path, "w") as written:
-        for name in file:
-            if name != "optimizer":
-                file.copy(name, written)
-        first = "layers" not in file  # of Keras 3.0
-        for place in datasets(file, path):
-            if place not in kept:
-                del written[place.replace("layers/", FIRST_NAME, 1) if first else place]
-        for place, array in others.items():
-            written[place.replace("layers/", FIRST_NAME, 1) if first else place] = array
 
 
 @contextmanager

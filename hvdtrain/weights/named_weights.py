@@ -1,18 +1,26 @@
-"""Weights as named arrays, in the names and axes of one of the two frameworks."""
+"""Weights as named arrays, and fitted to a model: in its framework's names and axes, complete, each of its shape."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, Final, Literal, final
 
+import numpy as np
 from numpy.typing import NDArray
+
+from hvdtrain.errors import UsageError
+from hvdtrain.models.exchange import COUNTER, LISTED, some, to_keras, to_torch, torch_name
 
 Arrays = dict[str, NDArray[Any]]
 Framework = Literal["torch", "tensorflow"]
 
 _WRAPPERS: Final = ("module.", "_orig_mod.")
 """What DataParallel and DistributedDataParallel, and torch.compile, put before the name of every weight."""
+
+_HINT: Final = "build the model with the --model and --task-args that they were trained with"
 
 
 @dataclass(frozen=True)
@@ -39,3 +47,127 @@ def without_wrappers(arrays: Arrays, wanted: Container[str] = ()) -> Arrays:
             break
         arrays = {name.removeprefix(prefix): array for name, array in arrays.items()}
     return arrays
+
+
+@final
+class Exclusion:
+    """The weights of a file that a training does not start from, as patterns of names name them.
+
+    Args:
+        text: patterns with commas between; None: nothing is excluded.
+    """
+
+    def __init__(self, text: str | None) -> None:
+        self._patterns = [pattern.strip() for pattern in (text or "").split(",") if pattern.strip()]
+        self._used: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        matching = [pattern for pattern in self._patterns if fnmatchcase(name, pattern)]
+        self._used.update(matching)
+        return bool(matching)
+
+    def require_used(self, origin: str, names: Iterable[str]) -> None:
+        """Raise `UsageError` for a pattern that none of the names asked for so far had: most likely a slip."""
+        idle = [pattern for pattern in self._patterns if pattern not in self._used]
+        if idle:
+            raise UsageError(
+                f"--init-weights-exclude names {', '.join(idle)}.",
+                f"Neither the model nor {origin} has such a weight.",
+                f"choose among {some(list(names))}.",
+            )
+
+    def hint(self, names: Sequence[str]) -> str:
+        """The flag that leaves `names` out too; "" where they are so many that it must be another model."""
+        if len(names) > LISTED:
+            return ""
+        return f"--init-weights-exclude '{','.join([*self._patterns, *dict.fromkeys(names)])}'"
+
+
+def fitted(
+    found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str, exclusion: Exclusion | None = None
+) -> Arrays:
+    """`found` as the arrays that a model of `framework` has under the names of `wanted`, with the dtypes of `wanted`.
+
+    BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`, and so does what
+    `exclusion` names, by its name in either of the two.
+
+    Raises:
+        UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
+    """
+    arrays = _unwrapped(found, wanted, framework)
+    fresh: set[str] = set()
+    if exclusion is not None:
+        fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in exclusion}
+        exclusion.require_used(found.origin, wanted)
+    kept = {name: array for name, array in wanted.items() if _in_torch(name) not in fresh}
+    arrays = {name: array for name, array in arrays.items() if _in_torch(name) not in fresh}
+    arrays = _translated(arrays, found.framework, kept, framework)
+    counters = {name: array for name, array in kept.items() if name.rpartition(".")[2] == COUNTER}
+    arrays = {**{name: array for name, array in counters.items() if name not in arrays}, **arrays}
+    require_same(
+        {n: a.shape for n, a in kept.items()}, {n: a.shape for n, a in arrays.items()}, found.origin, exclusion
+    )
+    own = {name: _like(arrays[name], wanted[name], name, found.origin) for name in kept}
+    return {name: own.get(name, array) for name, array in wanted.items()}
+
+
+def require_same(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    origin: str,
+    exclusion: Exclusion | None = None,
+    called: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise `UsageError`, with lists, unless the model's names and shapes are those that were found.
+
+    Args:
+        wanted: shapes of the model's weights.
+        found: shapes of what was read.
+        origin: where that was.
+        exclusion: for the hint, where weights may be excluded.
+        called: other names of some of these, for the hint.
+    """
+    missing = [name for name in wanted if name not in found]
+    unexpected = [name for name in found if name not in wanted]
+    other = [name for name, shape in wanted.items() if name in found and found[name] != shape]
+    shapes = [f"{name} {list(found[name])} where the model has {list(wanted[name])}" for name in other]
+    parts = {"Missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    listed = "; ".join(f"{what}: {some(names)}" for what, names in parts.items() if names)
+    if listed:
+        names = [called.get(name, name) for name in [*missing, *unexpected, *other]]
+        flag = exclusion.hint(names) if exclusion is not None else ""
+        raise UsageError(
+            f"The weights in {origin} do not fit the model.",
+            f"{listed[0].upper()}{listed[1:]}.",
+            f"{_HINT}, or keep these fresh: {flag}." if flag else f"{_HINT}.",
+        )
+
+
+def _unwrapped(found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
+    if found.framework == "tensorflow":
+        return found.arrays
+    return without_wrappers(found.arrays, wanted if framework == "torch" else ())
+
+
+def _in_torch(name: str) -> str:
+    """What a weight is called in torch, where it has a counterpart: one name for both frameworks."""
+    try:
+        return torch_name(name)
+    except UsageError:
+        return name
+
+
+def _translated(arrays: Arrays, origin: str, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
+    if origin == framework:
+        return arrays
+    return to_torch(arrays) if framework == "torch" else to_keras(arrays, wanted)
+
+
+def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> NDArray[Any]:
+    if array.dtype.kind != wanted.dtype.kind:
+        raise UsageError(
+            f"{name} in {origin} is {array.dtype}.", f"The model keeps {wanted.dtype}.", "save it as such numbers."
+        )
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise UsageError(f"{name} in {origin} holds NaN.", "Every loss would be NaN.", "use weights from before.")
+    return array.astype(wanted.dtype)

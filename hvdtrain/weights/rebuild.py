@@ -14,7 +14,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Task
-from hvdtrain.tasks import load_task
+from hvdtrain.tasks.registry import load_task
 from hvdtrain.user_cache import user_cache
 
 _SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never grows

@@ -8,10 +8,8 @@ from typing import Final
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 from hvdtrain.task.interface import Task
-from hvdtrain.weights.exclusion import Exclusion
 from hvdtrain.weights.files import kind_of, read_weights
-from hvdtrain.weights.fitting import fitted
-from hvdtrain.weights.named_weights import NamedWeights
+from hvdtrain.weights.named_weights import Exclusion, NamedWeights, fitted
 
 _MODEL: Final = "model/"
 _AVERAGE: Final = "ema/"

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
-from hvdtrain.weights.fitting import fitted
-from hvdtrain.weights.named_weights import NamedWeights
+from hvdtrain.weights.named_weights import NamedWeights, fitted
 
 _PROTOBUF_BYTES: Final = 2**31 - 2**20  # an ONNX file is one protobuf message, which ends below 2 GiB
 

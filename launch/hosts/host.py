@@ -1,4 +1,4 @@
-"""One host with its slots, and what a host may be called.
+"""One host with its slots, what a host may be called, lists such as `a:4,b:4`, and which rank runs where.
 
 Names end up in the command lines of ssh and mpirun, so what could be read there as an option or by a shell is refused.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError
@@ -21,6 +21,7 @@ MAX_NAME = 253
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 _LIKE_IPV4 = re.compile(r"[0-9.]+")
+_BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +124,95 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     if not hosts:
         raise UsageError(f"{where} names no host.", "There is nowhere to start a worker.", "name one, e.g. node1:4.")
     return tuple(hosts.values())
+
+
+def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
+    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses stand in brackets: `[fe80::1]:4`.
+
+    Raises:
+        UsageError: a name or an invalid number, a host with slots that is there twice.
+    """
+    return join_hosts([parse_name_and_slots(item, f"{where}: ") for item in text.split(",")], where)
+
+
+def parse_name_and_slots(text: str, where: str) -> tuple[str, int | None]:
+    """`a:4` → ("a", 4), `a` → ("a", None), `[::1]:4` → ("::1", 4); `where` begins the message, e.g. "hosts.txt:3: "."""
+    text = text.strip()
+    bracketed = _BRACKETED.fullmatch(text)
+    if bracketed:
+        name, slots = bracketed[1], bracketed[2]
+        if ":" not in name:
+            raise UsageError(
+                f"{where}{text[:80]!r} has brackets.", "These are for IPv6 addresses.", "write the name without them."
+            )
+    elif text.count(":") > 1:
+        raise UsageError(
+            f"{where}{text[:80]!r} has several colons.",
+            "Where an IPv6 address ends and the slots begin cannot be told.",
+            "put the address in brackets, e.g. [fe80::1]:4.",
+        )
+    else:
+        name, colon, rest = text.partition(":")
+        slots = rest if colon else None
+    require_host_name(name, where)
+    return name, None if slots is None else parse_slots(slots, name, where)
+
+
+def parse_slots(text: str, name: str, where: str) -> int:
+    """A whole number of slots, 1 or more."""
+    if text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1:
+        return int(text)
+    if text.isascii() and text.isdigit() and int(text[:7]) >= 1:
+        raise UsageError(
+            f"{where}the slots of {name} are {text[:80]}.",
+            f"A host runs {MAX_SLOTS} workers at most.",
+            f"write {name}:4 for four.",
+        )
+    raise UsageError(
+        f"{where}the slots of {name} are {text[:80]!r}.",
+        "A host runs a whole number of workers, 1 or more.",
+        f"write {name}:4 for four, or leave the host out.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RankAssignment:
+    """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank.
+
+    Attributes:
+        rank, size: among all workers.
+        local_rank, local_size: among those of its host.
+        cross_rank, cross_size: among those of other hosts with the same local rank.
+        host: the name by which Horovod tells hosts apart.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    host: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """HOROVOD_RANK and so on."""
+        numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        named = {f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers}
+        return {**named, "HOROVOD_HOSTNAME": self.host}
+
+
+def assign_ranks(hosts: Sequence[Host], np: int) -> list[RankAssignment]:
+    """The places of `np` workers, in the order of their ranks; `hosts` have at least as many slots."""
+    used: list[tuple[str, int]] = []
+    left = np
+    for host in hosts:
+        if left > 0:
+            used.append((host.name, min(host.slots, left)))
+            left -= used[-1][1]
+    places: list[RankAssignment] = []
+    for number, (name, workers) in enumerate(used):
+        for local_rank in range(workers):
+            alike = [i for i, (_, others) in enumerate(used) if others > local_rank]
+            places.append(RankAssignment(len(places), np, local_rank, workers, alike.index(number), len(alike), name))
+    return places

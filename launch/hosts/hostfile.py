@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.hosts.host import Host, join_hosts, require_host_name
-from hvdtrain.launch.hosts.listed import parse_name_and_slots, parse_slots
+from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots, parse_slots, require_host_name
 
 KEYS = ("slots", "max_slots")
 MAX_BYTES = 16 * 2**20

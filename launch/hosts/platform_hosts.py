@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.host import Host, join_hosts
+from hvdtrain.launch.hosts.host import Host, join_hosts, parse_slots
 from hvdtrain.launch.hosts.hostfile import read_hostfile
-from hvdtrain.launch.hosts.listed import parse_slots
 from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
 
 MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")

@@ -1,4 +1,4 @@
-"""The one place that talks to AWS, by boto3: upload files, create a training job, look after it, explain refusals."""
+"""All calls of AWS, by boto3: upload files, create a training job, follow it, and explain what AWS refuses."""
 
 from __future__ import annotations
 
@@ -32,22 +32,20 @@ _HINTS = {
     "ResourceNotFound": "check the name and the region.",
 }
 _SAME = {
-    "AccessDeniedException": "AccessDenied",
-    "AllAccessDisabled": "AccessDenied",
-    "403": "AccessDenied",
-    "Forbidden": "AccessDenied",
-    "UnauthorizedOperation": "AccessDenied",
-    "ExpiredTokenException": "ExpiredToken",
-    "RequestExpired": "ExpiredToken",
-    "UnrecognizedClientException": "InvalidToken",
-    "InvalidClientTokenId": "InvalidToken",
-    "InvalidAccessKeyId": "InvalidToken",
-    "SignatureDoesNotMatch": "InvalidToken",
-    "ValidationException": "Validation",
-    "ThrottlingException": "Throttling",
-    "404": "NoSuchBucket",
-    "301": "PermanentRedirect",
+    "AccessDenied": ("AccessDeniedException", "AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
+    "ExpiredToken": ("ExpiredTokenException", "RequestExpired"),
+    "InvalidToken": (
+        "UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+    ),
+    "Validation": ("ValidationException",),
+    "Throttling": ("ThrottlingException",),
+    "NoSuchBucket": ("404",),
+    "PermanentRedirect": ("301",),
 }
+"""Key of _HINTS → other codes of the same meaning."""
 _REFUSALS = ("AccessDenied", "ExpiredToken", "InvalidToken", "ResourceInUse", "Validation", "NoSuchBucket")
 """What the same call would meet again, so that it counts as bad usage."""
 _CREDENTIALS = (
@@ -61,10 +59,7 @@ _S3_CODE = re.compile(r"An error occurred \((\w+)\)")
 class Service:
     """SageMaker, S3 and CloudWatch Logs of one region.
 
-    Args:
-        region: AWS region.
-        profile: of the AWS configuration; None: what the environment says.
-        kms_key: that encrypts what is uploaded; None: the bucket's own default.
+    `profile` is of the AWS configuration; `kms_key` encrypts uploads. None: those of the environment and the bucket.
 
     Raises:
         UsageError: boto3 is not installed, or there is no such profile.
@@ -95,10 +90,10 @@ class Service:
 
     def upload(self, path: Path, uri: str) -> None:
         """Copy a file to an s3:// URI. Errors as `explained`."""
-        place = urlsplit(uri)
+        parts = urlsplit(uri)
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self._kms_key} if self._kms_key else {}
         with explained(f"Uploading {path.name} to {uri}"):
-            self._s3.upload_file(str(path), place.netloc, place.path.lstrip("/"), ExtraArgs=encryption)
+            self._s3.upload_file(str(path), parts.netloc, parts.path.lstrip("/"), ExtraArgs=encryption)
 
     def create(self, request: dict[str, Any]) -> str:
         """Start a job; returns its ARN. Errors as `explained`."""
@@ -154,10 +149,7 @@ class Service:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what boto3 raises into our errors.
-
-    Args:
-        what: what is being done, for "… failed".
+    """Turn what boto3 raises into our errors, whose fact is "`what` failed".
 
     Raises:
         UsageError: no credentials or region, or a refusal that the same call would meet again.
@@ -169,14 +161,14 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", "unknown"))
-        raise _answer(what, code, str(error.response.get("Error", {}).get("Message", ""))) from error
+        answer = error.response.get("Error", {})
+        raise _answer(what, str(answer.get("Code", "unknown")), str(answer.get("Message", ""))) from error
     except (BotoCoreError, Boto3Error) as error:
         raise _failure(what, error) from error
 
 
 def _answer(what: str, code: str, message: str) -> HvdtrainError:
-    kind = _SAME.get(code, code)
+    kind = next((kind for kind, codes in _SAME.items() if code in codes), code)
     said = " ".join(message.split()) or "no reason given"
     error = UsageError if kind in _REFUSALS else HvdtrainError
     return error(f"{what} failed: {code}.", f"AWS says: {said.rstrip('.')}.", _HINTS.get(kind, "see the message."))

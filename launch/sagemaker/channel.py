@@ -1,4 +1,4 @@
-"""Channels: what `fit` takes, where the data of each are and how they come; and what names of channels mean."""
+"""Channels: what `fit` takes for them, where the data of each are, how they are delivered, and what names mean."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
     """`fit`'s argument with every channel under its name.
 
     Raises:
-        UsageError: a name that no channel can have, or a value that is no place of data.
+        UsageError: a name that no channel can have, or a value that is no location of data.
     """
     if inputs is None:
         return {}

@@ -141,6 +141,8 @@ def _require_local(_spec: TrainingSpec, channel: Channel) -> None:
         )
 
 
-def local_path(place: str) -> Path:
+def local_path(location: str) -> Path:
     """The path of a file:// URI, or of what is a path already; absolute."""
-    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place).expanduser().absolute()
+    return (
+        Path(unquote(urlsplit(location).path) if location.startswith("file://") else location).expanduser().absolute()
+    )

@@ -12,16 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import (
-    NUMBERED_NAME,
-    Channel,
-    Inputs,
-    PipePlanInput,
-    TrainingInput,
-    named_inputs,
-)
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel, Inputs, PipePlanInput, TrainingInput, named_inputs
 from hvdtrain.launch.sagemaker.channel_checks import local_path, require_manifests, require_valid_channels
-from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, read_plan, require_fit
+from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, make_plan, read_plan, require_fit
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
@@ -33,14 +26,13 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
     """All channels of a job. Reads plans that are named, and nothing else.
 
     Args:
-        spec: the job.
-        inputs: what `fit` was given.
+        spec, inputs: the job, and what `fit` was given.
         upload_prefix: s3:// folder, without a slash at its end, for manifests and plan.
         plan_folder: where plans are going to be made that are not there yet.
 
     Raises:
-        UsageError: more than 20 channels, Pipe channels that workers would share, a place that does not exist or cannot
-            be reached from where the job runs.
+        UsageError: more than 20 channels, Pipe channels that workers would share, or a location that does not exist or
+            cannot be reached from where the job runs.
     """
     channels: list[Channel] = []
     for name, source in named_inputs(inputs).items():
@@ -50,6 +42,13 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
             channels += _given(spec, name, _resolved(spec, name, source), upload_prefix, plan_folder)
     require_valid_channels(spec, channels)
     return tuple(channels)
+
+
+def make_plans(spec: TrainingSpec, channels: Iterable[Channel]) -> None:
+    """Make the plans that channels wait for. Errors as `make_plan`."""
+    plans = {each.pending_plan.folder: each.pending_plan for each in channels if each.pending_plan is not None}
+    for plan in plans.values():
+        make_plan(spec, plan)
 
 
 def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
@@ -63,15 +62,13 @@ def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
 def _given(
     spec: TrainingSpec, name: str, source: TrainingInput, upload_prefix: str, plan_folder: Path
 ) -> list[Channel]:
-    if source.input_mode != "Pipe":
-        if PLACEHOLDER in source.s3_data:
-            raise UsageError(
-                f"Channel {name} is {source.s3_data[:200]!r}, in mode {source.input_mode}.",
-                "Only Pipe channels belong to one local rank.",
-                f"leave {PLACEHOLDER} out, or use input mode Pipe.",
-            )
-        return [Channel(name, source)]
-    if NUMBERED_NAME.fullmatch(name):
+    if source.input_mode != "Pipe" and PLACEHOLDER in source.s3_data:
+        raise UsageError(
+            f"Channel {name} is {source.s3_data[:200]!r}, in mode {source.input_mode}.",
+            "Only Pipe channels belong to one local rank.",
+            f"leave {PLACEHOLDER} out, or use input mode Pipe.",
+        )
+    if source.input_mode != "Pipe" or NUMBERED_NAME.fullmatch(name):
         return [Channel(name, source)]
     if PLACEHOLDER in source.s3_data:
         return [

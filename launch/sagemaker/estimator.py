@@ -14,14 +14,8 @@ from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs
 from hvdtrain.launch.sagemaker.channel_checks import local_path
-from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
-from hvdtrain.launch.sagemaker.pipe_plan import make_plan
-from hvdtrain.launch.sagemaker.readiness import (
-    FlagCheck,
-    ask_hvdtrain,
-    require_ready,
-    require_writable,
-)
+from hvdtrain.launch.sagemaker.channels import local_channels, make_channels, make_plans
+from hvdtrain.launch.sagemaker.readiness import FlagCheck, ask_hvdtrain, require_ready, require_writable
 from hvdtrain.launch.sagemaker.request import (
     ARCHIVE,
     archive_uri,
@@ -108,7 +102,7 @@ class Estimator:
             require_writable(self._local_folder(job_name))
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
-        """The channels that `inputs` come to.
+        """The channels that `inputs` describe.
 
         Args:
             inputs: see `fit`.
@@ -125,7 +119,7 @@ class Estimator:
         Args:
             inputs: where the data of each channel are: name → URI (a path in local mode), `TrainingInput` or
                 `PipePlanInput`; a single one is the channel "train". None: the task has its own.
-            wait: return when the job has ended; else when SageMaker has it.
+            wait: return when the job has ended; else when SageMaker has accepted it.
             logs: print the workers' logs while waiting.
             job_name: the whole name; None: `base_job_name` and the time.
 
@@ -158,21 +152,18 @@ class Estimator:
         if isinstance(job, LocalJob):
             return str(job.folder / "model")
         answer = job.describe()
-        try:
-            return str(answer["ModelArtifacts"]["S3ModelArtifacts"])
-        except KeyError as error:
-            raise HvdtrainError(
-                f"The training job {job.name} has no model.",
-                f"It is {answer['TrainingJobStatus']}.",
-                "wait for its end.",
-            ) from error
+        artifacts = answer.get("ModelArtifacts", {})
+        if "S3ModelArtifacts" not in artifacts:
+            status = answer["TrainingJobStatus"]
+            raise HvdtrainError(f"The training job {job.name} has no model.", f"It is {status}.", "wait for its end.")
+        return str(artifacts["S3ModelArtifacts"])
 
     def _name(self, job_name: str | None) -> str:
         return new_job_name(self.spec) if job_name is None else job_name
 
     def _local_folder(self, name: str) -> Path:
-        place = self.spec.output_path
-        return (local_path(place) if place is not None else Path("runs").absolute()) / name
+        output_path = self.spec.output_path
+        return (local_path(output_path) if output_path is not None else Path("runs").absolute()) / name
 
     def _render(self, channels: Sequence[Channel], name: str) -> dict[str, Any]:
         if self.spec.is_local:
@@ -191,7 +182,7 @@ class Estimator:
         service = Service(region_of(self.spec, os.environ), self._profile, self.spec.output_kms_key)
         if named_by_user:
             service.require_new(name)
-        self._make_plans(channels)
+        make_plans(self.spec, channels)
         archive = folder / ARCHIVE
         write_source_archive(self.spec, archive)
         service.upload(archive, archive_uri(self.spec, name))
@@ -212,15 +203,10 @@ class Estimator:
                 "It ends with this process.",
                 "leave wait=False (--no-wait) out.",
             )
-        self._make_plans(channels)
+        make_plans(self.spec, channels)
         folder = self._local_folder(name)
         self.latest_training_job = LocalJob(name, folder)
         self.latest_training_job = LocalJob(name, run_local(self.spec, local_channels(channels), folder))
-
-    def _make_plans(self, channels: Sequence[Channel]) -> None:
-        plans = {each.pending_plan.folder: each.pending_plan for each in channels if each.pending_plan is not None}
-        for plan in plans.values():
-            make_plan(self.spec, plan)
 
 
 def _spec(arguments: dict[str, Any]) -> TrainingSpec:

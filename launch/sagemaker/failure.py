@@ -7,23 +7,20 @@ one that is there alone (`sagemaker_training.files.write_failure_file`).
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.launch.processes.worker_group import ERR, OUT
+from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 REASON_CHARACTERS = 1024
 """How much of the file SageMaker shows."""
 FILE = "failure"
 
 _TRACEBACK = "Traceback (most recent call last)"
-_HINT = "HINT: "
-_OUR_ERROR = re.compile(r"(rank \d+ on \S+|hvdtrain( \w+)?): ")
-_ERROR_LINES = 8  # an error of ours is two lines, rarely more
 _EXCEPTION_LINES = 3  # of its text
 _EXCEPTION_CHARACTERS = 500
 _LOOK_SECONDS = 0.05
@@ -57,73 +54,64 @@ def write_failure(output: Path, text: str) -> bool:
 def await_first_cause(output: Path, seconds: float) -> None:
     """Return when the folder has its file `failure`, or after `seconds`.
 
-    For a worker that only stopped because another did, which is about to say why.
+    For a worker that only stopped because another did, which is about to write why.
     """
     deadline = time.monotonic() + seconds
     while not (output / FILE).exists() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
-def cause_of(lines: Sequence[str]) -> str:
-    """Of what a worker wrote, what tells why it failed; empty if nothing does."""
-    listener = CauseParser()
-    for line in lines:
-        listener.feed(line)
-    return listener.cause
+def cause_of(traceback: str) -> str:
+    """The exception of a printed traceback, followed by the traceback's end; empty if there is none."""
+    parser = TracebackParser()
+    for line in traceback.splitlines():
+        parser.feed(line)
+    return parser.cause
 
 
 @final
-class CauseParser:
-    """Hears the lines of one stream in their order, and remembers the last that told why its worker failed.
-
-    That is an error of ours with its HINT; or an exception, followed by the end of its traceback. An exception's text
-    may have a HINT of its own: an error of ours is known by its beginning.
-    """
+class TracebackParser:
+    """Reads the lines of one stream in their order, and keeps the last exception with the end of its traceback."""
 
     def __init__(self) -> None:
-        self._own: list[str] | None = None  # an error of ours that may still get its HINT
-        self._told: list[str] = []
-        self._raised: list[str] = []
+        self._exception: list[str] = []
         self._stack: deque[str] = deque(maxlen=_STACK_LINES)
-        self._margin: int | None = None  # where a traceback's lines begin, while one is heard
+        self._margin: int | None = None  # where a traceback's lines begin, while one is read
 
     def feed(self, line: str) -> None:
         """Take the next line."""
         if _TRACEBACK in line:
-            self._own, self._told, self._raised = None, [], []
+            self._exception = []
             self._stack.clear()
             self._margin = line.index(_TRACEBACK)
         elif self._margin is not None:
-            self._hear_traceback(line[self._margin :])
-        else:
-            if 0 < len(self._raised) < _EXCEPTION_LINES:
-                self._raised.append(line)
-            self._hear_own(line)
+            frame = line[self._margin :]
+            if not frame or frame[0].isspace():
+                self._stack.append(frame)
+            else:
+                self._exception, self._margin = [frame], None
+        elif 0 < len(self._exception) < _EXCEPTION_LINES:
+            self._exception.append(line)
 
     @property
     def cause(self) -> str:
-        """What was told last; empty if nothing was."""
-        if self._told:
-            return "\n".join(self._told)
-        if not self._raised:
+        """The last exception; empty if there was none."""
+        if not self._exception:
             return "\n".join(["A traceback without its end:", *self._stack]) if self._stack else ""
-        raised = "\n".join(self._raised)[:_EXCEPTION_CHARACTERS]
-        return "\n".join([raised, "The end of its traceback:", *self._stack])
+        exception = "\n".join(self._exception)[:_EXCEPTION_CHARACTERS]
+        return "\n".join([exception, "The end of its traceback:", *self._stack])
 
-    def _hear_traceback(self, line: str) -> None:
-        if not line or line[0].isspace():
-            self._stack.append(line)
-        else:
-            self._raised, self._margin = [line], None
 
-    def _hear_own(self, line: str) -> None:
-        if _OUR_ERROR.match(line):
-            self._own = [line]
-        elif self._own is not None:
-            self._own.append(line)
-        if self._own is None:
-            return
-        if line.startswith(_HINT) or (len(self._own) == 1 and _HINT in line):
-            self._told, self._own = self._own, None
-        elif len(self._own) > _ERROR_LINES:
-            self._own = None
+@final
+class OutputParser:
+    """Reads the output of one worker of a program that leaves no record of its failure."""
+
+    def __init__(self) -> None:
+        self._parsers = {ERR: TracebackParser(), OUT: TracebackParser()}
+        self.tail = OutputTail(on_line=lambda stream, line: self._parsers[stream].feed(line))
+
+    @property
+    def cause(self) -> str:
+        """The exception on standard error, else that on standard output; empty if there is none."""
+        self.tail.finish()
+        return next(filter(None, (parser.cause for parser in self._parsers.values())), "")

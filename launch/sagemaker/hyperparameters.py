@@ -43,11 +43,7 @@ def flags(values: Mapping[str, HyperparameterValue]) -> list[str]:
 def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: str) -> dict[str, HyperparameterValue]:
     """SageMaker's own hyperparameters of a job, before they are encoded.
 
-    Args:
-        spec: the job.
-        job_name: its whole name.
-        submit_directory: where the source archive is: an s3:// URI, or a path in the container.
-        region: AWS region.
+    `submit_directory` is where the source archive is: an s3:// URI, or a path in the container.
     """
     own: dict[str, HyperparameterValue] = {
         "sagemaker_program": spec.program,

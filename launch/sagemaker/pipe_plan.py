@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -60,26 +60,22 @@ def read_plan(folder: str) -> PlanFacts:
         content = json.loads(path.read_bytes())
         if content["format"] != PLAN_FORMAT:
             raise ValueError(f"its format is {content['format']!r}")
-        return _facts(path, content)
+        return PlanFacts(
+            path=path,
+            prefix=str(content["prefix"]),
+            hosts=int(content["hosts"]),
+            workers_per_host=int(content["workers_per_host"]),
+            is_sharded=content["distribution"] == "sharded-by-s3-key",
+            is_counted=all(channel["records"] is not None for channel in content["channels"]),
+            knows_each=content["records"] is not None,
+            channels=tuple(str(channel["name"]) for channel in content["channels"]),
+        )
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}.", "The plan says which worker reads which channel.", hint
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not a pipe plan: {error}.", f"It should be {PLAN_FORMAT}.", hint) from error
-
-
-def _facts(path: Path, content: dict[str, Any]) -> PlanFacts:
-    return PlanFacts(
-        path=path,
-        prefix=str(content["prefix"]),
-        hosts=int(content["hosts"]),
-        workers_per_host=int(content["workers_per_host"]),
-        is_sharded=content["distribution"] == "sharded-by-s3-key",
-        is_counted=all(channel["records"] is not None for channel in content["channels"]),
-        knows_each=content["records"] is not None,
-        channels=tuple(str(channel["name"]) for channel in content["channels"]),
-    )
 
 
 def require_fit(spec: TrainingSpec, plan: PlanFacts) -> None:
@@ -115,8 +111,12 @@ def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
         )
 
 
-def plan_command(spec: TrainingSpec, plan: PendingPipePlan) -> list[str]:
-    """The command that makes a plan."""
+def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
+    """Find the files and divide them over the workers, in a process of its own.
+
+    Raises:
+        HvdtrainError: it failed; its message is repeated.
+    """
     wanted = {
         "workers-per-host": str(spec.processes_per_host),
         "hosts": str(spec.instance_count),
@@ -125,41 +125,39 @@ def plan_command(spec: TrainingSpec, plan: PendingPipePlan) -> list[str]:
         "channel": plan.channel,
         "out": str(plan.folder),
     }
-    flags = [word for name, value in wanted.items() for word in (f"--{name}", value)]
-    uncounted = _has_steps(spec) or spec.task is None  # counting costs a pass over the data
-    location = plan.location.removeprefix("file://")
-    return [
-        *(sys.executable, "-m", "hvdtrain", "shard", "pipe-plan", location),
-        *flags,
-        *(["--no-count"] if uncounted else []),
-    ]
-
-
-def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
-    """Find the files and divide them over the workers, in a process of its own.
-
-    Raises:
-        HvdtrainError: it failed; its message is repeated.
-    """
-    command = plan_command(spec, plan)
+    words = ["shard", "pipe-plan", plan.location.removeprefix("file://")]
+    words += [word for name, value in wanted.items() for word in (f"--{name}", value)]
+    if _has_steps(spec) or spec.task is None:
+        words.append("--no-count")  # counting costs a pass over the data
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PLAN_SECONDS, check=False
-        )
+        code, message, hint = run_hvdtrain("hvdtrain", words, PLAN_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise HvdtrainError(
             f"Distributing the files of {plan.location} took over {PLAN_SECONDS:.0f} s.",
             "The job needs to know which worker reads which.",
             "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
         ) from error
-    if done.returncode != 0:
-        said = done.stderr.strip() or f"exit code {done.returncode}"
-        message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
+    if code != 0:
         raise HvdtrainError(
             f"The files of channel {plan.channel} could not be distributed over the workers.",
             message,
             hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
         )
+
+
+def run_hvdtrain(module: str, words: Sequence[str], seconds: float) -> tuple[int, str, str]:
+    """Run `python -m MODULE WORDS` in a process of its own: its exit code, and its error's message and HINT."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=seconds,
+        check=False,
+    )
+    said = done.stderr.strip() or f"exit code {done.returncode}"
+    message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
+    return done.returncode, message, hint
 
 
 def _has_steps(spec: TrainingSpec) -> bool:

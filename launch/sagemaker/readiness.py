@@ -1,18 +1,19 @@
-"""What a job may be refused for besides its spec: name, source, flags. Looked at before anything is made."""
+"""What a job is refused for besides its arguments: name, source and flags. Checked before anything is made."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.pipe_plan import run_hvdtrain
 from hvdtrain.launch.sagemaker.source_archive import source_files
-from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import require_job_name
 
 FlagCheck = Callable[[Sequence[str]], object]
@@ -23,26 +24,22 @@ _CHECKER = "hvdtrain.cli.launch.train_flags"
 
 
 def require_ready(spec: TrainingSpec, job_name: str, check_flags: FlagCheck) -> None:
-    """Raise UsageError for a name, source, task module or flag that cannot be; nothing is left behind.
-
-    Args:
-        spec: the job.
-        job_name: its whole name, on this machine also that of a folder.
-        check_flags: is given the flags of a task's workers; a script of the user's own has its own flags.
-    """
+    """Raise UsageError for a job name, source, task module or flag of a task that cannot be."""
     require_job_name(job_name)
     files = source_files(spec)
     if spec.task is not None:
         _require_module(spec, files.keys())
-        check_flags(_worker_flags(spec))
+        check_flags(checkable_flags(spec.worker_hyperparameters, spec.source_dir))
 
 
 def require_writable(folder: Path) -> None:
     """Raise UsageError unless `folder` is there or can be made."""
     try:
-        place = _nearest(folder)
-        with tempfile.TemporaryDirectory(prefix=".hvdtrain-", dir=place):
-            pass
+        for path in (folder, *folder.parents):
+            with suppress(FileNotFoundError):
+                path.lstat()
+                break
+        tempfile.TemporaryDirectory(prefix=".hvdtrain-", dir=path).cleanup()
     except OSError as error:
         raise UsageError(
             f"The output folder {folder} cannot be written to: {error.strerror}.",
@@ -51,61 +48,36 @@ def require_writable(folder: Path) -> None:
         ) from error
 
 
-def _nearest(folder: Path) -> Path:
-    """The folder, or what is there of its parents; OSError for what is in the way."""
-    for path in (folder, *folder.parents):
-        try:
-            path.lstat()
-        except FileNotFoundError:
-            continue
-        return path
-    raise FileNotFoundError(2, "No such file or directory", str(folder))
-
-
-def config_here(path: str, source_dir: str | PathLike[str] | None) -> str:
-    """Where the config file is now, that will be at `path` in the container."""
-    here = Path(source_dir or ".").expanduser() / path
-    if source_dir is None or Path(path).is_absolute() or not here.is_file():
-        raise UsageError(
-            f"--config is {path!r}.",
-            "In the container it is a file of the source folder.",
-            "put it into a folder, and give --source-dir FOLDER and --config its path there.",
-        )
-    return str(here)
+def checkable_flags(
+    hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
+) -> list[str]:
+    """The flags of a task's workers, with the config file where it is now instead of where it will be there."""
+    own = dict(hyperparameters)
+    if "config" in own:
+        path = str(own["config"])
+        here = Path(source_dir or ".").expanduser() / path
+        if source_dir is None or Path(path).is_absolute() or not here.is_file():
+            raise UsageError(
+                f"--config is {path!r}.",
+                "In the container it is a file of the source folder.",
+                "put it into a folder, and give --source-dir FOLDER and --config its path there.",
+            )
+        own["config"] = str(here)
+    return flags(own)
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:
     """The flag check in a process of its own, because `launch` knows none of hvdtrain's flags."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", _CHECKER, *words],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_CHECK_SECONDS,
-            check=False,
-        )
+        code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
         raise HvdtrainError(
             f"The hyperparameters could not be checked: {error}.", "Workers would refuse them.", "make them shorter."
         ) from error
-    if done.returncode == 0:
-        return
-    said = done.stderr.strip() or f"exit code {done.returncode}"
-    message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
-    kind = UsageError if done.returncode == UsageError.exit_code else HvdtrainError
-    raise kind(
-        "`hvdtrain train` refuses the hyperparameters.",
-        message,
-        hint or "`hvdtrain train --help-all` tells its flags.",
-    )
-
-
-def _worker_flags(spec: TrainingSpec) -> list[str]:
-    own = spec.worker_hyperparameters
-    if "config" in own:
-        own["config"] = config_here(str(own["config"]), spec.source_dir)
-    return flags(own)
+    if code != 0:
+        kind = UsageError if code == UsageError.exit_code else HvdtrainError
+        hint = hint or "`hvdtrain train --help-all` tells its flags."
+        raise kind("`hvdtrain train` refuses the hyperparameters.", message, hint)
 
 
 def _require_module(spec: TrainingSpec, files: Collection[str]) -> None:

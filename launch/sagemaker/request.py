@@ -65,17 +65,7 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
-    """The request.
-
-    Args:
-        spec: the job; not a local one.
-        channels: from `hvdtrain.launch.sagemaker.channels.make_channels`.
-        job_name: the whole name.
-        region: AWS region.
-
-    Raises:
-        UsageError: a hyperparameter that is too long.
-    """
+    """The request for a job that is not local. UsageError for a hyperparameter that is too long."""
     metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
     variables = {**interface_variables(spec), **spec.environment}
     vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
@@ -121,14 +111,7 @@ def secret_names(names: Iterable[str]) -> list[str]:
 
 
 def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compared: str | None) -> tuple[Note, ...]:
-    """(what, why) of each choice that a reader may wonder about.
-
-    Args:
-        spec: the job.
-        channels: its channels.
-        job_name: the whole name.
-        compared: what the request was compared with; None: nothing.
-    """
+    """(what, why) of each choice that a reader may wonder about; `compared` from `require_valid_request`."""
     machines = f"{spec.instance_count} machine{'s' if spec.instance_count > 1 else ''}"
     started = "by mpirun" if spec.mpi_enabled else "without MPI"
     source = f"{f'the files of {spec.source_dir} and ' if spec.source_dir is not None else ''}{spec.program}"
@@ -164,7 +147,7 @@ def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     source = channel.source
-    place = _present(
+    location = _present(
         S3DataType=source.s3_data_type,
         S3Uri=source.s3_data,
         S3DataDistributionType=source.distribution,
@@ -173,7 +156,7 @@ def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:
     shuffle = None if source.shuffle_seed is None else {"Seed": source.shuffle_seed}
     return _present(
         ChannelName=channel.name,
-        DataSource={"S3DataSource": place},
+        DataSource={"S3DataSource": location},
         ContentType=source.content_type,
         CompressionType=source.compression,
         RecordWrapperType=source.record_wrapping,

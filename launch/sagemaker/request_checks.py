@@ -81,12 +81,9 @@ def _request_shape() -> Any:
 
 
 def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its shape.
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`.
 
-    Args:
-        value: a request or part of one, whose types are right.
-        shape: `botocore.model.Shape`.
-        path: of the value in the request.
+    `value` is the part of a request at `path`; its types are right.
     """
     yield from _size(value, shape, path)
     if shape.type_name == "structure":
@@ -104,26 +101,24 @@ def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str,
 
 
 def _size(value: Any, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
-    units = {"string": "characters", "list": "entries", "map": "entries"}
-    unit = units.get(shape.type_name)
-    if unit is None and shape.type_name not in ("integer", "long", "float", "double"):
+    unit = {"string": " characters", "list": " entries", "map": " entries"}.get(shape.type_name, "")
+    if not unit and shape.type_name not in ("integer", "long", "float", "double"):
         return
-    size = value if unit is None else len(value)
+    size = len(value) if unit else value
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     if (least is not None and size < least) or (most is not None and size > most):
-        bounds = f"{least if least is not None else 'any'} to {most if most is not None else 'any'}"
-        what = f"is {size}" if unit is None else f"has {size} {unit}"
-        yield (f"{path} {what}.", f"SageMaker takes {bounds}.", _change(path))
+        bounds = " to ".join("any" if bound is None else str(bound) for bound in (least, most))
+        yield (f"{path} {'has' if unit else 'is'} {size}{unit}.", f"SageMaker takes {bounds}.", _change(path))
 
 
 def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
-    choices = shape.metadata.get("enum")
+    choices, pattern = shape.metadata.get("enum"), shape.metadata.get("pattern")
+    fact = f"{path} is {value[:_SHOWN]!r}."
     if choices and value not in choices:
         hint = did_you_mean(value, choices) if len(choices) <= 20 else _nearest(value, choices)
-        yield (f"{path} is {value[:_SHOWN]!r}.", "The API has no such choice.", hint)
-    pattern = shape.metadata.get("pattern")
+        yield (fact, "The API has no such choice.", hint)
     if pattern and not compiled(pattern).fullmatch(value):
-        yield (f"{path} is {value[:_SHOWN]!r}.", f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
+        yield (fact, f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
 
 
 def _change(path: str) -> str:
@@ -137,9 +132,11 @@ def _nearest(value: str, choices: list[str]) -> str:
     """For a long list of choices such as ml.p3.8xlarge: the nearest, and its family."""
     near = did_you_mean(value, choices).partition("Valid: ")[0]
     family = [choice for choice in choices if choice.rpartition(".")[0] == value.rpartition(".")[0]]
-    if family:
-        return f"{near}There are {', '.join(family)}; newer ones need a newer botocore."
-    return f"{near}What is newer needs a newer botocore."
+    return (
+        near
+        + (f"There are {', '.join(family)}; newer ones need" if family else "What is newer needs")
+        + (" a newer botocore.")
+    )
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

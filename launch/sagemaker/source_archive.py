@@ -1,6 +1,6 @@
-"""`sourcedir.tar.gz`: what comes along with a job, the same bytes for the same files.
+"""`sourcedir.tar.gz`, the source of a job: the same bytes for the same files.
 
-Nothing leaves the folder that was named: a link that leads out of it is refused, and so is what is no file at all.
+Nothing from outside the folder is packed: a link that leads out of it is refused, and so is what is not a file.
 """
 
 from __future__ import annotations
@@ -78,11 +78,15 @@ def _walk(folder: Path) -> Iterator[Path]:
 
     for here, folders, names in os.walk(folder, onerror=fail):
         folders[:] = sorted(set(folders) - LEFT_OUT)
-        for name in folders:
-            if (Path(here) / name).is_symlink():
-                raise _linked_folder(Path(here) / name)
-        for name in names:
-            path = Path(here) / name
+        for path in (Path(here) / name for name in folders):
+            if path.is_symlink():
+                raise UsageError(
+                    f"{path} is a link to a folder.",
+                    "Of links, only those to files of source_dir are packed: folders could come twice, or lead in a "
+                    "circle.",
+                    "put a copy of the folder in its place, or import from the folder itself.",
+                )
+        for path in (Path(here) / name for name in names):
             _require_file(path, inside)
             yield path
 
@@ -90,24 +94,16 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _require_file(path: Path, inside: Path) -> None:
     target = Path(os.path.realpath(path))
     if path.is_symlink() and not path.exists():
-        raise _not_taken(path, f"a link to {path.readlink()}, which leads to nothing,")
+        raise _not_packed(path, f"a link to {path.readlink()}, which leads to nothing")
     if not target.is_relative_to(inside):
-        raise _not_taken(path, f"a link to {target}, outside of the folder,")
+        raise _not_packed(path, f"a link to {target}, outside of the folder")
     if not path.is_file():
-        raise _not_taken(path, "neither a file nor a folder")
+        raise _not_packed(path, "neither a file nor a folder")
 
 
-def _linked_folder(path: Path) -> UsageError:
+def _not_packed(path: Path, what: str) -> UsageError:
     return UsageError(
-        f"{path} is a link to a folder.",
-        "Of links, only those to files of source_dir are packed: folders could come twice, or lead in a circle.",
-        "put a copy of the folder in its place, or import from the folder itself.",
-    )
-
-
-def _not_taken(path: Path, what: str) -> UsageError:
-    return UsageError(
-        f"{path} is {what}.".replace(",.", "."),
+        f"{path} is {what}.",
         "source_dir is packed for other machines, which get the files that are in it and nothing else.",
         "put a copy there, or choose another source_dir.",
     )
@@ -137,9 +133,8 @@ def _require_size(spec: TrainingSpec, files: dict[str, Path | bytes]) -> None:
 
 
 def _add(archive: tarfile.TarFile, name: str, file: Path | bytes) -> None:
-    content = file if isinstance(file, bytes) else file.read_bytes()
+    content, mode = (file, 0) if isinstance(file, bytes) else (file.read_bytes(), file.stat().st_mode)
     member = tarfile.TarInfo(name)  # time, owner and group stay 0
-    executable = not isinstance(file, bytes) and file.stat().st_mode & stat.S_IXUSR
-    member.mode = 0o755 if executable else 0o644
+    member.mode = 0o755 if mode & stat.S_IXUSR else 0o644
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))

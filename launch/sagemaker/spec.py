@@ -1,6 +1,6 @@
-"""What to train on SageMaker, and on what: in SageMaker's own words, as its Python SDK's `Estimator` has them.
+"""What to train on SageMaker, and on what: the arguments of a job, named as in the `Estimator` of SageMaker's SDK.
 
-The contract between the client, which renders a request from this, and the container, in which it is carried out:
+The contract between the client, which renders a request from this, and the container, which carries it out:
 
 - Hyperparameters reach the container as JSON-encoded strings (`hvdtrain.launch.sagemaker.hyperparameters`): the user's
   own, and `sagemaker_*`. Workers get the user's own as `--name value`.
@@ -26,7 +26,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import cloud_checks, spec_checks
 
 LOCAL = "local"
-"""The instance type that stands for this machine."""
+"""The instance type that means this machine."""
 TASK_PROGRAM = "hvdtrain_entry.py"
 """What workers run where the job has a task instead of an entry point."""
 PLAN_CHANNEL = "pipe-plan"
@@ -45,7 +45,7 @@ class TrainingSpec:
     Args:
         task: an hvdtrain task, by its name or as module:Class of a module in `source_dir`; this or `entry_point`.
         entry_point: a script, as its path in `source_dir`.
-        source_dir: folder whose files come along, in `sourcedir.tar.gz`; None: none but the entry point.
+        source_dir: folder whose files are packed into `sourcedir.tar.gz`; None: only the entry point is packed.
         instance_count: machines.
         instance_type: such as ml.p4d.24xlarge; "local": this machine.
         processes_per_host: workers of each machine; one a GPU.

@@ -14,18 +14,20 @@ SageMaker takes all but 0 for a failure, and shows the cause that is left in /op
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.launch.sagemaker.container.artifacts import export_model, fetch_source
-from hvdtrain.launch.sagemaker.container.command import WorkerCommand, worker_command
-from hvdtrain.launch.sagemaker.container.contract import Container, folders_of, read_container
+from hvdtrain.launch.sagemaker.container.contract import folders_of, read_container
+from hvdtrain.launch.sagemaker.container.program import fetch_source, worker_command
 from hvdtrain.launch.sagemaker.container.variables import assigned_ranks
 from hvdtrain.launch.sagemaker.container.workers import Ending, run_workers
 from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
+_WEIGHTS, _RESULT = "model.safetensors", "result.json"
 _OTHERS_WORDS_SECONDS = 3.0  # for the rank that failed first to write its cause
 
 
@@ -42,7 +44,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         ending = Ending(error.exit_code, str(error))
         _say(ending.cause)
     except Exception:
-        ending = Ending(1, cause_of(traceback.format_exc().splitlines()))
+        ending = Ending(1, cause_of(traceback.format_exc()))
         traceback.print_exc()
     try:
         write_failure(output, ending.cause)
@@ -56,15 +58,41 @@ def _train(environ: Mapping[str, str]) -> Ending:
     fetch_source(container)
     command = worker_command(container)
     ending = run_workers(command, container, environ)
-    if ending.code == 0:
-        _leave_model(container, command, environ)
+    # The run folder is rank 0's; a user's own script writes its model itself.
+    if ending.code == 0 and command.run_folder is not None and assigned_ranks(container, environ)[0].rank == 0:
+        export_model(command.run_folder, container.folders.model)
     return ending
 
 
-def _leave_model(container: Container, command: WorkerCommand, environ: Mapping[str, str]) -> None:
-    """Where rank 0 ran, whose run folder it is; a user's own script leaves its model itself."""
-    if command.run_folder is not None and assigned_ranks(container, environ)[0].rank == 0:
-        export_model(command.run_folder, container.folders.model)
+def export_model(run_folder: Path, model: Path) -> bool:
+    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz.
+
+    Returns:
+        Whether there was a result: a dry run has none.
+
+    Raises:
+        HvdtrainError: the weights are not there, or the folder cannot be written.
+    """
+    if not (run_folder / _RESULT).is_file():
+        return False
+    try:
+        newest = (run_folder / "checkpoints" / "latest").read_text().strip()
+        model.mkdir(parents=True, exist_ok=True)
+        for source in (
+            run_folder / "checkpoints" / newest / _WEIGHTS,
+            run_folder / "config.yaml",
+            run_folder / _RESULT,
+        ):
+            temporary = model / f".{source.name}.tmp"  # a job that is stopped meanwhile leaves no half file
+            shutil.copyfile(source, temporary)
+            temporary.replace(model / source.name)
+    except OSError as error:
+        raise HvdtrainError(
+            f"The model cannot be copied from {run_folder} to {model}: {error}.",
+            "SageMaker would keep no model of this job.",
+            "see that the disk has room; the weights are in the run folder's newest checkpoint.",
+        ) from error
+    return True
 
 
 def _say(text: str) -> None:

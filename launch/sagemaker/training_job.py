@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -21,13 +20,7 @@ MAX_PENDING_SECONDS = 3 * 3600
 
 @final
 class TrainingJob:
-    """A job by its name.
-
-    Args:
-        name: of the job.
-        service: AWS.
-        poll_s: seconds between two looks.
-    """
+    """A job by its name, which is asked for every `poll_s` seconds."""
 
     def __init__(self, name: str, service: Service, poll_s: float = POLL_SECONDS) -> None:
         self.name = name
@@ -58,7 +51,10 @@ class TrainingJob:
         while True:
             answer = self._describe_patiently(deadline)
             log.print_new()
-            seen = self._say(seen, answer)
+            state = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
+            if state != seen:
+                sys.stderr.write(f"{self.name}: {state}\n")
+            seen = state
             if answer["TrainingJobStatus"] in ENDED:
                 break
             if time.monotonic() + self._poll_s > deadline:
@@ -85,12 +81,6 @@ class TrainingJob:
                     raise
                 sys.stderr.write(f"{self.name}: {error.fact} The job goes on; asking again.\n")
             time.sleep(self._poll_s)
-
-    def _say(self, seen: str, answer: dict[str, Any]) -> str:
-        state = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
-        if state != seen:
-            sys.stderr.write(f"{self.name}: {state}\n")
-        return state
 
 
 def _require_completed(name: str, answer: dict[str, Any]) -> None:
@@ -133,14 +123,9 @@ class _Log:
 
     def _print_stream(self, stream: str) -> None:
         machine = stream.removeprefix(f"{self._name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
-        for line in self._lines(stream):
-            sys.stdout.write(f"{machine}: {line}\n")
-
-    def _lines(self, stream: str) -> Iterator[str]:
         while True:
             before = self._tokens.get(stream)
-            lines, after = self._service.log_lines(LOG_GROUP, stream, before)
-            self._tokens[stream] = after
-            yield from lines
-            if after == before or not lines:
+            lines, self._tokens[stream] = self._service.log_lines(LOG_GROUP, stream, before)
+            sys.stdout.writelines(f"{machine}: {line}\n" for line in lines)
+            if self._tokens[stream] == before or not lines:
                 return

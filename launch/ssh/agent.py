@@ -1,38 +1,41 @@
-"""The launcher's hands on another host: starts workers there, and tells what becomes of them. Run by ssh:
+"""The process that starts workers on another host for the launcher, and reports what becomes of them. Run by ssh:
 
     python -P -m hvdtrain.launch.ssh.agent SECONDS
 
 It takes orders on standard input and reports on standard output (`hvdtrain.launch.ssh.frames`). It ends with all of
-its workers when its input ends, or when the launcher has answered none of its beats for SECONDS: a link that
-drops packets in silence ends no input. A beat carries the time of this host's clock at which it was sent, and
-the answer brings it back; so the launcher, which waits SECONDS after the beat arrived, never gives this host
+its workers when its input ends, or when the launcher has answered none of its heartbeats for SECONDS: a link that
+drops packets in silence ends no input. A heartbeat carries the time of this host's clock at which it was sent, and
+the answer brings it back; so the launcher, which waits SECONDS after the heartbeat arrived, never gives this host
 up before its workers are killed.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import selectors
 import signal
 import socket
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
 from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
-from hvdtrain.launch.ssh.interface import interface_towards
+from hvdtrain.launch.ssh.network import interface_towards
 from hvdtrain.launch.worker_environment import worker_environment
 
-BEATS = 5
-"""Beats within the time after which silence means loss."""
+HEARTBEATS = 5
+"""Heartbeats within the time after which silence means loss."""
 
 _UNREAD_BYTES = 2**19  # of output that is under way to the launcher; workers wait when it is more
 _READ_BYTES = 2**16
@@ -45,10 +48,12 @@ class Agent:
 
     Args:
         seconds: without an answer, until the launcher is taken for dead.
+        actions: kind of frame → what to do about it, besides the launcher's own kinds.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, actions: Mapping[str, Callable[[Agent, dict[str, Any]], None]]) -> None:
         self._seconds = seconds
+        self._actions = actions
         self._reader = FrameReader()
         self._outbox = bytearray(PREAMBLE)
         self._writing = False
@@ -58,8 +63,10 @@ class Agent:
         self._reaper: OrphanReaper | None = None
         self._selector = selectors.DefaultSelector()
         self._stack = ExitStack()
+        self._answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lives_until = time.monotonic() + seconds
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         self._over = False
 
     def run(self) -> None:
@@ -67,15 +74,51 @@ class Agent:
         os.set_blocking(0, False)
         os.set_blocking(1, False)
         self._selector.register(0, selectors.EVENT_READ, self._on_input)
+        self._selector.register(self._answered, selectors.EVENT_READ, self._send_answers)
         cores = len(os.sched_getaffinity(0))
         seen = os.environ.get("SSH_CONNECTION", "").split()
         self._send("hello", name=socket.gethostname(), cores=cores, launcher=seen[0] if seen else "")
         with self._stack, self._selector:
             while not self._over:
-                for key, _ in self._selector.select(max(0.0, self._next_beat - time.monotonic())):
+                for key, _ in self._selector.select(max(0.0, self._next_heartbeat - time.monotonic())):
                     key.data()
-                self._beat()
+                self._send_heartbeat()
             self._sweep()
+
+    def start(self, host_token: str, specs: Callable[[str], list[WorkerSpec]], folder: str | None) -> None:
+        """Start workers and report what they do.
+
+        Args:
+            host_token: of the job on this host; what runs here with it is killed first.
+            specs: makes the workers, given the job tokens for their environment.
+            folder: where they start; None: here.
+        """
+        if self._token is None:
+            # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
+            self._token = f"{host_token}.{os.getpid()}"
+            self._reaper = self._stack.enter_context(OrphanReaper(self._token, adopts=True))
+        try:
+            _require_swept(host_token)
+            self._group = LocalWorkerGroup(specs(f"{host_token},{self._token}"), folder)
+        except UsageError as error:
+            self._send("refused", fact=error.fact, conflict=error.conflict, hint=error.hint)
+            self._sweep()
+            return
+        self._group.watch(self._selector, self)
+
+    def answer(self, number: int, work: Callable[[], Any]) -> None:
+        """Do `work` in a thread of its own, and send its result or error as the answer to question `number`."""
+
+        def run() -> None:
+            try:
+                fields = {"ok": work()}
+            except Exception as error:  # sent to whoever has asked, whatever it is
+                fields = {"error": str(error) or type(error).__name__}
+            self._answers.put(Frame("answer", {"number": number, **fields}))
+            with suppress(OSError):
+                os.eventfd_write(self._answered, 1)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def started(self, rank: int, process: int) -> None:
         self._send("started", rank=rank, process=process)
@@ -93,8 +136,9 @@ class Agent:
         try:
             data = os.read(0, _READ_BYTES)
             for frame in self._reader.feed(data):
-                if frame.kind in _ORDERS:
-                    _ORDERS[frame.kind](self, frame.fields)
+                action = _ORDERS.get(frame.kind) or self._actions.get(frame.kind)
+                if action is not None:
+                    action(self, frame.fields)
         except BlockingIOError:
             return
         except (*_GONE, BrokenFrameError):
@@ -103,19 +147,7 @@ class Agent:
             self._over = True
 
     def _start(self, job: dict[str, Any]) -> None:
-        host_token = str(job["token"])
-        if self._token is None:
-            # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
-            self._token = f"{host_token}.{os.getpid()}"
-            self._reaper = self._stack.enter_context(OrphanReaper(self._token, adopts=True))
-        try:
-            _require_swept(host_token)
-            self._group = LocalWorkerGroup(_orders(job, f"{host_token},{self._token}"), job["folder"])
-        except UsageError as error:
-            self._send("refused", fact=error.fact, conflict=error.conflict, hint=error.hint)
-            self._sweep()
-            return
-        self._group.watch(self._selector, self)
+        self.start(str(job["token"]), lambda tokens: _specs(job, tokens), job["folder"])
 
     def _sweep(self) -> list[int]:
         left = self._reaper.sweep() if self._reaper is not None else []
@@ -145,23 +177,31 @@ class Agent:
         self._unread -= order["bytes"]
         self._pause_or_go_on()
 
-    def _answered(self, order: dict[str, Any]) -> None:
+    def _on_heartbeat_answer(self, order: dict[str, Any]) -> None:
         self._lives_until = max(self._lives_until, order["sent"] + self._seconds)
 
     def _pause_or_go_on(self) -> None:
         if self._group is not None:
             self._group.pause(self._unread > _UNREAD_BYTES)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         now = time.monotonic()
         if now >= self._lives_until:
             self._over = True
-        elif now >= self._next_beat:
-            self._next_beat = min(now + self._seconds / BEATS, self._lives_until)
-            self._send("beat", sent=now)
+        elif now >= self._next_heartbeat:
+            self._next_heartbeat = min(now + self._seconds / HEARTBEATS, self._lives_until)
+            self._send("heartbeat", sent=now)
+
+    def _send_answers(self) -> None:
+        os.eventfd_read(self._answered)
+        while not self._answers.empty():
+            self._write(self._answers.get())
 
     def _send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        self._outbox += Frame(kind, fields, body).encode()
+        self._write(Frame(kind, fields, body))
+
+    def _write(self, frame: Frame) -> None:
+        self._outbox += frame.encode()
         self._flush()
 
     def _flush(self) -> None:
@@ -188,7 +228,7 @@ _ORDERS = {
     "sweep": Agent._sweep_and_say_so,
     "look": Agent._look,
     "read": Agent._read,
-    "beat": Agent._answered,
+    "heartbeat": Agent._on_heartbeat_answer,
 }
 
 
@@ -203,16 +243,16 @@ def _require_swept(token: str) -> None:
         )
 
 
-def _orders(job: dict[str, Any], tokens: str) -> list[WorkerSpec]:
+def _specs(job: dict[str, Any], tokens: str) -> list[WorkerSpec]:
     interface = interface_towards(job["launcher"], job["nics"])
     inherited = {**os.environ, **job["variables"]}
-    orders = []
+    specs = []
     for fields in job["places"]:
         place = RankAssignment(**fields)
         environment = worker_environment(inherited, place, job["rendezvous"], interface, tokens, job["restarts"])
-        orders.append(WorkerSpec(place.rank, job["command"], environment))
-    return orders
+        specs.append(WorkerSpec(place.rank, job["command"], environment))
+    return specs
 
 
 if __name__ == "__main__":
-    Agent(float(sys.argv[1])).run()
+    Agent(float(sys.argv[1]), {}).run()

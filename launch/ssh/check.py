@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Literal
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.ssh.network import is_this_machine
 
 Kind = Literal[
     "name-unknown",
@@ -168,7 +168,8 @@ def _check(host: str, port: int | None, deadline_s: float, python: str | None) -
         finding = Finding(host, "no-python", f"it has no {python}", hint)
     else:
         finding = _from_ssh(host, code, said)
-    return None if finding.kind != "name-unknown" and _is_this_machine(host) else finding
+    # Launchers need no ssh where they are. Asked last, as a name that ssh resolved resolves quickly.
+    return None if finding.kind != "name-unknown" and is_this_machine(host) else finding
 
 
 def _from_ssh(host: str, code: int, said: str) -> Finding:
@@ -210,21 +211,3 @@ def _ssh(host: str, port: int | None, deadline_s: float, python: str | None) -> 
             code = None
         output.seek(0)
         return code, output.read(64 * 1024).decode(errors="replace")
-
-
-def _is_this_machine(host: str) -> bool:
-    """Launchers need no ssh where they are. Asked last, as a name that ssh resolved resolves quickly."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    return any(_is_own(family, address) for family, _, _, _, address in found)
-
-
-def _is_own(family: int, address: tuple[object, ...]) -> bool:
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(address)  # the kernel lets nobody have another machine's address
-        except OSError:
-            return False
-        return True

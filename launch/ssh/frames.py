@@ -4,8 +4,8 @@
     header    = JSON object: "kind", and the fields of that kind
     preamble  = what the agent sends before its first frame: a shell's greeting may stand before it, and is skipped
 
-    agent → launcher   hello, started, output, ended, refused, swept, beat
-    launcher → agent   start, signal, kill, sweep, look, read, beat
+    agent → launcher   hello, started, output, ended, refused, swept, answer, heartbeat
+    launcher → agent   start, signal, kill, sweep, look, read, ask, measure, heartbeat
 
 Nothing here is pickled; a frame that is larger than it may be ends the connection.
 """
@@ -57,6 +57,8 @@ class FrameReader:
     def __init__(self, skips_greeting: bool = False) -> None:
         self._skipping = skips_greeting
         self._buffer = bytearray()
+        self.greeting = ""
+        """What a shell printed before the PREAMBLE."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are complete now.
@@ -76,6 +78,7 @@ class FrameReader:
             if len(self._buffer) > _MAX_GREETING_BYTES:
                 raise BrokenFrameError(f"it wrote {bytes(self._buffer[:80])!r} and so on, and no agent answers")
             return False
+        self.greeting = self._buffer[:at].decode(errors="replace").strip()
         del self._buffer[: at + len(PREAMBLE)]
         self._skipping = False
         return True

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self, final
 
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.frames import Frame
@@ -26,7 +26,7 @@ class HostAgents:
         hosts: all that the job may use.
         options: how to reach them.
         is_here: whether a host is this machine: then its agent is started without ssh.
-        inbox: a signal ends every wait.
+        inbox: a signal ends every wait; None: signals do what they do elsewhere.
         seconds: until an agent must have started.
     """
 
@@ -35,7 +35,7 @@ class HostAgents:
         hosts: Sequence[Host],
         options: SshOptions,
         is_here: Callable[[str], bool],
-        inbox: SignalInbox,
+        inbox: SignalInbox | None,
         seconds: float,
     ) -> None:
         self._hosts = hosts
@@ -60,7 +60,7 @@ class HostAgents:
             link.close(max(0.0, deadline - time.monotonic()))
         self.links.clear()
 
-    def gather(self) -> signal.Signals | None:
+    def connect_all(self) -> signal.Signals | None:
         """Start the agents that are not there, and wait for them; returns a signal that came meanwhile.
 
         Where a host that was lost does not come back, it returns when that host has certainly given up its workers.
@@ -69,7 +69,8 @@ class HostAgents:
         missing = [host for host in self._hosts if host.name not in self.links]
         new = {host.name: self._start(host) for host in missing}
         self.failures.clear()
-        number = self._await(new, lambda link: link.hello is not None)
+        deadline = time.monotonic() + self._seconds + 1.0
+        number = self._follow(new, lambda link: link.hello is not None, _ignore, deadline, self._inbox)
         for name, link in new.items():
             if link.hello is None:
                 self.failures[name] = link.lost or "it was not waited for"
@@ -92,7 +93,7 @@ class HostAgents:
         for link in self.links.values():
             link.send("sweep")
         deadline = time.monotonic() + 2 * SWEEP_SECONDS
-        self._hear(self.links, lambda link: link.name in swept, note, deadline, heeds_signals=False)
+        self._follow(self.links, lambda link: link.name in swept, note, deadline)
         return [f"{process} on {name}" for name, left in swept.items() for process in left]
 
     def exists(self, host: str, folder: str | None, path: str) -> bool:
@@ -106,11 +107,11 @@ class HostAgents:
         link = self.links[host]
         link.send("look", folder=folder, path=path)
         deadline = time.monotonic() + self._options.link_seconds
-        self._hear({host: link}, lambda asked: asked.name in answers, note, deadline, heeds_signals=False)
+        self._follow({host: link}, lambda asked: asked.name in answers, note, deadline)
         return answers.get(host, False)
 
     def _start(self, host: Host) -> HostLink:
-        argv = agent_argv(self._options) if self._here[host.name] else ssh_argv(self._options, host)
+        argv = agent_argv(self._options) if self._here[host.name] else ssh_argv(self._options, host.name)
         return HostLink(host.name, argv, self._seconds, self._options.link_seconds)
 
     def _drop_lost(self) -> None:
@@ -120,42 +121,42 @@ class HostAgents:
             self._safe_at = max(self._safe_at, link.heard + self._options.link_seconds)
             link.close()
 
-    def _await(self, links: dict[str, HostLink], is_done: Callable[[HostLink], bool]) -> signal.Signals | None:
-        deadline = time.monotonic() + self._seconds + 1.0
-        return self._hear(links, is_done, lambda _link, _frame: None, deadline, heeds_signals=True)
-
-    def _hear(
+    def _follow(
         self,
         links: dict[str, HostLink],
         is_done: Callable[[HostLink], bool],
         note: Callable[[HostLink, Frame], None],
         deadline: float,
-        heeds_signals: bool,
+        inbox: SignalInbox | None = None,
     ) -> signal.Signals | None:
-        """Until every link is done or lost."""
+        """Hear all links until each is done or lost, or `deadline`; returns a signal that came to `inbox` meanwhile."""
         waiting = dict(links)
         with selectors.DefaultSelector() as selector:
-            if heeds_signals:
-                selector.register(self._inbox, selectors.EVENT_READ, None)
+            if inbox is not None:
+                selector.register(inbox, selectors.EVENT_READ, inbox)
             for link in waiting.values():
                 selector.register(link, selectors.EVENT_READ, link)
             while waiting and (left := deadline - time.monotonic()) > 0:
                 for key, _ in selector.select(left):
-                    if key.data is None:
-                        if numbers := self._inbox.take():
+                    link = key.data
+                    if inbox is not None and link is inbox:
+                        if numbers := inbox.take():
                             return numbers[0]
                         continue
-                    heard: HostLink = key.data
-                    for frame in heard.take():
-                        note(heard, frame)
-                    if is_done(heard) or heard.lost:
-                        selector.unregister(heard)
-                        waiting.pop(heard.name, None)
+                    for frame in link.take():
+                        note(link, frame)
+                    if is_done(link) or link.lost:
+                        selector.unregister(link)
+                        waiting.pop(link.name, None)
         return None
 
     def _sleep(self, until: float) -> signal.Signals | None:
-        while (left := until - time.monotonic()) > 0:
+        while self._inbox is not None and (left := until - time.monotonic()) > 0:
             number = self._inbox.wait(left)
             if number is not None:
                 return number
         return None
+
+
+def _ignore(_link: HostLink, _frame: Frame) -> None:
+    """What agents say while others still start."""

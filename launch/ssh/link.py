@@ -5,27 +5,27 @@ from __future__ import annotations
 import os
 import queue
 import select
-import selectors
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, final
+from typing import IO, Any, final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
 
 _READ_BYTES = 2**18
-_WORDS_BYTES = 4000
+_ERRORS_BYTES = 4000
 _STEPS = 5  # in the time after which silence means loss
-_LAST_SECONDS = 2.0  # for ssh to end, and to say why, after its output has ended
+_LAST_SECONDS = 2.0  # for ssh to end after its output has ended
 
 
 @final
 class HostLink:
-    """A running agent, or one that is starting. A thread reads what it says and answers its beats, whatever else the
-    launcher waits for: a terminal that stands still must not look like a dead launcher.
+    """A running agent, or one that is starting. A thread reads what it says and answers its heartbeats, whatever else
+    the launcher waits for: a terminal that stands still must not look like a dead launcher.
 
     Args:
         name: of the host.
@@ -47,11 +47,12 @@ class HostLink:
         """When something came from it last."""
         self._hello_seconds = hello_seconds
         self._link_seconds = link_seconds
+        self._reader = FrameReader(skips_greeting=True)
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        self._words = b""
-        self._stood_still = 0.0
-        self._turn = threading.Lock()
-        self._process = _started(argv)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
+        self._suspended = 0.0
+        self._writing = threading.Lock()
+        self._process = _started(argv, self._errors)
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name=f"link to {name}", daemon=True)
         self._thread.start()
@@ -59,6 +60,15 @@ class HostLink:
     def fileno(self) -> int:
         """Readable when `take` has something."""
         return self._event
+
+    def wait(self, seconds: float) -> bool:
+        """Whether `take` has something within `seconds`."""
+        return _is_ready(self._event, select.POLLIN, seconds)
+
+    @property
+    def greeting(self) -> str:
+        """What the host's shell printed before the agent began."""
+        return self._reader.greeting
 
     @property
     def called_from(self) -> str:
@@ -76,16 +86,16 @@ class HostLink:
         return frames
 
     def send(self, kind: str, **fields: Any) -> None:
-        """WorkerSpec something. An agent that is gone does not hear it, which `take` tells."""
+        """Send an order. An agent that is gone does not get it, which `take` tells."""
         data = Frame(kind, fields).encode()
-        with self._turn, suppress(OSError, ValueError):
+        with self._writing, suppress(OSError, ValueError):
             while data:
                 data = data[os.write(self._stdin, data) :]
 
     def hang_up(self) -> None:
         """End the agent's input: it kills its workers and ends."""
         if self._process.stdin is not None:
-            with self._turn, suppress(OSError):
+            with self._writing, suppress(OSError):
                 self._process.stdin.close()
 
     def close(self, seconds: float = 0.0) -> None:
@@ -95,6 +105,7 @@ class HostLink:
         if self._thread.is_alive():
             self._process.kill()
             self._thread.join()
+        self._errors.close()
         os.close(self._event)
 
     @property
@@ -114,33 +125,30 @@ class HostLink:
             self._put(Frame("lost"))
 
     def _follow(self) -> str:
-        """Hear all until nothing more can come; returns why not."""
-        reader = FrameReader(skips_greeting=True)
-        out, err = self._process.stdout, self._process.stderr
-        if out is None or err is None:
-            raise RuntimeError("ssh's outputs are pipes")
-        with selectors.DefaultSelector() as selector, out, err:
-            selector.register(out, selectors.EVENT_READ)
-            selector.register(err, selectors.EVENT_READ)
-            while True:
-                ready = [key.fileobj for key, _ in self._select(selector)]
-                if err in ready and not self._hear_words(err.fileno()):
-                    selector.unregister(err)
-                why = self._hear_frames(out.fileno(), reader) if out in ready else ""
-                if why == _ENDED:
-                    self._let_end(err.fileno())
-                if why or self._patience() == 0:
-                    return why or self._silence()
+        """Read all until nothing more can come; returns why not."""
+        if self._process.stdout is None:
+            raise RuntimeError("ssh's output is a pipe")
+        with self._process.stdout as out:
+            why = ""
+            while not why:
+                if self._wait_for(out.fileno()):
+                    why = self._read_frames(out.fileno())
+                elif self._time_left() == 0:
+                    why = self._silence()
+        if why == _ENDED:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LAST_SECONDS)
+        return why
 
-    def _select(self, selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait in steps: one that takes far longer than it should shows that this process itself stood still."""
-        step = min(self._patience(), self._link_seconds / _STEPS)
+    def _wait_for(self, file: int) -> bool:
+        """Wait a step: one that takes far longer than it should shows that this process itself stood still."""
+        step = min(self._time_left(), self._link_seconds / _STEPS)
         began = time.monotonic()
-        ready = selector.select(step)
-        self._stood_still = max(self._stood_still, time.monotonic() - began - step)
-        return ready
+        is_ready = _is_ready(file, select.POLLIN, step)
+        self._suspended = max(self._suspended, time.monotonic() - began - step)
+        return is_ready
 
-    def _patience(self) -> float:
+    def _time_left(self) -> float:
         deadline = self._began + self._hello_seconds if self.hello is None else self.heard + self._link_seconds
         return max(0.0, deadline - time.monotonic())
 
@@ -149,82 +157,66 @@ class HostLink:
             return f"its agent did not start within {self._hello_seconds:g} s"
         return f"nothing was heard from it for {self._link_seconds:g} s"
 
-    def _hear_words(self, file: int) -> bool:
-        data = os.read(file, _READ_BYTES)
-        self._words = (self._words + data)[-_WORDS_BYTES:]
-        return bool(data)
-
-    def _hear_frames(self, file: int, reader: FrameReader) -> str:
+    def _read_frames(self, file: int) -> str:
         """Why nothing more can come; empty while it can."""
         data = os.read(file, _READ_BYTES)
         if not data:
             return _ENDED
         self.heard = time.monotonic()
         try:
-            for frame in reader.feed(data):
-                self._hear(frame)
+            for frame in self._reader.feed(data):
+                self._take_in(frame)
         except BrokenFrameError as error:
             return str(error)
         return ""
 
-    def _hear(self, frame: Frame) -> None:
-        if frame.kind == "beat":
+    def _take_in(self, frame: Frame) -> None:
+        if frame.kind == "heartbeat":
             self._answer(frame)
             return
         if frame.kind == "hello":
             self.hello = frame.fields
         self._put(frame)
 
-    def _answer(self, beat: Frame) -> None:
-        """Unless an order is on its way: then that, or the next beat's answer, shows that somebody is there."""
-        data = Frame("beat", {"sent": beat.fields.get("sent", 0.0)}).encode()
-        if self._turn.acquire(blocking=False):
+    def _answer(self, heartbeat: Frame) -> None:
+        """Unless an order is on its way: then that, or the next heartbeat's answer, shows that somebody is there."""
+        data = Frame("heartbeat", {"sent": heartbeat.fields.get("sent", 0.0)}).encode()
+        if self._writing.acquire(blocking=False):
             try:
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
                 with suppress(OSError, ValueError):
                     if _is_ready(self._stdin, select.POLLOUT, 0):
                         os.write(self._stdin, data)
             finally:
-                self._turn.release()
+                self._writing.release()
 
     def _put(self, frame: Frame) -> None:
         self._frames.put(frame)
         with suppress(OSError):
             os.eventfd_write(self._event, 1)
 
-    def _let_end(self, err: int) -> None:
-        """ssh's output has ended: let it say why, and end by itself."""
-        deadline = time.monotonic() + _LAST_SECONDS
-        while (left := deadline - time.monotonic()) > 0 and _is_ready(err, select.POLLIN, left):
-            if not self._hear_words(err):
-                break
-        try:
-            self._process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-
     def _explained(self, why: str) -> str:
-        said = [line for line in self._words.decode(errors="replace").splitlines() if line.strip()]
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _ERRORS_BYTES))
+        said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         if why == _ENDED:
             why = f"{why} (exit code {self._process.returncode})"
-        if self._stood_still > self._link_seconds / 2:
-            why += (
-                f"; this launcher itself stood still for {self._stood_still:.0f} s (stopped by Ctrl-Z or a debugger?)"
-            )
+        if self._suspended > self._link_seconds / 2:
+            why += f"; this launcher itself stood still for {self._suspended:.0f} s (stopped by Ctrl-Z or a debugger?)"
         return f"{why}; its last words: {said[-1].strip()[:300]}" if said else why
 
 
-def _started(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+def _started(argv: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             bufsize=0,
             start_new_session=True,  # out of reach of the terminal's signals: the launcher forwards them in its order
         )
     except OSError as error:
+        errors.close()
         fact = f"{argv[0]} cannot be started: {error.strerror or error}."
         if "-m" in argv[:3]:
             raise UsageError(fact, "Workers of this machine are started by it.", "check --python.") from error

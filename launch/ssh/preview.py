@@ -6,14 +6,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment, assign_ranks
+from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.plan import comment, wrap_command
-from hvdtrain.launch.resources import Note, resource_notes
+from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from hvdtrain.launch.ssh.variables import host_variables
-from hvdtrain.launch.worker_environment import THREADS, worker_environment
+from hvdtrain.launch.worker_environment import THREADS, host_variables, worker_environment
 
 _FOUND = {
     "HOROVOD_GLOO_RENDEZVOUS_ADDR": "<this machine's address and a token>",
@@ -81,7 +78,7 @@ def _restarts(job: JobSpec) -> str:
 
 
 def _on_host(host: Host, own: list[RankAssignment], options: SshOptions, here: bool) -> str:
-    argv = agent_argv(options) if here else ssh_argv(options, host)
+    argv = agent_argv(options) if here else ssh_argv(options, host.name)
     how = "is this machine, so no ssh is needed; its agent" if here else "is reached by ssh; its agent"
     ranks = f"rank {own[0].rank}" if len(own) == 1 else f"ranks {own[0].rank} to {own[-1].rank}"
     return f"# {host.name} {how} starts {ranks}:\n{wrap_command(argv)}"

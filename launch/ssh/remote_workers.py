@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import selectors
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import FailureRecord
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerEvents
 from hvdtrain.launch.ssh.frames import Frame
@@ -23,14 +21,15 @@ class RemoteWorkerGroup:
 
     Args:
         link: to the agent, which has said hello.
-        places: of its workers.
-        job: further fields of the order to start; the agent's `_start` reads them.
+        ranks: of its workers.
+        kind: of the order that starts them: "start", or what another agent knows.
+        order: the fields of that order.
     """
 
-    def __init__(self, link: HostLink, places: Sequence[RankAssignment], job: Mapping[str, Any]) -> None:
+    def __init__(self, link: HostLink, ranks: Iterable[int], kind: str, order: Mapping[str, Any]) -> None:
         self._link = link
-        self._running = {place.rank for place in places}
-        link.send("start", **job, places=[asdict(place) for place in places])
+        self._running = set(ranks)
+        link.send(kind, **order)
 
     def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         selector.register(self._link, selectors.EVENT_READ, lambda: self._hear(events))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
@@ -44,8 +45,7 @@ class Supervisor:
         console: where their output goes.
         inbox: signals to the launcher.
         timeouts: how long to wait for what.
-        connected: ranks that are connected to all others.
-        arrived: ranks that have begun to connect.
+        server: where the workers meet; None: they meet elsewhere.
     """
 
     def __init__(
@@ -55,16 +55,14 @@ class Supervisor:
         console: Console,
         inbox: SignalInbox,
         timeouts: JobTimeouts,
-        connected: Callable[[], frozenset[int]],
-        arrived: Callable[[], frozenset[int]],
+        server: RendezvousServer | None,
     ) -> None:
         self._groups = groups
         self._workers = workers
         self._console = console
         self._inbox = inbox
         self._timeouts = timeouts
-        self._connected = connected
-        self._arrived = arrived
+        self._server = server
         self._ended = 0
         begin = time.monotonic()
         self._start_by = None if timeouts.start is None else begin + timeouts.start
@@ -149,7 +147,7 @@ class Supervisor:
             self._console.release_all()
 
     def _all_are_connected(self) -> bool:
-        return len(self._connected()) == len(self._workers)
+        return self._server is not None and len(self._server.connected) == len(self._workers)
 
     def _until_next_deadline(self) -> float | None:
         all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
@@ -176,15 +174,15 @@ class Supervisor:
                 self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _nobody_waits_longer(self) -> JobOutcome:
-        limit, arrived, connected = self._timeouts.start, self._arrived(), self._connected()
-        unconnected = [worker for worker in self._workers if worker.rank not in connected] or list(self._workers)
-        missing = [worker for worker in unconnected if worker.rank not in arrived] or unconnected
-        named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in missing)
+        limit, workers = self._timeouts.start, list(self._workers)
+        for there in (self._server.connected, self._server.arrived) if self._server else ():
+            workers = [worker for worker in workers if worker.rank not in there] or workers
+        named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers)
         held = self._console.held
-        words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in missing[:_QUOTED_RANKS]]
+        words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in workers[:_QUOTED_RANKS]]
         return JobOutcome(
             1,
-            missing[0].rank,
+            workers[0].rank,
             f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds.\n"
             + "\n".join(words)
             + "\nHINT: if it only needs longer to begin, give --start-timeout more seconds.",

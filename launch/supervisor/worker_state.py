@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -18,16 +19,30 @@ _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of pro
 @final
 @dataclass
 class OutputTail:
-    """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last."""
+    """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last.
+
+    Attributes:
+        lines: the last ones.
+        on_line: called with the stream and the text of each line, also of those that are not kept.
+    """
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    on_line: Callable[[int, str], None] | None = None
     _rests: dict[int, bytes] = field(default_factory=dict)  # a stream's line that has no end yet
 
     def add(self, stream: int, data: bytes) -> None:
         """Take what was read from `stream` (OUT or ERR)."""
         *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
         self._rests[stream] = rest
-        self.lines.extend(_seen(line) for line in whole)
+        for line in map(_seen, whole):
+            self.lines.append(line)
+            if self.on_line is not None:
+                self.on_line(stream, line)
+
+    def finish(self) -> None:
+        """Nothing more is written: a last line without an end is a line, too."""
+        for stream in [stream for stream, rest in self._rests.items() if rest]:
+            self.add(stream, b"\n")
 
     def text(self) -> list[str]:
         """All lines, unfinished ones too."""

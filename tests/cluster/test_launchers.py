@@ -33,9 +33,9 @@ def require_same(run: Run, launcher: str, weights: str) -> None:
     assert run.weights == weights
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun", "srun"])
-def test_training_across_hosts_reaches_the_known_accuracy(slurm: EmulatedSlurm, tmp_path: Path, launcher: str) -> None:
-    argv = [*ACROSS[launcher], "--output-dir", str(tmp_path / "run")]
+def test_training_across_hosts_reaches_the_known_accuracy(slurm: EmulatedSlurm, tmp_path: Path) -> None:
+    """By the one launcher that is not compared to the bit below."""
+    argv = [*ACROSS["horovodrun"], "--output-dir", str(tmp_path / "run")]
     done = slurm.run(argv, 2 * START_SECONDS, ENVIRONMENT)
     assert done.returncode == 0, done.tail()
     run = read_run(tmp_path / "run")

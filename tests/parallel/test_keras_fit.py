@@ -1,6 +1,6 @@
 """hvdtrain.keras under real launchers: what several ranks train is what one process trains.
 
-TensorFlow takes seconds to import, so each launch does all checks at once (workers/keras_fit_all.py) and the tests
+Each launch does all checks at once (workers/keras_fit_all.py) and the tests
 compare what its ranks wrote.
 """
 
@@ -59,19 +59,36 @@ def alone(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., A
     return read_run(folder, 1)
 
 
-@pytest.fixture(scope="module", params=[("mpirun", 2), ("horovodrun-gloo", 3)], ids=["mpirun-2", "gloo-3"])
+# What ranks do to each other, again at a number of them that is no power of 2, and by Gloo.
+AT_THREE = ["sgd_momentum", "adam_embedding_clipnorm", "accumulation", "sum", "fp16"]
+CHECKED_AT_THREE = ["gradients", "metrics", "two_outputs", "early_stopping", "control"]
+TWO = pytest.param(("mpirun", 2), id="mpirun-2")
+THREE = pytest.param(("horovodrun-gloo", 3), id="gloo-3")
+at_two = pytest.mark.parametrize("ranks", [TWO], indirect=True)
+at_two_and_three = pytest.mark.parametrize("ranks", [TWO, THREE], indirect=True)
+
+
+@pytest.fixture(scope="module")
 def ranks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]
 ) -> Run:
     launcher, size = request.param
     folder = tmp_path_factory.mktemp(launcher)
-    command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder)]
+    names = [*AT_THREE, *CHECKED_AT_THREE] if size == 3 else []
+    command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder), *names]
     finished = run_ranks(command, size, launcher, deadline_s=600, env=ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     return read_run(folder, size)
 
 
-@pytest.mark.parametrize("case", [*CASES, "layer_numbers"])
+@pytest.mark.parametrize(
+    ("ranks", "case"),
+    [
+        *(pytest.param(("mpirun", 2), case, id=f"mpirun-2-{case}") for case in [*CASES, "layer_numbers"]),
+        *(pytest.param(("horovodrun-gloo", 3), case, id=f"gloo-3-{case}") for case in [*AT_THREE, "layer_numbers"]),
+    ],
+    indirect=["ranks"],
+)
 def test_weights_are_bit_equal_on_all_ranks_and_those_of_one_process(ranks: Run, alone: Run, case: str) -> None:
     """Every rank began with other weights, so this also shows that the broadcast came before the first gradient."""
     first, expected = ranks.of(case, 0), alone.of(case, 0)
@@ -91,6 +108,7 @@ def test_training_moves_weights_further_than_the_tolerance(alone: Run, case: str
     assert max(differences) > 10 * TOLERANCE.get(case, 2e-6)
 
 
+@at_two_and_three
 @pytest.mark.parametrize("how", ["eager", "graph"])
 @pytest.mark.parametrize("op", ["average", "sum"])
 def test_gradients_of_all_kinds_are_reduced_in_small_buckets(ranks: Run, how: str, op: str) -> None:
@@ -102,18 +120,21 @@ def test_gradients_of_all_kinds_are_reduced_in_small_buckets(ranks: Run, how: st
             np.testing.assert_allclose(found, expected, rtol=1e-2 if len(found) == 3 else 1e-6)
 
 
+@at_two_and_three
 def test_plain_keras_drifts_apart_on_the_same_data(ranks: Run) -> None:
     others = ", ".join(str(rank) for rank in range(1, len(ranks.results)))
     for result in ranks.results:
         assert result["control"].startswith(f"DivergenceError: Variables of rank {others} differ from rank 0's")
 
 
+@at_two_and_three
 def test_moving_statistics_are_equal_after_fit(ranks: Run) -> None:
     for rank in range(1, len(ranks.results)):
         pairs = zip(ranks.of("normalized", 0), ranks.of("normalized", rank), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
 
 
+@at_two_and_three
 def test_metrics_of_uneven_shards_are_those_of_all_samples(ranks: Run, alone: Run) -> None:
     expected = alone.results[0]["metrics"]
     assert sum(result["metrics"]["samples"] for result in ranks.results) == expected["samples"]
@@ -132,6 +153,7 @@ def test_metrics_of_uneven_shards_are_those_of_all_samples(ranks: Run, alone: Ru
         assert found["seen"][-1] == {name: values[-1] for name, values in found["history"].items()}
 
 
+@at_two_and_three
 def test_a_mean_of_the_ranks_means_would_be_wrong_here(ranks: Run, alone: Run) -> None:
     expected = alone.results[0]["metrics"]["returned"]
     for name in ("loss", "accuracy", "auc", "precision"):
@@ -139,7 +161,15 @@ def test_a_mean_of_the_ranks_means_would_be_wrong_here(ranks: Run, alone: Run) -
         assert abs(mean - expected[name]) > 1e-3
 
 
-@pytest.mark.parametrize("check", ["two_outputs", "two_outputs_traced_before"])
+@pytest.mark.parametrize(
+    ("ranks", "check"),
+    [
+        pytest.param(("mpirun", 2), "two_outputs", id="mpirun-2"),
+        pytest.param(("mpirun", 2), "two_outputs_traced_before", id="mpirun-2-traced-before"),
+        pytest.param(("horovodrun-gloo", 3), "two_outputs", id="gloo-3"),
+    ],
+    indirect=["ranks"],
+)
 def test_the_losses_of_single_outputs_are_means_over_all_samples(ranks: Run, alone: Run, check: str) -> None:
     for run in (alone, ranks):
         results = [result[check] for result in run.results]
@@ -160,12 +190,14 @@ def test_states_of_keras_metrics_are_sums(alone: Run) -> None:
     assert {name: error for name, error in law.items() if not error < 1e-6} == {}
 
 
+@at_two_and_three
 def test_early_stopping_stops_all_ranks_at_one_epoch(ranks: Run) -> None:
     first = ranks.results[0]["early_stopping"]
     assert 2 < first["epochs"] < 25
     assert all(result["early_stopping"] == first for result in ranks.results)
 
 
+@at_two
 def test_warmup_is_a_function_of_the_step(ranks: Run) -> None:
     size = len(ranks.results)
     steps = np.arange(20)
@@ -176,6 +208,7 @@ def test_warmup_is_a_function_of_the_step(ranks: Run) -> None:
         np.testing.assert_allclose(result["warmup"]["after"], [0.123] * 5, rtol=1e-6)
 
 
+@at_two
 def test_a_saved_model_loads_as_plain_keras_and_continues_distributed(ranks: Run) -> None:
     for result in ranks.results:
         saved = result["save_and_load"]
@@ -204,6 +237,7 @@ REFUSALS = {
 }
 
 
+@at_two
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusals_name_the_cause_on_every_rank(ranks: Run, refusal: str) -> None:
     for result in ranks.results:
@@ -213,6 +247,7 @@ def test_refusals_name_the_cause_on_every_rank(ranks: Run, refusal: str) -> None
         assert "\nHINT: " in message
 
 
+@at_two
 def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
     assert ranks.results[0]["refusals"]["declared"] == "largest,loss"
 

@@ -57,6 +57,8 @@ CASES = {
     "tensorflow": {"plain": ""} | TOGETHER | LOW | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]},
 }
 SIZES = {"torch": (2, 3), "tensorflow": (2,)}
+# Keras' trainings take seconds to trace: at two ranks, those are interrupted that have most to resume.
+INTERRUPTED_AT_TWO = {"torch": set(CASES["torch"]), "tensorflow": {"lamb-together", "fp16"}}
 ALL = [(framework, case) for framework, cases in CASES.items() for case in cases]
 # Sums in another order, after 12 steps; Adam's first steps turn any difference of a gradient near 0 into a whole step.
 EXACT = 2e-5
@@ -82,7 +84,7 @@ def runs(
         for name, flags in CASES[framework].items():
             whole = ["--framework", framework, *COMMON, *flags.split()]
             cases[name] = whole
-            if size < 3:
+            if _is_interrupted(framework, size, name):
                 cases[f"{name}-stopped"] = [*whole, *INTERRUPTED]
                 cases[f"{name}-resumed"] = [*whole, "--resume", str(folder / f"{name}-stopped")]
         (folder / "cases.json").write_text(json.dumps(cases))
@@ -92,6 +94,10 @@ def runs(
         return folder
 
     return start
+
+
+def _is_interrupted(framework: str, size: int, case: str) -> bool:
+    return size == 1 or (size == 2 and case in INTERRUPTED_AT_TWO[framework])
 
 
 def state_of(run: Path) -> State:
@@ -132,7 +138,7 @@ def test_n_ranks_train_as_one(framework: str, case: str, runs: Runs) -> None:
 @pytest.mark.parametrize(("framework", "case"), ALL)
 def test_interrupted_and_resumed_equals_uninterrupted(framework: str, case: str, runs: Runs) -> None:
     """Everything that a checkpoint holds, to the last bit in torch."""
-    for size in (1, 2):
+    for size in (size for size in (1, 2) if _is_interrupted(framework, size, case)):
         folder = runs(framework, size)
         whole, stopped, resumed = (state_of(folder / f"{case}{end}") for end in ("", "-stopped", "-resumed"))
         assert furthest(resumed, whole) <= (0 if framework == "torch" else tolerance(case) / 10)

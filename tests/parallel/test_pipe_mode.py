@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from data_sharding import Catalog
-from data_sharding.pipe.feed import ChannelFeed
+from data_sharding.pipe.fifo import PassName, await_fifo
+from data_sharding.pipe.pipe_loader import PipeSteps
 from data_sharding.pipe.pipe_plan import PipePlan, make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_paths, save_plan
-from data_sharding.pipe.simulator import PipeSimulator
-from data_sharding.pipe.steps import PipeSteps
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 from hvdtrain.audit.pipe_note import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_digits
@@ -149,7 +149,7 @@ def test_two_workers_with_one_channel_are_refused_before_anything_is_read(job: J
     other = job.base / "train-1_0"
     only = {"train-0": ChannelFeed(local_paths(plan, plan.channels[0]))}
     with PipeSimulator(job.base, only, 1) as simulator:
-        simulator.await_fifos(10)
+        await_fifo(PassName(job.base, "train-0", 0, 0), 10)
         other.hardlink_to(job.base / "train-0_0")
         finished = job(2, launcher="mpirun")
         assert simulator.deliveries() == {"train-0": []}

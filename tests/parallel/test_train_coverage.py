@@ -51,12 +51,12 @@ def write_photos(folder: Path) -> Path:
     return folder
 
 
-def start(argv: list[str], size: int, folder: Path) -> subprocess.Popen[bytes]:
+def start(hvdtrain: list[str], argv: list[str], size: int, folder: Path) -> subprocess.Popen[bytes]:
     binaries = Path(sys.executable).parent
     env = {**os.environ, "PYTHONPATH": str(EXAMPLES), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
     launcher = [str(binaries / "horovodrun"), "--gloo", "-np", str(size)]
     return subprocess.Popen(
-        [*launcher, sys.executable, "-m", "hvdtrain", *argv],
+        [*launcher, *hvdtrain, *argv],
         cwd=folder,
         env=env,
         start_new_session=True,
@@ -84,18 +84,19 @@ def committed(ledger: Path) -> int:
 
 
 def worker_of(launcher: int) -> int:
-    """A process below the launcher that runs hvdtrain itself."""
+    """A process below the launcher that runs hvdtrain itself, or stands for one."""
     import psutil
 
     for process in psutil.Process(launcher).children(recursive=True):
         words = process.cmdline()
-        if words[1:3] == ["-m", "hvdtrain"]:
+        if words[1:3] == ["-m", "hvdtrain"] or words[1:2] == ["-I"]:
             return int(process.pid)
     raise AssertionError("the launcher has no worker")
 
 
 @pytest.mark.parametrize(
-    ("task", "write"), [("cifar10_torch:Cifar10", write_cifar10), ("photos_torch:Photos", write_photos)]
+    ("task", "write", "interpreter"),
+    [("cifar10_torch:Cifar10", write_cifar10, "fresh"), ("photos_torch:Photos", write_photos, "warm")],
 )
 def test_killed_on_three_workers_and_resumed_on_two(
     run_ranks: Callable[..., Any],
@@ -103,11 +104,14 @@ def test_killed_on_three_workers_and_resumed_on_two(
     tmp_path: Path,
     task: str,
     write: Callable[[Path], Path],
+    interpreter: str,
+    with_interpreter: Callable[..., list[str]],
 ) -> None:
     out, data = tmp_path / "out", write(tmp_path / "data")
     sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     argv = ["--task", task, "--data.dir", str(data), "--output-dir", str(out), "--progress", "none", *sizes]
-    kill_after(start(argv, 3, tmp_path), out / "audit" / "ledger.jsonl", step=4)
+    hvdtrain = with_interpreter(["python", "-m", "hvdtrain"], interpreter)
+    kill_after(start(hvdtrain, argv, 3, tmp_path), out / "audit" / "ledger.jsonl", step=4)
     assert not (out / "result.json").exists()
     finished = run_ranks(
         ["python", "-m", "hvdtrain", *argv], 2, "mpirun", DEADLINE_S, {"PYTHONPATH": str(EXAMPLES)}, tmp_path

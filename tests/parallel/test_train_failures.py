@@ -137,22 +137,28 @@ def test_exit_with_code_0_on_one_rank(
 
 
 @pytest.mark.parametrize(
-    ("launcher", "framework", "place", "kind"),
+    ("launcher", "framework", "place", "kind", "interpreter"),
     [
-        ("mpirun", "torch", "decode", "kill"),
-        ("mpirun", "torch", "measure", "segv"),
-        ("horovodrun", "torch", "build_model", "kill"),
-        ("horovodrun-gloo", "torch", "measure", "segv"),
-        ("horovodrun-gloo", "tensorflow", "decode", "kill"),
+        ("mpirun", "torch", "decode", "kill", "fresh"),
+        ("mpirun", "torch", "measure", "segv", "warm"),
+        ("horovodrun", "torch", "build_model", "kill", "warm"),
+        ("horovodrun-gloo", "torch", "measure", "segv", "fresh"),
+        ("horovodrun-gloo", "tensorflow", "decode", "kill", "warm"),
     ],
 )
 def test_signal_that_ends_one_rank(
-    launcher: str, framework: str, place: str, kind: str, tmp_path: Path, run_ranks: Callable[..., Any]
+    launcher: str,
+    framework: str,
+    place: str,
+    kind: str,
+    interpreter: str,
+    tmp_path: Path,
+    run_ranks: Callable[..., Any],
 ) -> None:
     """Nobody is left to explain it, so the launcher's words must name rank and signal."""
     call = 1 if place == "build_model" else 3
     finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, framework=framework, interpreter="fresh", place=place, kind=kind, call=call
+        run_ranks, tmp_path, launcher, framework=framework, interpreter=interpreter, place=place, kind=kind, call=call
     )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
@@ -190,8 +196,9 @@ def test_rank_that_is_frozen_as_a_whole(
 ) -> None:
     """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
+    interpreter = "fresh" if framework == "torch" else "warm"
     finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, interpreter="fresh", **fault
+        run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, interpreter=interpreter, **fault
     )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 32 + END_S, finished.tail()
@@ -209,9 +216,7 @@ def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
     """
     flags = ["--sync-every", "100", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     fault: dict[str, Any] = {"place": "average", "kind": "kill"}
-    finished, elapsed = run_faulty(
-        run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, interpreter="fresh", **fault
-    )
+    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert "Traceback" not in finished.stderr.partition("Another rank has ended or stalled")[0], finished.tail()

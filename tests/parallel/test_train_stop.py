@@ -86,7 +86,7 @@ def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
 ) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     request = {"signal": signal_name, "ranks": ranks, "place": "decode", "call": 10}
-    first = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path, "fresh")
+    first = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
     require_stopped(first, out, size, launcher, reason)
     assert 1 < result(out)["steps"] < 120
     for folder in (out, whole):
@@ -111,7 +111,7 @@ def test_a_request_may_come_at_any_time(
 ) -> None:
     out = tmp_path / "out"
     request = {"signal": "SIGTERM", "ranks": [size - 1], "place": place, "call": call}
-    finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path, "fresh")
+    finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
     require_stopped(finished, out, size, launcher, f"SIGTERM (rank {size - 1})")
     assert (result(out)["steps"] == 0) is (place != "decode")
 
@@ -210,15 +210,15 @@ def test_a_second_sigterm_ends_a_rank_that_waits_for_another(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_who_is_ended_during_the_save_leaves_the_checkpoint_before(
-    number: signal.Signals, code: int, tmp_path: Path
+    number: signal.Signals, code: int, tmp_path: Path, run_command: Callable[..., Any]
 ) -> None:
     """The disk is slow; the second SIGTERM, or the SIGKILL of a scheduler whose patience is over, comes meanwhile."""
     out, stamp = tmp_path / "out", tmp_path / "stamp"
-    argv = [sys.executable, *command("torch", out, *ENDLESS)[1:]]
-    with running([*argv, "--max-steps", "20"], tmp_path) as process:
-        assert process.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
+    train = command("torch", out, *ENDLESS)
+    before = run_command([*train, "--max-steps", "20"], DEADLINE_S, variables(), tmp_path)
+    assert before.returncode == 0, before.tail()
     slow = {"SLOW_RENAME": r"checkpoints/step_\d+$", "SLOW_STAMP": str(stamp)}
-    with running(argv, tmp_path, slow) as process:
+    with running([sys.executable, *train[1:]], tmp_path, slow) as process:
         await_that(stamp.exists, process)  # the save at the end of the first epoch has begun
         process.send_signal(signal.SIGTERM)
         time.sleep(1.5)
@@ -227,8 +227,8 @@ def test_who_is_ended_during_the_save_leaves_the_checkpoint_before(
         assert process.wait(20) == code, (tmp_path / "output").read_text()
     assert (out / "checkpoints" / "latest").read_text() == "step_00000020\n"
     assert [path.name for path in (out / "checkpoints").glob("step_*")] == ["step_00000020"]
-    with running([*argv, "--max-steps", "22"], tmp_path) as process:
-        assert process.wait(DEADLINE_S) == 0, (tmp_path / "output").read_text()
-    assert "after step" not in (tmp_path / "output").read_text()
+    after = run_command([*train, "--max-steps", "22"], DEADLINE_S, variables(), tmp_path)
+    assert after.returncode == 0, after.tail()
+    assert "after step" not in after.stdout + after.stderr
     assert last_steps(out) == [22]
     assert not [path for path in (out / "checkpoints").iterdir() if path.name.endswith(".tmp")]

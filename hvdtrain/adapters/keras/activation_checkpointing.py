@@ -17,8 +17,8 @@ import keras
 import tensorflow as tf
 from keras.src.models import Functional
 
+from hvdtrain.adapters.forward_pass import ForwardMemory
 from hvdtrain.adapters.keras.graph_segments import Cut, best_cuts, possible_cuts
-from hvdtrain.adapters.repetition import ForwardMemory
 from hvdtrain.errors import UsageError
 
 

@@ -11,24 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
-from hvdtrain.adapters.keras.accumulation import GradientSum
-from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.keras.batch_mask import batch_mask
-from hvdtrain.adapters.keras.calling import called_for, own_seed_state
-from hvdtrain.adapters.keras.ema import WeightAverage
-from hvdtrain.adapters.keras.gradient_sync import open_gradient_sync
-from hvdtrain.adapters.keras.optimizers import build_optimizer
-from hvdtrain.adapters.keras.settings import apply_settings, built_for
+from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
+from hvdtrain.adapters.keras.calling import called_for, own_seed_state, task_errors
+from hvdtrain.adapters.keras.device import apply_settings
+from hvdtrain.adapters.keras.gradient_sync import GradientSum
 from hvdtrain.adapters.keras.state import drifting_buffers, load_rank_local_state, load_state, read_state, seed_states
-from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
-from hvdtrain.adapters.keras.tracing import task_errors
-from hvdtrain.adapters.keras.update import PlainUpdate, ScaledUpdate
-from hvdtrain.adapters.keras.usable import require_known_knobs, require_usable
-from hvdtrain.adapters.keras.waiting import standing
-from hvdtrain.adapters.seeds import mix
+from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
+from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.algorithms.ema import NoAverage
-from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.algorithms.loss_scale import LossScale
+from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import State
@@ -38,10 +32,10 @@ from hvdtrain.topology import Topology
 
 @final
 class KerasAdapter:
-    """Implements `Adapter`. Arguments as `TorchAdapter`'s.
+    """Implements `Adapter`; arguments as those of `open_adapter`.
 
-    The whole step is one `tf.function`, so that TensorFlow starts each gradient's allreduce as soon as that gradient
-    is there. Horovod's operations cannot be compiled by XLA, so that only the part before them is, if it is asked for.
+    The whole step is one `tf.function`, so that TensorFlow starts each bucket's communication as soon as its last
+    gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.
     """
 
     def __init__(
@@ -52,27 +46,20 @@ class KerasAdapter:
         lr: float,
         options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
     ) -> None:
-        require_known_knobs(options)
+        require_supported(options)
         keras.utils.set_random_seed(seed)
         apply_settings(options.precision, options.deterministic)
-        self._task, self._knobs = task, options
+        self._task, self._options = task, options
         self._seed, self._rank = seed, topology.rank
-        with built_for(options.precision):
-            self.model: keras.Model = task.build_model()
-        if options.sync_batch_norm:
-            convert_sync_batch_norm(self.model, horovod_sum if topology.is_distributed else None)
-        if options.activation_checkpointing:
-            checkpoint_activations(self.model)
-        self.optimizer: keras.optimizers.Optimizer = _optimizer(task, self.model, lr, options)
-        require_usable(self.model, self.optimizer)
-        self.optimizer.build(self.model.trainable_variables)
+        self.model: keras.Model = build_model(task, options, topology)
+        self.optimizer: keras.optimizers.Optimizer = open_optimizer(task, self.model, lr, options)
         self._seed_states = [*seed_states(self.model), own_seed_state()]
-        self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
-        self._update = (ScaledUpdate if options.precision == "fp16" else PlainUpdate)(
-            self.optimizer, options.max_grad_norm
-        )
+        self._waiting = Waiting()
+        self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
+        loss_scale = LossScale() if options.precision == "fp16" else None
+        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale)
         self._gradient_sum = GradientSum(self.model.trainable_variables) if options.accumulate_steps > 1 else None
-        self._average = NoAverage() if options.ema_decay is None else WeightAverage(self.model, options.ema_decay)
+        self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
         self._gradients: Callable[..., Any] = (
@@ -84,9 +71,9 @@ class KerasAdapter:
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
-        *parts, last = micro_batches(batch, self._knobs.accumulate_steps)
+        *parts, last = micro_batches(batch, self._options.accumulate_steps)
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
-        with waits_for_peers(standing), task_errors():
+        with waits_for_peers(current_wait), task_errors():
             for number, part in enumerate(parts):
                 self._draw_anew(step, number)
                 self._collect(*self._tensors(part), scale)
@@ -112,7 +99,8 @@ class KerasAdapter:
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        with tf.GradientTape() as tape, batch_mask(real if self._knobs.sync_batch_norm else None):
+        mask = tf.cast(real, tf.bool) if self._options.sync_batch_norm else None
+        with tf.GradientTape() as tape, batch_mask(mask):
             measures = self._measure(features, training=True)
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
             loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
@@ -170,7 +158,7 @@ class KerasAdapter:
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
-        sums = Sums(values, self._gradient_sync.waited(), self._skipped, self._update.norms.read())
+        sums = Sums(values, self._waiting.take(), self._skipped, *self._update.norms.read())
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0
@@ -191,13 +179,13 @@ class KerasAdapter:
     def rank_local_state(self) -> State:
         with waits_for_peers():
             self._gradient_sync.average_weights()
-        averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
+        averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
         return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:
         load_rank_local_state(self.model, buffers)
         self._gradient_sync.load_rank_local_state(buffers)
-        if self._knobs.sync_every:
+        if self._options.sync_every:
             self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
@@ -207,7 +195,3 @@ class KerasAdapter:
 def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:
     """Zeros where the loss needs no gradient, so that Keras decays those weights too, as torch does here."""
     return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]
-
-
-def _optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions) -> Any:
-    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)

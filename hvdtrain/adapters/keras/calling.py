@@ -13,6 +13,8 @@ from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext
 from keras.src.random.seed_generator import global_seed_generator
 
+from hvdtrain.errors import HvdtrainError
+
 _CONTEXT = "current_call_ctx"
 
 
@@ -23,7 +25,7 @@ def called_for(model: Any, training: bool) -> Iterator[Any]:
     Yields what measure() is to call instead of `model`.
     """
     before = global_state.get_global_attribute(_CONTEXT)
-    context = CallContext(entry_layer=None)  # no layer's end is the end of it
+    context = CallContext(entry_layer=None)  # no layer ends it
     context.training = training
     global_state.set_global_attribute(_CONTEXT, context)
     model._clear_losses()  # what the outermost layer of a call does
@@ -59,3 +61,15 @@ class _Mode:
 def _widened(output: Any) -> Any:
     low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
     return tf.cast(output, tf.float32) if low else output
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """Raise our errors as they were: AutoGraph turns all exceptions that it does not know into errors of its own."""
+    try:
+        yield
+    except Exception as error:
+        original = error.__context__
+        if isinstance(original, HvdtrainError):
+            raise original from None
+        raise

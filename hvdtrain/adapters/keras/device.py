@@ -1,24 +1,27 @@
-"""This worker's share of the machine, in TensorFlow: its threads and its GPU.
-
-Must run before TensorFlow's first operation, and Horovod's first collective is one.
-"""
+"""This worker's device in TensorFlow: its threads, its GPU, and which arithmetic kernels and models use."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.threads import threads_per_worker
+from hvdtrain.adapters.device import gpu_of_worker, no_tf32, threads_per_worker
+from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
 
+_POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 _THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Use the GPU of `local_rank` only, and 1/`local_size` of the cores unless the user chose otherwise.
+
+    Must run before TensorFlow's first operation, and Horovod's first collective is one.
 
     Raises:
         UsageError: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
@@ -28,21 +31,19 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     _share_threads(local_size)
 
 
+def device_kind() -> str:
+    """ "GPU" or "CPU"."""
+    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
+
+
 def _pin_gpu(local_rank: int, local_size: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
+    own = gpu_of_worker(len(gpus), local_rank, local_size)
+    if own is None:
         return
-    # One visible GPU may be the launcher's choice for this worker (CUDA_VISIBLE_DEVICES), so it is taken as it is.
-    if 1 < len(gpus) < local_size:
-        raise UsageError(
-            f"{local_size} workers share this machine, which shows {len(gpus)} GPUs.",
-            "Two workers on one GPU run out of memory or wait for each other.",
-            "start one worker per GPU.",
-        )
-    gpu = gpus[local_rank % len(gpus)]
     try:
-        tf.config.set_visible_devices(gpu, "GPU")
-        tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.set_visible_devices(gpus[own], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[own], True)
     except RuntimeError as error:
         raise UsageError(
             "TensorFlow has already taken the GPUs of this machine.",
@@ -64,3 +65,36 @@ def _share_threads(local_size: int) -> None:
             "TensorFlow had computed before its threads could be set, so each worker keeps using all cores.",
             stacklevel=2,
         )
+
+
+def apply_settings(precision: Precision, deterministic: bool) -> None:
+    """Choose kernels for this process.
+
+    float32 means float32 unless tf32 is asked for: TensorFlow uses TF32 by default.
+
+    Raises:
+        UsageError: the device cannot compute in `precision`.
+    """
+    if precision == "tf32":
+        _require_tf32()
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+@contextmanager
+def built_for(precision: Precision) -> Iterator[None]:
+    """Models that are built inside compute in `precision`; their weights are float32."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(_POLICIES.get(precision, before))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _require_tf32() -> None:
+    gpus = tf.config.get_visible_devices("GPU")
+    capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0)) for gpu in gpus]
+    if not capabilities or min(capabilities) < (8, 0):
+        raise no_tf32("an older GPU" if gpus else "the CPU")

@@ -1,65 +1,114 @@
-"""How the workers' gradients, or weights, become one in Keras: what the adapter asks of it, and which way is taken."""
+"""The sum of all ranks' gradients in Keras, and what the adapter requires of any other way to synchronize ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
-from hvdtrain.adapters.keras.summed_gradients import NoSync, SummedGradients
+import tensorflow as tf
+
+from hvdtrain.adapters.gradient_sync import SyncState, require_adasum
+from hvdtrain.adapters.keras.comm_hooks import Adasum, BFloat16Sum, CommHook, Float16Sum, PlainReduction
+from hvdtrain.adapters.keras.gradients import reduce_by_hook
+from hvdtrain.adapters.keras.powersgd import PowerSgd
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.algorithms.powersgd import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.state import State
-from hvdtrain.topology import Topology
 
 
-class GradientSync(Protocol):
-    """As torch's of that name.
+class GradientSync(SyncState, ABC):
+    """The gradients, or the weights, of one rank together with those of the others."""
 
-    Attributes:
-        loss_multiplier: what each sample's share in the mean over the global batch is multiplied by, so that after the
-            exchange the gradient is right.
-    """
-
-    loss_multiplier: float
-
+    @abstractmethod
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """What the optimizer needs for each variable. Called while the step is traced; collective when it runs."""
-        ...
-
-    def after_update(self, step: int) -> None:
-        """Update `step` (from 0) has changed the weights. Called between graphs. May be collective."""
-
-    def waited(self) -> float:
-        """Seconds that steps stood still for other ranks since the last call."""
-        ...
-
-    def average_weights(self) -> None:
-        """Make equal, on the device, weights that ranks have updated each by gradients of its own. Collective."""
-
-    def rank_local_state(self) -> State:
-        """Float arrays that differ between ranks now, whose mean over ranks may stand for all (see `Adapter`)."""
-        ...
-
-    def load_rank_local_state(self, arrays: State) -> None:
-        """Put back what `rank_local_state` returned, averaged."""
-
-    def state(self) -> State:
-        """What a resumed run needs, equal on all ranks after `load_rank_local_state`; names begin with "exchange/"."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Put back what `state` returned, at this world size or another."""
 
 
-def open_gradient_sync(model: Any, optimizer: Any, topology: Topology, options: TrainingOptions) -> GradientSync:
-    """The exchange that `options` ask for."""
-    if options.sparse_gradients == "allgather":
-        from hvdtrain.adapters.keras.sparse import open_sparse_gradients
+@final
+class NoSync(GradientSync):
+    """One process: no communication, and dense gradients as with many ranks. It needs no Horovod."""
 
-        return open_sparse_gradients(topology)
-    if not topology.is_distributed and options.compression != "powersgd":
-        return NoSync()
-    if options.sync_every is not None:
-        from hvdtrain.adapters.keras.local_sgd import open_local_sgd
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
-        return open_local_sgd(model, optimizer, options.sync_every, in_sets=options.process_sets is not None)
-    return SummedGradients(model.trainable_variables, options, alone=not topology.is_distributed)
+
+@final
+class SummedGradients(GradientSync):
+    """Sums the ranks' gradients, each of which is a part of the global batch's; or what the comm hook makes of them.
+
+    Args:
+        hook: how each bucket is reduced.
+        waiting: counts the time.
+    """
+
+    def __init__(self, hook: CommHook, waiting: Waiting) -> None:
+        super().__init__(hook)
+        self._hook, self._waiting = hook, waiting
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return self._waiting.over(gradients, lambda: reduce_by_hook(gradients, variables, self._hook))
+
+
+def open_comm_hook(variables: Sequence[Any], options: TrainingOptions, alone: bool = False) -> CommHook:
+    """The comm hook that `options` ask for.
+
+    Args:
+        variables: all that are trained, in the model's order.
+        options: compression, its rank and the reduce op.
+        alone: one process, without Horovod; it needs a comm hook for PowerSGD only, which changes gradients there too.
+
+    Raises:
+        UsageError: Horovod has no such op here.
+    """
+
+    def powersgd(summed: Callable[[Any, str], Any], size: int) -> PowerSgd:
+        rank = options.powersgd_rank or DEFAULT_RANK
+        return PowerSgd(summed, variables, size, rank, total=options.reduce_op == "sum")
+
+    if alone:
+        return powersgd(lambda flat, _name: flat, 1)
+    import horovod.tensorflow as hvd
+
+    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
+    if options.reduce_op == "adasum":
+        require_adasum(hvd, on_gpu=bool(tf.config.get_visible_devices("GPU")))
+        return Adasum(hvd)
+    if options.compression == "powersgd":
+        return powersgd(
+            lambda flat, name: hvd.allreduce(flat, op=hvd.Sum, name=name, ignore_name_scope=True), hvd.size()
+        )
+    if options.compression == "fp16":
+        return Float16Sum(hvd, 1 / multiplier, multiplier, multiplier)
+    if options.compression == "bf16":
+        return BFloat16Sum(hvd, average=False, loss_multiplier=multiplier)
+    return PlainReduction(hvd, hvd.Sum, multiplier)
+
+
+@final
+class GradientSum:
+    """Gradients of several micro batches, added up between graphs. Called while steps are traced.
+
+    Args:
+        variables: the trainable ones, whose gradients are summed.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self._sums = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in variables]
+
+    def add(self, gradients: Sequence[Any]) -> None:
+        """Add a micro batch's gradients; None is nothing."""
+        for total, gradient in zip(self._sums, gradients, strict=True):
+            if gradient is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
+
+    def take(self, gradients: Sequence[Any]) -> list[Any]:
+        """The sum with the last micro batch's gradients, and begin again. None stays None: it is so in all of them."""
+        sums = [
+            None if gradient is None else total + tf.convert_to_tensor(gradient)
+            for total, gradient in zip(self._sums, gradients, strict=True)
+        ]
+        with tf.control_dependencies([s for s in sums if s is not None]):
+            for total in self._sums:
+                total.assign(tf.zeros_like(total))
+        return sums

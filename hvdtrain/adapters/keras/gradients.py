@@ -1,35 +1,39 @@
-"""Reduce gradients of Keras variables over all ranks: the one place where that happens.
+"""Gradients of Keras variables reduced over all ranks: the one place where that happens.
 
-Gradients travel in buckets, last layer first, each by named collectives of its own, so that a bucket is on its way
-while TensorFlow still computes the gradients of earlier layers. What travels is the wire's to say.
+They are cut into buckets, the last layer's first, each with named collectives of its own, so that a bucket's
+communication starts while TensorFlow still computes the gradients of earlier layers.
+
+A collective's name must be the same on every rank and differ from all others that are pending. Variable paths cannot
+be used: they hold Keras' automatic numbers ("dense_3"), which differ as soon as one rank has built one layer more. The
+name is therefore the bucket's place and a checksum of its dtypes and shapes.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from hvdtrain.adapters.keras.buckets import densified, in_buckets
-from hvdtrain.adapters.keras.comm_hooks.choice import comm_hook_of
-from hvdtrain.adapters.keras.comm_hooks.interface import CommHook
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
+from hvdtrain.adapters.keras.comm_hooks import BFloat16Sum, CommHook, Float16Sum, GradBucket, Gradient, PlainReduction
 from hvdtrain.errors import UsageError
 
 Op = Literal["average", "sum"]
 Compression = Literal["fp16", "bf16"] | None
 
 
-# AutoGraph cannot read the imports of wires, and there is nothing to convert.
+# There is nothing for AutoGraph to convert.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire: CommHook) -> list[Any]:
-    """What `wire` makes of every gradient. Collective; call it while tracing or eagerly.
+def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: CommHook) -> list[Any]:
+    """Every gradient as `hook` reduces it. Collective; call it while tracing or eagerly.
 
     Args:
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, on every rank None for the same ones.
         variables: Keras or TensorFlow variables, of any float dtype.
-        wire: how buckets travel.
+        hook: how each bucket is reduced.
 
     Returns:
         A dense `tf.Tensor` with the gradient's dtype and the variable's shape for each gradient, None for None.
@@ -39,8 +43,8 @@ def exchange_gradients(gradients: Sequence[Any], variables: Sequence[Any], wire:
     """
     reduced, dense = _dense(gradients, variables)
     _refuse_xla()
-    for bucket in in_buckets(dense, wire.travels_as):
-        for gradient, value in zip(bucket.gradients, wire.reduce(bucket), strict=True):
+    for bucket in _buckets(dense, hook):
+        for gradient, value in zip(bucket.gradients, hook.reduce(bucket), strict=True):
             reduced[gradient.place] = value
     return reduced
 
@@ -53,19 +57,31 @@ def reduce_gradients(
     op: Op = "average",
     compression: Compression = None,
 ) -> list[Any]:
-    """The mean or the sum of every gradient over ranks, for any loss; arguments and errors as `exchange_gradients`.
+    """The mean or the sum of every gradient over ranks, for any loss; arguments and errors as `reduce_by_hook`.
 
     Args:
         op: "average" divides by the number of ranks, whatever the sizes of their batches; "sum" does not.
-        compression: "fp16" sends float32 and float64 as float16; "bf16" sends these as bfloat16.
+        compression: "fp16" sends float32 and float64 as float16; "bf16" sends them as bfloat16.
 
     Returns:
-        As `exchange_gradients`. Dense with one rank too, so that training is the same at every number of ranks:
+        As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks:
         Keras' `clipnorm` takes the norm of a sparse gradient from its rows as they came, without adding up those of
         one word first.
     """
-    wire = comm_hook_of(op, compression)
-    return _dense(gradients, variables)[0] if wire is None else exchange_gradients(gradients, variables, wire)
+    import horovod.tensorflow as hvd
+
+    size, average = hvd.size(), op == "average"
+    if size == 1:
+        return _dense(gradients, variables)[0]
+    hook: CommHook
+    if compression == "fp16":
+        hook = Float16Sum(hvd, 1 / size, 1.0 if average else size)
+    elif compression == "bf16":
+        hook = BFloat16Sum(hvd, average)
+    else:
+        hook = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
+    reduced: list[Any] = reduce_by_hook(gradients, variables, hook)
+    return reduced
 
 
 def _dense(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -76,6 +92,38 @@ def _dense(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any
     for gradient in there:
         dense[gradient.place] = gradient.value
     return dense, there
+
+
+def densified(place: int, gradient: Any, variable: Any) -> Gradient:
+    """A `tf.Tensor` or `tf.IndexedSlices` as a dense gradient of the variable's shape."""
+    shape = tuple(variable.shape)
+    if isinstance(gradient, tf.IndexedSlices):
+        # An allreduce of rows needs no agreement on how many rows each rank touched, an allgather does.
+        gradient = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, shape[0])
+    return Gradient(place, tf.ensure_shape(gradient, shape), shape)
+
+
+def _buckets(gradients: Iterable[Gradient], hook: CommHook) -> list[GradBucket]:
+    """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
+
+    def sent_as(gradient: Gradient) -> tf.DType:
+        return hook.sent_as(gradient.value.dtype)
+
+    buckets = in_buckets(
+        sorted(gradients, key=lambda g: -g.place),
+        sent_as,
+        lambda g: sent_as(g).size * tf.TensorShape(g.shape).num_elements(),
+        BUCKET_BYTES,
+    )
+    return [
+        GradBucket(_name(number, sent_as(bucket[0]), bucket), sent_as(bucket[0]), bucket)
+        for number, bucket in enumerate(buckets)
+    ]
+
+
+def _name(number: int, dtype: tf.DType, gradients: Sequence[Gradient]) -> str:
+    described = ";".join(str(gradient.shape) for gradient in gradients)
+    return f"hvdtrain_gradients_{number}_{dtype.name}_{zlib.crc32(described.encode()):08x}"
 
 
 def _refuse_xla() -> None:

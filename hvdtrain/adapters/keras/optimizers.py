@@ -1,8 +1,8 @@
 """The optimizers of `--optimizer` in Keras, by the neutral rules, so that both frameworks train alike.
 
 Keras' own differ from torch's: SGD's momentum holds steps instead of gradients, so that a warm-up still pays off
-earlier steps at their old learning rate (Goyal et al. 2017, arXiv:1706.02677, remark 2); its decay stands apart from
-the gradient, without momentum; Adam adds epsilon before the second moment's correction.
+earlier steps at their old learning rate (Goyal et al. 2017, arXiv:1706.02677, remark 2); its decay is separate
+from the gradient, without momentum; Adam adds epsilon before the second moment's correction.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from typing import Any, final
 import keras
 import tensorflow as tf
 
-from hvdtrain.algorithms.decay_exemption import is_exempt
-from hvdtrain.algorithms.optimizer_settings import Settings
-from hvdtrain.algorithms.update_rules import Corrections, Operations, corrections, direction, slot_names
+from hvdtrain.algorithms.update_rules import (
+    Corrections,
+    Operations,
+    Settings,
+    corrections,
+    direction,
+    is_exempt,
+    slot_names,
+)
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
 
@@ -41,7 +47,7 @@ def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> 
 
 @final
 class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
-    """sgd, adam, adamw, lars or lamb by `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
+    """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
 
     Args:
         learning_rate: set again before each step.

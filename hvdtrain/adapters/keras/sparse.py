@@ -1,4 +1,4 @@
-"""Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up after."""
+"""Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.summed_gradients import NoSync, SummedGradients
+from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.stateless import StatelessGradientSync
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -17,28 +17,29 @@ Gather = Callable[[Any, str], Any]
 """All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
 
 
-def open_sparse_gradients(topology: Topology) -> SparseGradients:
-    """The exchange of --sparse-gradients allgather."""
+def open_sparse_gradients(topology: Topology, waiting: Waiting) -> SparseGradients:
+    """The gradient sync of --sparse-gradients allgather."""
     if topology.is_distributed:
-        return SparseGradients(SummedGradients(), _gather)
-    return SparseGradients(NoSync(), lambda tensor, _name: tensor)
+        return SparseGradients(SummedGradients(open_comm_hook((), TrainingOptions()), waiting), _gather, waiting)
+    return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
 
 
 @final
-class SparseGradients(StatelessGradientSync):
-    """Implements `GradientSync`. With one process sparse gradients stay sparse too, so that it trains as many do.
+class SparseGradients(GradientSync):
+    """With one process sparse gradients remain sparse too, so that it trains as many processes do.
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
     have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
 
     Args:
-        others: the exchange of all other gradients.
-        gather: how rows travel.
+        others: the gradient sync of all other gradients.
+        gather: how rows are gathered.
+        waiting: counts the time.
     """
 
-    def __init__(self, others: NoSync | SummedGradients, gather: Gather) -> None:
-        self._others, self._gather = others, gather
-        self._waiting = Waiting()
+    def __init__(self, others: GradientSync, gather: Gather, waiting: Waiting) -> None:
+        super().__init__()
+        self._others, self._gather, self._waiting = others, gather, waiting
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """See `GradientSync`.
@@ -66,9 +67,6 @@ class SparseGradients(StatelessGradientSync):
         touched, positions = tf.unique(indices, out_idx=tf.int64)
         summed = tf.math.unsorted_segment_sum(values, positions, tf.size(touched, out_type=tf.int64))
         return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))
-
-    def waited(self) -> float:
-        return self._others.waited() + self._waiting.read()
 
 
 def _gather(tensor: Any, name: str) -> Any:

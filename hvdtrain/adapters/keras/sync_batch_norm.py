@@ -19,10 +19,8 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.batch_mask import real_rows
+from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
 from hvdtrain.adapters.keras.waiting import marked_wait
-from hvdtrain.adapters.no_batch_norm import no_batch_norm
-from hvdtrain.adapters.repetition import remembered
 from hvdtrain.errors import UsageError
 
 SumOverRanks = Callable[[Any, str], Any]
@@ -160,9 +158,21 @@ def _moments(
     return mean, variance
 
 
+def _real_rows(features: Any) -> Any:
+    """The mask, bool [n], if the first axis of `features` is the batch's; None: all rows count."""
+    real = real_mask()
+    if real is None:
+        return None
+    rows, length = features.shape[0], real.shape[0]
+    if rows is not None and length is not None:
+        return real if rows == length else None
+    everything = tf.ones(tf.shape(features)[:1], tf.bool)
+    return tf.cond(tf.equal(tf.size(real), tf.size(everything)), lambda: real, lambda: everything)
+
+
 def _chosen(inputs: Any, mask: Any) -> Any:
     """The batch's mask of rows, and Keras' own of places, which covers all axes but the channels'."""
-    rows = real_rows(inputs)
+    rows = _real_rows(inputs)
     if mask is None:
         return rows
     mask = tf.cast(mask, tf.bool)

@@ -1,59 +1,42 @@
-"""One update of the weights from gradients that are already reduced, traced into the step: unscale, clip, apply."""
+"""One update of the weights from reduced gradients, traced into the step: unscale, clip, apply; and their average."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, final
+from typing import Any, final
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from hvdtrain.algorithms.clipping import clip_coefficient
-from hvdtrain.algorithms.loss_scale import NormMean, Scaled, Unscaled
-from hvdtrain.state import State
-
-
-class Update(Protocol):
-    """Changes the weights of an optimizer's variables."""
-
-    norms: NormMean
-
-    @property
-    def scale(self) -> float:
-        """What the loss is to be multiplied by before the backward pass, in the step that begins now."""
-        ...
-
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
-        """Called while the step is traced; returns a bool tensor, whether the weights were changed, and the norm of the
-        gradients before clipping, 0 where it is not known.
-        """
-        ...
-
-    def after_step(self, changed: Any, norm: Any) -> bool:
-        """Told of what `apply` returned, between graphs; returns whether the weights were changed."""
-        ...
-
-    def state(self) -> State:
-        """What a resumed run needs."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Put back what `state` returned."""
+from hvdtrain.algorithms.ema import WeightAverage, kept_share
+from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
 @final
-class PlainUpdate(Unscaled):
-    """Without loss scaling: nothing waits for the device.
+class Update(ScaledUpdate):
+    """Changes the weights of an optimizer's variables.
 
     Args:
         optimizer: makes the step.
-        max_norm: of all gradients together; None: they are left as they are.
+        max_norm: limit on the norm of all gradients together; None: there is none.
+        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once: the
+            norm shows both whether a gradient is not finite, and by how much to clip.
     """
 
-    def __init__(self, optimizer: Any, max_norm: float | None) -> None:
-        super().__init__()
+    def __init__(self, optimizer: Any, max_norm: float | None = None, loss_scale: LossScale | None = None) -> None:
+        super().__init__(loss_scale, tf.maximum)
         self._optimizer, self._max_norm = optimizer, max_norm
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:  # noqa: ARG002  it is 1
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
+        """Called while the step is traced.
+
+        Returns:
+            A bool tensor, whether the weights were changed, and the norm of the gradients before clipping, 0 where it
+            is not known.
+        """
+        if self._loss_scale is not None:
+            return self._apply_scaled(gradients, variables, scale)
         norm = tf.constant(0.0)
         if self._max_norm is not None:
             norm = _norm(gradients)
@@ -61,24 +44,7 @@ class PlainUpdate(Unscaled):
         self._optimizer.apply(gradients, variables)
         return tf.constant(True), norm
 
-    def after_step(self, changed: Any, norm: Any) -> bool:  # noqa: ARG002  asking the tensor would wait for the device
-        if self._max_norm is not None:
-            self.norms.add(norm)
-        return True
-
-
-@final
-class ScaledUpdate(Scaled):
-    """With loss scaling: waits for the device once a step. Arguments as `PlainUpdate`'s.
-
-    The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
-    """
-
-    def __init__(self, optimizer: Any, max_norm: float | None) -> None:
-        super().__init__()
-        self._optimizer, self._max_norm = optimizer, max_norm
-
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> Any:
+    def _apply_scaled(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
         norm = _norm(gradients) / scale
         finite = tf.math.is_finite(norm)
         factor = 1.0 / scale
@@ -92,10 +58,12 @@ class ScaledUpdate(Scaled):
         return tf.cond(finite, change, lambda: tf.constant(False)), norm
 
     def after_step(self, changed: Any, norm: Any) -> bool:
-        finite = bool(changed)
-        if finite:
+        """Called between graphs with what `apply` returned; returns whether the weights were changed."""
+        finite = self._loss_scale is None or bool(changed)  # asking the tensor would wait for the device
+        if finite and (self._max_norm is not None or self._loss_scale is not None):
             self.norms.add(norm)
-        self._loss_scale.after_step(finite)
+        if self._loss_scale is not None:
+            self._loss_scale.after_step(finite)
         return finite
 
 
@@ -105,3 +73,32 @@ def _norm(gradients: Sequence[Any]) -> Any:
 
 def _multiplied(gradients: Sequence[Any], factor: Any) -> list[Any]:
     return [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]
+
+
+@final
+class KerasWeightAverage(WeightAverage):
+    """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step.
+
+    Args:
+        model: built, with the weights from which the averages start.
+        decay: see `WeightAverage`.
+    """
+
+    def __init__(self, model: keras.Model, decay: float) -> None:
+        weights = {variable.path: variable for variable in model.trainable_variables}
+        super().__init__(decay, weights, {p: tf.Variable(v.value, trainable=False) for p, v in weights.items()})
+
+    def update(self, step: Any) -> None:
+        """See `WeightAverage`. `step` may be an integer scalar of the graph, so that one trace serves all updates."""
+        drawn = 1 - kept_share(self._decay, tf.cast(step, tf.float64), tf.minimum)
+        for path, average in self._averages.items():
+            average.assign_add((self._weights[path].value - average) * tf.cast(drawn, average.dtype))
+
+    def _copied(self, weight: Any) -> Any:
+        return tf.identity(weight.value)
+
+    def _assign(self, target: Any, values: Any) -> None:
+        target.assign(values.value if isinstance(values, keras.Variable) else values)
+
+    def _to_host(self, average: Any) -> Any:
+        return np.array(average.numpy())

@@ -1,4 +1,4 @@
-"""How long a step stands still for other ranks, measured inside graphs."""
+"""How long a step waits for other ranks, measured inside graphs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _waits() -> tuple[Any, Any]:
     return begun, ended
 
 
-def standing() -> object | None:
-    """Which wait a step stands in; None where it computes. For `waits_for_peers`, which asks from another thread."""
+def current_wait() -> object | None:
+    """Which wait for other ranks a step is in; None while it computes. For `waits_for_peers`, from another thread."""
     begun, ended = (int(count.numpy()) for count in _waits())
     return (begun, ended) if begun > ended else None
 
 
 def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> list[Any]:
-    """What `collective` returns. While it waits, once its inputs are there, `standing` says so."""
+    """What `collective` returns. `current_wait` shows the time from when its inputs are ready until its results are."""
     begun, ended = _waits()
     with tf.control_dependencies([i for i in inputs if i is not None]):
         begun.assign_add(1)
@@ -36,13 +36,13 @@ def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> l
 
 @final
 class Waiting:
-    """Seconds from when a collective's inputs were all there until its results were."""
+    """Seconds from when a collective's inputs were all ready until its results were."""
 
     def __init__(self) -> None:
         self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def over(self, inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> list[Any]:
-        """What `collective` returns. Called while a step is traced; None stands for nothing on both sides."""
+        """What `collective` returns. Called while a step is traced; None is skipped on both sides."""
         with tf.control_dependencies([i for i in inputs if i is not None]):
             ready = tf.timestamp()
         results = marked_wait(inputs, collective)
@@ -50,7 +50,7 @@ class Waiting:
             self._seconds.assign_add(tf.timestamp() - ready)
         return results
 
-    def read(self) -> float:
+    def take(self) -> float:
         """The seconds since the last call."""
         seconds = float(self._seconds.numpy())
         self._seconds.assign(0.0)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hvdtrain.adapters.repetition import ForwardMemory
+from hvdtrain.adapters.forward_pass import ForwardMemory
 from hvdtrain.errors import UsageError
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, final
 
 import torch
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
-from hvdtrain.adapters.seeds import mix
-from hvdtrain.adapters.torch.batch_mask import batch_mask
-from hvdtrain.adapters.torch.device import own_device
-from hvdtrain.adapters.torch.ema import WeightAverage
-from hvdtrain.adapters.torch.gradient_sync import open_gradient_sync
-from hvdtrain.adapters.torch.model_options import build_model, callable_for
+from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync
+from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.optimizers import build_optimizer
-from hvdtrain.adapters.torch.settings import apply_settings, low_precision
 from hvdtrain.adapters.torch.state import (
     drifting_buffers,
     load_rank_local_state,
@@ -25,27 +21,21 @@ from hvdtrain.adapters.torch.state import (
     read_state,
     require_own_parameters,
 )
-from hvdtrain.adapters.torch.update import PlainUpdate, ScaledUpdate, Update
+from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.algorithms.ema import NoAverage
-from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.algorithms.loss_scale import LossScale
+from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import State
+from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
 @final
 class TorchAdapter:
-    """Implements `Adapter`.
-
-    Args:
-        task: the user's task; its model and optimizer are built here.
-        topology: this process among the others.
-        seed: of initial weights and of all random numbers in the model (dropout).
-        lr: the schedule's peak, which the task's optimizer is built with.
-        options: how weights are updated.
-    """
+    """Implements `Adapter`; arguments as those of `open_adapter`."""
 
     def __init__(
         self,
@@ -55,7 +45,7 @@ class TorchAdapter:
         lr: float,
         options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
     ) -> None:
-        self._task, self._knobs = task, options
+        self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)
         self._seed, self._rank = seed, topology.rank
@@ -68,28 +58,36 @@ class TorchAdapter:
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
-        self._update = _update(self.model, self.optimizer, options)
-        self._average = NoAverage() if options.ema_decay is None else WeightAverage(self.model, options.ema_decay)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        loss_scale = LossScale() if options.precision == "fp16" else None
+        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale)
+        self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, torch.Tensor] = {}
-        self._allreduce_seconds, self._skipped = 0.0, 0
+        self._stopwatch, self._skipped = Stopwatch(), 0
         self._checked = False
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self.model.train()
-        parts = micro_batches(batch, self._knobs.accumulate_steps)
+        parts = micro_batches(batch, self._options.accumulate_steps)
         measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
-        with waits_for_peers():
-            self._allreduce_seconds += self._gradient_sync.finish()
+        with self._syncing():
+            self._gradient_sync.finish()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
-        with waits_for_peers():
+        with self._syncing():
             self._gradient_sync.after_update(step)
         self._average.update(step)
         self._gradient_sync.clear()
         self._skipped += not changed
         for totals in measured:
             self._add(totals)
+
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """The block waits for other ranks."""
+        with self._stopwatch.span("gradient_sync"), waits_for_peers():
+            yield
 
     def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> dict[str, torch.Tensor]:
         """Add to the gradients; returns the sums of this micro batch's measures."""
@@ -98,7 +96,7 @@ class TorchAdapter:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
         shares = self._place(sample_weights(part.weights, part.global_weight))
         self._gradient_sync.set_grad_sync(last)
-        with peer_failures():  # forward too: SyncBatchNorm's statistics travel there
+        with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             measures, totals = self._measure(part)
             loss = (measures["loss"].float() * shares).sum() * (
                 self._gradient_sync.loss_multiplier * self._update.scale
@@ -119,8 +117,8 @@ class TorchAdapter:
         """The task's measures a sample, and their sums over real samples."""
         features = {name: self._place(array) for name, array in batch.features.items()}
         real = self._place(batch.weights)
-        rows = None if batch.weights.all() else real
-        with low_precision(self._knobs.precision, self._device), batch_mask(rows):
+        rows = None if batch.weights.all() else real > 0
+        with low_precision(self._options.precision, self._device), batch_mask(rows):
             measures = self._task.measure(self._forward, features)
         if not self._checked:
             check_measures(measures, len(batch.ids))
@@ -138,8 +136,8 @@ class TorchAdapter:
 
     def read_sums(self) -> Sums:
         values = {name: float(value) for name, value in self._sums.items()}
-        sums = Sums(values, self._allreduce_seconds, self._skipped, self._update.norms.read())
-        self._sums, self._allreduce_seconds, self._skipped = {}, 0.0, 0
+        sums = Sums(values, self._stopwatch.take("gradient_sync"), self._skipped, *self._update.norms.read())
+        self._sums, self._skipped = {}, 0
         return sums
 
     def state(self) -> State:
@@ -153,15 +151,15 @@ class TorchAdapter:
         self._gradient_sync.load_state(state)
 
     def rank_local_state(self) -> State:
-        with waits_for_peers():
+        with self._syncing():
             self._gradient_sync.average_weights()
-        averages = self._average.state() if self._knobs.sync_every else {}  # each rank's, of its own weights
+        averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
         return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:
         load_rank_local_state(self.model, {n: a for n, a in buffers.items() if n.startswith("model/")})
         self._gradient_sync.load_rank_local_state(buffers)
-        if self._knobs.sync_every:
+        if self._options.sync_every:
             self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
@@ -170,12 +168,6 @@ class TorchAdapter:
 
 def _optimizer(task: Task, model: torch.nn.Module, lr: float, options: TrainingOptions) -> Any:
     return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
-
-
-def _update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions) -> Update:
-    kind = ScaledUpdate if options.precision == "fp16" else PlainUpdate
-    max_norm = math.inf if options.max_grad_norm is None else options.max_grad_norm
-    return kind(optimizer, [p for p in model.parameters() if p.requires_grad], max_norm)
 
 
 def _generators_of(device: torch.device) -> list[torch.Generator]:

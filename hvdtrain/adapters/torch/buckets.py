@@ -1,23 +1,23 @@
 """Gradients summed over ranks while the backward pass still runs.
 
-Gradients are views of a few large flat buffers ("buckets"). When the last gradient of a bucket is there, the whole
-buffer sets out in the background: no copies in and out, few and large messages. What travels is the wire's to say.
+Gradients are views of a few large flat buffers ("buckets"). Communication of a bucket starts in the background when its
+last gradient is ready: no copies in and out, few and large messages. The comm hook says what is sent.
 The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
 import torch
 
-from hvdtrain.adapters.torch.comm_hooks.interface import CommHook, GradBucket, Handle, PendingReduction
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
 from hvdtrain.errors import UsageError
 
-BUCKET_BYTES = 25 * 2**20  # PyTorch DDP's default
+_Named = Sequence[tuple[str, torch.nn.Parameter]]
 
 
 @dataclass
@@ -33,8 +33,8 @@ class _Bucket:
         self.reduction = self.begin()
         self.handle = next(self.reduction)
 
-    def arrives(self, wait: Callable[[Handle], object]) -> bool:
-        """Wait for the message that is under way; returns whether it was the last one."""
+    def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
+        """Wait for the pending message; returns whether it was the last one."""
         assert self.reduction is not None
         try:
             self.handle = self.reduction.send(wait(self.handle))
@@ -51,20 +51,21 @@ class GradientBuckets:
 
     Args:
         parameters: (name, parameter) pairs in the order of the model; gradients appear roughly in reverse.
-        wire: how buckets travel.
-        wait: waits for a handle of the wire, and returns what the wire is to be told of it.
+        hook: how each bucket is reduced.
+        wait: waits for a handle of the hook, and returns what the hook is sent.
+        bucket_bytes: the largest bucket of several gradients.
     """
 
     def __init__(
         self,
-        parameters: Sequence[tuple[str, torch.nn.Parameter]],
-        wire: CommHook,
+        parameters: _Named,
+        hook: CommHook,
         wait: Callable[[Handle], object],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._wait = wait
         self._held = False
-        self._buckets = _make_buckets(parameters, wire, bucket_bytes)
+        self._buckets = _make_buckets(parameters, hook, bucket_bytes)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -73,29 +74,27 @@ class GradientBuckets:
         self.clear()
 
     def hold(self, held: bool) -> None:
-        """While held, backward passes add to the gradients and start no sum: others are to follow in this step."""
+        """While held, backward passes add to the gradients and start no communication: others follow in this step."""
         self._held = held
 
-    def finish(self) -> float:
-        """Wait until all buckets are reduced over ranks; returns the seconds this took.
+    def finish(self) -> None:
+        """Wait until all buckets are reduced over ranks.
 
         A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too,
         with zeros in their places, so that all ranks run the same collectives.
         """
-        begin = time.perf_counter()
         for bucket in self._buckets:
             for parameter, view in bucket.views:
                 if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
                     parameter.grad = view
             if bucket.reduction is None:
                 bucket.start()
-        under_way = self._buckets
-        while under_way:  # the second messages of all buckets set out before one of them is waited for
-            under_way = [bucket for bucket in under_way if not bucket.arrives(self._wait)]
-        return time.perf_counter() - begin
+        pending = self._buckets
+        while pending:  # the second messages of all buckets start before one of them is waited for
+            pending = [bucket for bucket in pending if not bucket.is_reduced(self._wait)]
 
     def clear(self) -> None:
-        """Zero all gradients and make ready for the next step."""
+        """Zero all gradients and prepare the next step."""
         for bucket in self._buckets:
             bucket.bucket.flat.zero_()
             bucket.reduction = None
@@ -129,28 +128,18 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(
-    parameters: Sequence[tuple[str, torch.nn.Parameter]], wire: CommHook, bucket_bytes: int
-) -> list[_Bucket]:
-    """Consecutive parameters from the last to the first, one dtype and device a bucket."""
-    groups: list[list[tuple[str, torch.nn.Parameter]]] = []
-    size = 0
-    for name, parameter in reversed(parameters):
-        bytes_needed = parameter.numel() * parameter.element_size()
-        fits = groups and _same_kind(groups[-1][0][1], parameter) and size + bytes_needed <= bucket_bytes
-        if not fits:
-            groups.append([])
-            size = 0
-        groups[-1].append((name, parameter))
-        size += bytes_needed
-    return [_bucket(f"hvdtrain.gradients.{index}", group, wire) for index, group in enumerate(groups)]
+def _make_buckets(parameters: _Named, hook: CommHook, bucket_bytes: int) -> list[_Bucket]:
+    """Parameters from the last to the first, of one dtype and device in each bucket."""
+    groups = in_buckets(
+        reversed(parameters),
+        lambda named: (named[1].dtype, named[1].device),
+        lambda named: named[1].numel() * named[1].element_size(),
+        bucket_bytes,
+    )
+    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(groups)]
 
 
-def _same_kind(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and one.device == other.device
-
-
-def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: CommHook) -> _Bucket:
+def _bucket(name: str, parameters: _Named, hook: CommHook) -> _Bucket:
     first = parameters[0][1]
     flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
     views, named, offset = [], [], 0
@@ -160,7 +149,7 @@ def _bucket(name: str, parameters: list[tuple[str, torch.nn.Parameter]], wire: C
         named.append((parameter_name, view))
         offset += parameter.numel()
     bucket = GradBucket(name, flat, named)
-    return _Bucket(bucket, views, wire.open(bucket))
+    return _Bucket(bucket, views, hook.open(bucket))
 
 
 def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

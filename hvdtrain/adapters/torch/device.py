@@ -1,13 +1,17 @@
-"""This worker's share of the machine, in torch: its threads and its GPU."""
+"""This worker's device in torch: its threads, its GPU, and which arithmetic kernels use."""
 
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from hvdtrain.adapters.threads import threads_per_worker
+from hvdtrain.adapters.device import gpu_of_worker, no_tf32, threads_per_worker
+from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
+
+_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
@@ -18,19 +22,59 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """
     torch.set_num_threads(threads_per_worker(local_size, os.environ))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if 1 < gpus < local_size:
-        raise UsageError(
-            f"{local_size} workers share this machine, which shows {gpus} GPUs.",
-            "Two workers on one GPU run out of memory or wait for each other.",
-            "start one worker per GPU.",
-        )
-    if gpus:
-        # One visible GPU may be the launcher's choice for this worker (CUDA_VISIBLE_DEVICES): then it is device 0.
-        torch.cuda.set_device(local_rank % gpus)
+    gpu = gpu_of_worker(gpus, local_rank, local_size)
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
+
+
+def device_kind() -> str:
+    """ "GPU" or "CPU"."""
+    return "GPU" if torch.cuda.is_available() else "CPU"
 
 
 def own_device() -> torch.device:
-    """Where this worker's model lives, after `bind_device_and_threads`."""
+    """The device of this worker's model, after `bind_device_and_threads`."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def apply_settings(precision: Precision, deterministic: bool, device: torch.device) -> None:
+    """Choose kernels for this process.
+
+    float32 means float32 unless tf32 is asked for: torch lets convolutions use TF32 by default.
+
+    Raises:
+        UsageError: the device cannot compute in `precision`.
+    """
+    _require_supported(precision, device)
+    kind = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = kind
+    torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]  # its types do not know it
+    torch.backends.cudnn.benchmark = not deterministic  # pictures of a task have one size
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def low_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """The forward pass's arithmetic: autocast for bf16 and fp16."""
+    if precision not in _LOW:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=_LOW[precision])
+
+
+def _require_supported(precision: Precision, device: torch.device) -> None:
+    on_gpu = device.type == "cuda"
+    if precision == "tf32" and not (on_gpu and torch.cuda.get_device_capability(device) >= (8, 0)):
+        raise no_tf32(_name(device))
+    if precision == "bf16" and on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UsageError(
+            "--precision bf16 is asked for on a device without it.",
+            f"This worker computes on {_name(device)}, which would emulate it slowly.",
+            "use --precision fp16, or fp32.",
+        )
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"

@@ -1,20 +1,25 @@
-"""The optimizers of `--optimizer` in torch: its own SGD, Adam and AdamW, and LARS and LAMB by the neutral rules."""
+"""The optimizers of `--optimizer` in torch: its own classes where their arithmetic is the rule's, else the rule."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, final, overload
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from hvdtrain.adapters.torch.tensor_list import OPERATIONS, TensorList
-from hvdtrain.algorithms.decay_exemption import is_exempt
-from hvdtrain.algorithms.optimizer_settings import OptimizerName, Settings, require_each_once
-from hvdtrain.algorithms.update_rules import corrections, direction, slot_names
+from hvdtrain.algorithms.update_rules import (
+    OPTIMIZERS,
+    Operations,
+    OptimizerName,
+    Settings,
+    corrections,
+    direction,
+    is_exempt,
+    slot_names,
+)
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
 
@@ -34,37 +39,34 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
     """
     settings = settings_of(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)
-    if settings.name in _BY_RULE:
+    if settings.name not in _TORCH_CLASSES:
         return RuleOptimizer(groups, lr, settings)
-    # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, where a rule can.
+    # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, if a rule can.
     fused = options.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
-    build = _TORCH_S_OWN[settings.name]
-    optimizer = build(groups, settings, {"lr": lr, "fused": True} if fused else {"lr": lr})
+    how = {"fused": True} if fused else {}
+    optimizer = _TORCH_CLASSES[settings.name](groups, lr=lr, **_arguments(settings), **how)
     if fused:
         optimizer.register_step_pre_hook(_lay_out_gradients)
     return optimizer
 
 
-def _sgd(groups: list[_Many], s: Settings, how: _Many) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, momentum=s.momentum, nesterov=s.nesterov, **how)
+def _arguments(settings: Settings) -> _Many:
+    """Of torch's own classes."""
+    if "momentum" in OPTIMIZERS[settings.name].usual:
+        return {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    return {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
 
 
-def _adam(kind: type[torch.optim.Adam], groups: list[_Many], s: Settings, how: _Many) -> torch.optim.Optimizer:
-    return kind(groups, betas=(s.beta1, s.beta2), eps=s.eps, **how)
-
-
-_TORCH_S_OWN: dict[OptimizerName, Callable[[list[_Many], Settings, _Many], torch.optim.Optimizer]] = {
-    "sgd": _sgd,
-    "adam": partial(_adam, torch.optim.Adam),
-    "adamw": partial(_adam, torch.optim.AdamW),
+_TORCH_CLASSES: dict[OptimizerName, Callable[..., torch.optim.Optimizer]] = {
+    name: getattr(torch.optim, optimizer.torch_class)
+    for name, optimizer in OPTIMIZERS.items()
+    if optimizer.torch_class is not None
 }
-_BY_RULE: tuple[OptimizerName, ...] = ("lars", "lamb")
-require_each_once(_TORCH_S_OWN, _BY_RULE)
 
 
 @final
 class RuleOptimizer(torch.optim.Optimizer):
-    """LARS or LAMB (any of the five, in fact) by `hvdtrain.algorithms.update_rules`, many parameters in one kernel.
+    """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`, many parameters in one kernel.
 
     State of a parameter: "step", the updates it has had, and the rule's slots.
 
@@ -116,7 +118,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         slots = {name: TensorList([state[name] for state in states]) for name in slot_names(settings)}
         step: int = states[0]["step"] + 1
         corrected = corrections(settings, step)
-        down, slots = direction(OPERATIONS, settings, TensorList(parameters), TensorList(gradients), slots, corrected)
+        down, slots = direction(_OPERATIONS, settings, TensorList(parameters), TensorList(gradients), slots, corrected)
         torch._foreach_add_(parameters, down.tensors, alpha=-lr)
         for place, state in enumerate(states):
             state["step"] = step
@@ -163,3 +165,47 @@ def _lay_out_gradients(optimizer: torch.optim.Optimizer, *_: object) -> None:
             gradient = parameter.grad
             if gradient is not None and gradient.stride() != parameter.stride():
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)
+
+
+@final
+class TensorList:
+    """Many tensors of one device and dtype in the place of one, so that an operation is one GPU kernel for all of them.
+
+    The other side may be a list of as many, a number, or a vector with one scalar for each tensor of the list.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
+
+    def __add__(self, other: Any) -> TensorList:
+        return TensorList(list(torch._foreach_add(self.tensors, _each(other))))
+
+    def __sub__(self, other: Any) -> TensorList:
+        return TensorList(list(torch._foreach_sub(self.tensors, _each(other))))
+
+    def __mul__(self, other: Any) -> TensorList:
+        return TensorList(list(torch._foreach_mul(self.tensors, _each(other))))
+
+    def __truediv__(self, other: Any) -> TensorList:
+        return TensorList(list(torch._foreach_div(self.tensors, _each(other))))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def _each(other: Any) -> Any:
+    if isinstance(other, TensorList):
+        return other.tensors
+    return list(other.unbind()) if isinstance(other, torch.Tensor) else other
+
+
+def _sqrt(many: TensorList) -> TensorList:
+    return TensorList(list(torch._foreach_sqrt(many.tensors)))
+
+
+def _norm(many: TensorList) -> torch.Tensor:
+    return torch.stack(list(torch._foreach_norm(many.tensors)))
+
+
+_OPERATIONS = Operations(sqrt=_sqrt, norm=_norm, where=torch.where)
+"""Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""

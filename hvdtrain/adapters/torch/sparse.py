@@ -1,8 +1,7 @@
-"""Sparse gradients in torch: rows of embeddings are gathered from all ranks as they are, and added up after."""
+"""Sparse gradients in torch: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,20 +10,20 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from hvdtrain.adapters.stateless import StatelessGradientSync
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
-from hvdtrain.adapters.torch.summed_gradients import NoSync, SummedGradients
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
 _DENSE = "leave --sparse-gradients out, which makes gradients dense."
 
 StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
-"""Begins to join all ranks' rows of a tensor under a name; what it returns waits for them."""
+"""Starts to join all ranks' rows of a tensor under a name; what it returns waits for them."""
 
 
 def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology) -> SparseGradients:
-    """The exchange of --sparse-gradients allgather.
+    """The gradient sync of --sparse-gradients allgather.
 
     Raises:
         UsageError: no gradient of the model is sparse, or the optimizer does not take sparse ones.
@@ -42,39 +41,34 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     require_taking_sparse(optimizer, sparse)
     others = frozenset(sparse.values())
     if topology.is_distributed:
-        return SparseGradients(sparse, SummedGradients(model, others), _start_gather())
+        dense = summed_gradients(trainable_of(model, without=others), TrainingOptions())
+        return SparseGradients(sparse, dense, _start_gather())
     return SparseGradients(sparse, NoSync(model, others), _nothing_to_gather)
 
 
 @final
-class SparseGradients(StatelessGradientSync):
-    """Implements `GradientSync`. With one process sparse gradients stay sparse too, so that it trains as many do.
+class SparseGradients(GradientSync):
+    """With one process sparse gradients remain sparse too, so that it trains as many processes do.
 
     Args:
         parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
-        others: the exchange of all other gradients.
-        start_gather: how rows travel.
+        others: the gradient sync of all other parameters.
+        start_gather: how rows are gathered.
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        others: NoSync | SummedGradients,
-        start_gather: StartGather,
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], others: GradientSync, start_gather: StartGather) -> None:
+        super().__init__()
         self._parameters, self._others, self._start_gather = parameters, others, start_gather
 
     def set_grad_sync(self, last: bool) -> None:
         self._others.set_grad_sync(last)
 
-    def finish(self) -> float:
-        begin = time.perf_counter()
+    def finish(self) -> None:
         own = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
-        under_way = [rows.start(self._start_gather) for rows in own]  # an embedding is most often the first layer
+        pending = [rows.start(self._start_gather) for rows in own]  # an embedding is most often the first layer
         self._others.finish()
-        for parameter, arrive in zip(self._parameters.values(), under_way, strict=True):
-            parameter.grad = arrive()
-        return time.perf_counter() - begin
+        for parameter, wait in zip(self._parameters.values(), pending, strict=True):
+            parameter.grad = wait()
 
     def clear(self) -> None:
         self._others.clear()
@@ -112,15 +106,15 @@ class _Rows:
         indices = start_gather(self.indices, f"hvdtrain.rows.{self.name}.indices")
         values = start_gather(self.values, f"hvdtrain.rows.{self.name}.values")
 
-        def arrive() -> torch.Tensor:
+        def finished() -> torch.Tensor:
             gathered = torch.sparse_coo_tensor(indices().unsqueeze(0), values(), self.shape)
             return gathered.coalesce()
 
-        return arrive
+        return finished
 
 
 def sparse_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """By name, the weights that only embeddings with `sparse=True` use. What layers say, it says on all ranks."""
+    """By name, the weights that only embeddings with `sparse=True` use: equal on all ranks."""
     elsewhere: set[nn.Parameter] = set()
     sparse: set[nn.Parameter] = set()
     for module in model.modules():
@@ -132,7 +126,7 @@ def sparse_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def require_taking_sparse(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
     """Raise `UsageError` if an optimizer of torch's or of ours cannot update `parameters` by sparse gradients.
 
-    It is tried out: with its settings, on a weight that is thrown away. A user's own optimizer is not.
+    It is tried out, with its settings, on a weight that is thrown away. A user's own optimizer is not tried out.
     """
     if not (type(optimizer).__module__.startswith("torch.optim.") or isinstance(optimizer, RuleOptimizer)):
         return

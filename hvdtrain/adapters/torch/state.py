@@ -21,11 +21,11 @@ def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Stat
     Raises:
         UsageError: the optimizer keeps something that is neither a tensor nor a number.
     """
-    state: State = {f"model/{name}": _to_array(tensor) for name, tensor in model.state_dict().items()}
+    state: State = {f"model/{name}": to_array(tensor) for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for slot, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
-                state[f"optimizer/{name}/{slot}"] = _to_array(value)
+                state[f"optimizer/{name}/{slot}"] = to_array(value)
             elif isinstance(value, bool | int | float):
                 state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
             elif value is not None:
@@ -34,13 +34,13 @@ def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Stat
 
 
 def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Put `state` into model and optimizer: the optimizer's first, so that nothing it does can alter the weights.
+    """Put `state` into model and optimizer: the optimizer first, so that it cannot change the weights.
 
     Raises:
         UsageError: names or shapes are not this model's.
     """
     _load_optimizer(model, optimizer, state)
-    weights = {n.removeprefix("model/"): _to_tensor(a) for n, a in state.items() if n.startswith("model/")}
+    weights = {n.removeprefix("model/"): to_tensor(a) for n, a in state.items() if n.startswith("model/")}
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -55,7 +55,7 @@ def drifting_buffers(model: torch.nn.Module) -> State:
     """Floating-point buffers that are saved: with BatchNorm each rank sees other samples, so they differ."""
     saved = model.state_dict().keys()
     buffers = ((name, b) for name, b in model.named_buffers() if name in saved and b.is_floating_point())
-    return {f"model/{name}": _to_array(buffer) for name, buffer in buffers}
+    return {f"model/{name}": to_array(buffer) for name, buffer in buffers}
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned."""
     own = dict(model.named_buffers())
     for name, array in buffers.items():
-        own[name.removeprefix("model/")].copy_(_to_tensor(array))
+        own[name.removeprefix("model/")].copy_(to_tensor(array))
 
 
 def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -130,12 +130,14 @@ def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, st
 def _slot(key: str, array: Any) -> tuple[str, Any]:
     if key.endswith(_NUMBER):
         return key.removesuffix(_NUMBER), array.item()
-    return key, _to_tensor(array)
+    return key, to_tensor(array)
 
 
-def _to_array(tensor: torch.Tensor) -> Any:
+def to_array(tensor: torch.Tensor) -> Any:
+    """A copy in host memory."""
     return tensor.detach().to("cpu", copy=True).contiguous().numpy()
 
 
-def _to_tensor(array: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(array))  # a copy: the source may be a read-only file map
+def to_tensor(array: Any) -> torch.Tensor:
+    """A copy: the array may be a read-only file map."""
+    return torch.from_numpy(np.array(array))

@@ -15,9 +15,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hvdtrain.adapters.no_batch_norm import no_batch_norm
-from hvdtrain.adapters.repetition import remembered
-from hvdtrain.adapters.torch.batch_mask import real_rows
+from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
 from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.errors import UsageError
@@ -85,7 +83,9 @@ class _SyncBatchNorm(_BatchNorm):
         return normalized
 
     def _statistics(self, features: torch.Tensor) -> BatchStatistics | None:
-        rows = real_rows(features)
+        rows = real_mask()
+        if rows is not None and rows.shape[0] != features.shape[0]:  # the first axis is not the batch's
+            rows = None
         if rows is None and self.sum_over_ranks is None:
             return None
         running = None

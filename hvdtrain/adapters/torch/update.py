@@ -1,58 +1,45 @@
-"""One update of the weights from gradients that are already reduced: unscale, clip, step, in this order."""
+"""One update of the weights from reduced gradients: unscale, clip, optimizer step, in this order; and their average."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Any, final
 
 import torch
 
-from hvdtrain.algorithms.clipping import clip_coefficient
-from hvdtrain.algorithms.loss_scale import NormMean, Scaled, Unscaled
-from hvdtrain.state import State
-
-
-class Update(Protocol):
-    """Changes the weights; learning rates are set in the optimizer's groups before."""
-
-    norms: NormMean
-
-    @property
-    def scale(self) -> float:
-        """What the loss is to be multiplied by before the backward pass."""
-        ...
-
-    def step(self) -> bool:
-        """Change the weights; returns whether it did."""
-        ...
-
-    def state(self) -> State:
-        """What a resumed run needs."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Put back what `state` returned."""
+from hvdtrain.adapters.torch.state import to_array, to_tensor
+from hvdtrain.algorithms.ema import WeightAverage, kept_share
+from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
 @final
-class PlainUpdate(Unscaled):
-    """Without loss scaling: nothing waits for the device.
+class Update(ScaledUpdate):
+    """Changes the weights; learning rates are set in the optimizer's groups before.
 
     Args:
         optimizer: makes the step.
         parameters: those that are trained.
-        max_norm: of all gradients together; infinite: they are left as they are.
+        max_norm: limit on the norm of all gradients together; None: there is none.
+        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
+            torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[torch.Tensor],
+        max_norm: float | None = None,
+        loss_scale: LossScale | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(loss_scale, torch.maximum if loss_scale is None else max)
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
 
     def step(self) -> bool:
-        if self._max_norm < math.inf:
+        """Change the weights; returns whether it did."""
+        if self._loss_scale is not None:
+            return self._scaled_step(self._loss_scale)
+        if self._max_norm is not None:
             gradients = _numbers(self._parameters)
             norm = torch.nn.utils.get_total_norm(gradients)
             self.norms.add(norm)
@@ -60,29 +47,16 @@ class PlainUpdate(Unscaled):
         self._optimizer.step()
         return True
 
-
-@final
-class ScaledUpdate(Scaled):
-    """With loss scaling: waits for the device once a step, as torch.amp.GradScaler does. Arguments as `PlainUpdate`'s.
-
-    The norm of all gradients says at once whether one of them is not finite, and by how much to clip.
-    """
-
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_norm: float = math.inf
-    ) -> None:
-        super().__init__()
-        self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
-
-    def step(self) -> bool:
+    def _scaled_step(self, loss_scale: LossScale) -> bool:
         gradients = _numbers(self._parameters)
-        norm = float(torch.nn.utils.get_total_norm(gradients)) / self.scale
+        norm = float(torch.nn.utils.get_total_norm(gradients)) / loss_scale.scale
         finite = math.isfinite(norm)
         if finite:
-            torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm) / self.scale)
+            clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)
+            torch._foreach_mul_(gradients, clipped / loss_scale.scale)
             self._optimizer.step()
             self.norms.add(norm)
-        self._loss_scale.after_step(finite)
+        loss_scale.after_step(finite)
         return finite
 
 
@@ -90,3 +64,32 @@ def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Their gradients; of a sparse one the values of its rows, each of which it has once."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+
+
+@final
+class TorchWeightAverage(WeightAverage):
+    """See `WeightAverage`. Averages are on the weights' devices.
+
+    Args:
+        model: with the weights from which the averages start.
+        decay: see `WeightAverage`.
+    """
+
+    def __init__(self, model: torch.nn.Module, decay: float) -> None:
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        super().__init__(decay, parameters, {name: p.detach().clone() for name, p in parameters.items()})
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        averages, weights = list(self._averages.values()), list(self._weights.values())
+        torch._foreach_lerp_(averages, weights, 1 - kept_share(self._decay, step))
+
+    def _copied(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.detach().clone()
+
+    @torch.no_grad()
+    def _assign(self, target: torch.Tensor, values: Any) -> None:
+        target.copy_(values if isinstance(values, torch.Tensor) else to_tensor(values))
+
+    def _to_host(self, average: torch.Tensor) -> Any:
+        return to_array(average)

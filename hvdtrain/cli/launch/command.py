@@ -1,22 +1,27 @@
-"""Choose the launcher: `hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`.
-
-Each launcher is a module of this package with
-
-    add_flags(parser: CommandParser) -> None                        its own flags
-    start(options: Namespace, command: tuple[str, ...]) -> int      start the job, or print it for --dry-run
-
-and is imported only when it is chosen.
-"""
+"""Choose the launcher: `hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.launchers import LAUNCHERS, require_launcher
+
+Start = Callable[[Namespace, tuple[str, ...]], int]
+"""Starts the job of parsed flags and a command, or prints it; returns the exit code."""
+
+LINES: Final = {
+    "local": "workers on this machine, without ssh and MPI; restarts them",
+    "ssh": "workers on hosts of yours, over ssh, without MPI; restarts them: -H node1:4,node2:4",
+    "horovodrun": "Horovod's own launcher, over ssh: -H node1:4,node2:4",
+    "mpirun": "Open MPI 4 and 5, MPICH, Intel MPI",
+    "slurm": "an sbatch script with srun, or with MPI",
+    "sagemaker": "a training job of Amazon SageMaker",
+    "kubernetes": "an MPIJob for the MPI Operator",
+}
+"""Launcher → one line of help."""
 
 _SYNONYMS: Final = {
     **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
@@ -36,19 +41,37 @@ def run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
     launcher = argv[0]
-    require_launcher(launcher)
+    if launcher not in LINES:
+        raise UsageError(f"There is no launcher {launcher!r}.", "Nothing was started.", did_you_mean(launcher, LINES))
     words = list(argv[1:])
     at = words.index("--") if "--" in words else len(words)
     command = tuple(words[at + 1 :]) or ("train",)
-    module = importlib.import_module(f"hvdtrain.cli.launch.{launcher}")
     parser = _parser(launcher)
-    module.add_flags(parser)
+    if launcher == "sagemaker":
+        from hvdtrain.cli.launch import sagemaker
+
+        sagemaker.add_flags(parser)
+        start: Start = sagemaker.start
+    else:
+        start = _add_flags(parser, launcher)
     options = parser.parse(words[:at])
     _require_command(command)
     if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
         _require_flags(command)
-    code: int = module.start(options, command)
-    return code
+    return start(options, command)
+
+
+def _add_flags(parser: CommandParser, launcher: str) -> Start:
+    from hvdtrain.cli.launch.flags import HOSTS
+    from hvdtrain.cli.launch.launchers import LAUNCHERS
+
+    chosen = LAUNCHERS[launcher]
+    for names, settings in chosen.flags:
+        parser.add_argument(*names, **settings)
+    where = parser.add_mutually_exclusive_group()
+    for names, settings in HOSTS if chosen.takes_hosts else ():
+        where.add_argument(*names, **settings)
+    return chosen.start
 
 
 def _require_flags(command: tuple[str, ...]) -> None:
@@ -66,7 +89,7 @@ def _require_flags(command: tuple[str, ...]) -> None:
 
 def _print_help() -> int:
     print("usage: hvdtrain launch LAUNCHER [FLAGS] [-- train ...]\n")
-    for name, line in LAUNCHERS.items():
+    for name, line in LINES.items():
         print(f"  {name:11} {line}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
     return 0
@@ -79,7 +102,7 @@ def _parser(launcher: str) -> CommandParser:
         "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
         _SYNONYMS,
         usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
-        description=LAUNCHERS[launcher],
+        description=LINES[launcher],
         epilog="What follows -- is hvdtrain's own command; default: train.",
     )
 

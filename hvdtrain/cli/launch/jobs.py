@@ -1,4 +1,4 @@
-"""The job that parsed flags describe."""
+"""The job that parsed flags describe, and what all launchers do with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import os
 import sys
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host, parse_host_list, platform_hosts, read_hostfile, read_rank_table, total_slots
+from hvdtrain.launch.execute import execute
+from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
+from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.platform_hosts import platform_hosts
+from hvdtrain.launch.hosts.rank_table import read_rank_table
 from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.rendering import LaunchPlan
+from hvdtrain.topology import detect_topology
+from hvdtrain.topology.readers.torchrun import PER_NODE
 
 
 def job_from(
@@ -74,3 +81,24 @@ def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
 def this_host(np: int | None) -> tuple[Host, ...]:
     """This machine with `np` slots; no host where that is no number of workers, for the job to refuse."""
     return (Host("localhost", np),) if np is not None and np >= 1 else ()
+
+
+def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -> int:
+    """Print the plan as a script, or become its command. Errors as `hvdtrain.launch.execute.execute`."""
+    if dry_run:
+        sys.stdout.write(plan.describe())
+        return 0
+    require_outside_job()
+    return execute(plan, overwrite)
+
+
+def require_outside_job() -> None:
+    """Raise UsageError in a worker: else each worker of a job would start a job of its own."""
+    # How many processes a node is to have is no job around this one: starting them is what a launcher is for.
+    topology = detect_topology({name: value for name, value in os.environ.items() if name not in PER_NODE})
+    if topology.is_distributed:
+        raise UsageError(
+            f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
+            "Every rank would launch a job of its own.",
+            "call `hvdtrain launch` once, outside of srun, mpirun and the like.",
+        )

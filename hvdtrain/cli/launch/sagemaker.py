@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch import flags
-from hvdtrain.cli.launch.rendered import require_outside_job
+from hvdtrain.cli.launch.flags import DRY_RUN
+from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
-from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.plan import comment
+from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
-from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Input
+from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
 from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
-from hvdtrain.launch.sagemaker.readiness import config_here
+from hvdtrain.launch.sagemaker.readiness import checkable_flags
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -36,11 +35,12 @@ _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait"
 
 
 def add_flags(parser: CommandParser) -> None:
-    """What a training job can be told."""
+    """The flags of a training job."""
     _add_machine_flags(parser)
     _add_data_flags(parser)
     _add_job_flags(parser)
-    flags.add_dry_run(parser)
+    names, settings = DRY_RUN
+    parser.add_argument(*names, **settings)
 
 
 def _add_machine_flags(parser: CommandParser) -> None:
@@ -135,22 +135,10 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
         )
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:
-        config = _checked(words, options.source_dir)
+        # Refuse here what every worker would refuse after the machines have come. A config file may name the task.
+        given["task"] = require_trains(checkable_flags(hyperparameters, options.source_dir)).task
         hyperparameters.pop("task", None)
-        given["task"] = config.task  # a config file may name it
     return {**given, "hyperparameters": hyperparameters}
-
-
-def _checked(words: Sequence[str], source_dir: str | None) -> TrainConfig:
-    """Refuse here what every worker would refuse after the machines have come."""
-    checked = list(words)
-    for index, word in enumerate(checked):
-        flag, equals, value = word.partition("=")
-        if flag == "--config":
-            at = index if equals else index + 1
-            path = value if equals else checked[at] if at < len(checked) else ""
-            checked[at] = f"{flag}={config_here(path, source_dir)}" if equals else config_here(path, source_dir)
-    return require_trains(checked)
 
 
 def _inputs(options: argparse.Namespace) -> dict[str, Input]:
@@ -172,11 +160,8 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and (value or flag in _MAY_BE_EMPTY)):
         shown = name if equals else text
-        raise UsageError(
-            f"{flag} is given {shown[:80]!r}.",
-            "It has a name, =, and a value.",
-            f"write e.g. {_EXAMPLES[flag]}.",
-        )
+        hint = f"write e.g. {_EXAMPLES[flag]}."
+        raise UsageError(f"{flag} is given {shown[:80]!r}.", "It has a name, =, and a value.", hint)
     return name, value
 
 
@@ -186,37 +171,27 @@ def _print(estimator: Estimator, inputs: dict[str, Input], job_name: str | None)
     name = new_job_name(spec) if job_name is None else job_name
     if spec.is_local:
         estimator.require_ready(name)
-        return _print_local(estimator, inputs, name)
-    request = estimator.request(inputs, name)
-    channels = estimator.channels(inputs, name)
-    title = f"hvdtrain launch sagemaker: {name}, {spec.instance_count} × {spec.instance_type}"
-    sys.stderr.write(comment(title, notes(spec, channels, name, require_valid_request(request))) + "\n")
-    sys.stdout.write(as_text(request))
+        note = f"# hvdtrain launch sagemaker: {name} on this machine ({os.uname().nodename})"
+        shown = _local_description(spec, estimator.channels(inputs, name))
+    else:
+        shown, channels = estimator.request(inputs, name), estimator.channels(inputs, name)
+        title = f"hvdtrain launch sagemaker: {name}, {spec.instance_count} × {spec.instance_type}"
+        note = comment(title, notes(spec, channels, name, require_valid_request(shown)))
+    sys.stderr.write(note + "\n")
+    sys.stdout.write(as_text(shown))
     return 0
 
 
-def _print_local(estimator: Estimator, inputs: dict[str, Input], name: str) -> int:
-    spec: TrainingSpec = estimator.spec
-    places = {
-        channel.name: {
-            "mode": channel.source.input_mode,
-            "place": str(
-                channel.pending_plan.location
-                if channel.pending_plan is not None
-                else channel.upload or channel.source.s3_data
-            ),
-        }
-        for channel in estimator.channels(inputs, name)
-    }
-    sys.stderr.write(f"# hvdtrain launch sagemaker: {name} on this machine ({os.uname().nodename})\n")
-    sys.stdout.write(
-        as_text(
-            {
-                "InstanceCount": spec.instance_count,
-                "ProcessesPerHost": spec.processes_per_host,
-                "HyperParameters": spec.worker_hyperparameters,
-                "Channels": places,
+def _local_description(spec: TrainingSpec, channels: Sequence[Channel]) -> dict[str, Any]:
+    return {
+        "InstanceCount": spec.instance_count,
+        "ProcessesPerHost": spec.processes_per_host,
+        "HyperParameters": spec.worker_hyperparameters,
+        "Channels": {
+            channel.name: {
+                "mode": channel.source.input_mode,
+                "place": str((channel.upload if channel.pending_plan is None else None) or channel.data_location),
             }
-        )
-    )
-    return 0
+            for channel in channels
+        },
+    }

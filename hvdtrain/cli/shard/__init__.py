@@ -22,11 +22,7 @@ COMMANDS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one subcommand; returns its exit code.
-
-    Raises:
-        UsageError: there is no such subcommand.
-    """
+    """Run one subcommand; returns its exit code. Raises UsageError (there is no such subcommand)."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print("usage: hvdtrain shard COMMAND ...\n")
         for name, (_, line) in COMMANDS.items():

@@ -96,11 +96,7 @@ def writing(path: object) -> Iterator[None]:
 
 
 def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
-    """Index the data that the arguments name.
-
-    Raises:
-        UsageError, data_sharding.ShardingError: it cannot be read.
-    """
+    """Index the data that the arguments name. Raises UsageError, data_sharding.ShardingError (it cannot be read)."""
     return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
 
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_plan_file import load_plan, local_paths
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 from data_sharding.storage import is_remote, locate_file
 from data_sharding.storage.input_files import find_files
 from hvdtrain.cli.shard.arguments import Parser, number, pairs

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.plan.block_shuffle import MAX_LANES, lane_count
+from data_sharding.plan.block_shuffle import MAX_STREAMS, stream_count
 from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
 from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
 from hvdtrain.cli.tables import print_table
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         balance=options.balance,
     )
     _print(plan, per_rank(plan, catalog, options.size), requests_per_1000(plan, catalog, options.size))
-    _warn_of_few_lanes(plan)
+    _warn_of_few_streams(plan)
     return 0
 
 
@@ -63,23 +63,23 @@ def _print(plan: ShardPlan, summary: PlanSummary, requests: float | None) -> Non
         f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
         f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
         + (f"requests per 1,000 records, read from a URL: about {requests:,.0f}\n" if requests is not None else "")
-        + (f"each step is mixed from {_lanes(plan)} in the data\n" if plan.shuffle == "block" else "")
+        + (f"each step is mixed from {_streams(plan)} in the data\n" if plan.shuffle == "block" else "")
         + f"plan fingerprint {plan.fingerprint}"
     )
 
 
-def _lanes(plan: ShardPlan) -> str:
-    lanes = lane_count(plan.global_batch)
-    return f"{lanes} places" if lanes > 1 else "one place"
+def _streams(plan: ShardPlan) -> str:
+    streams = stream_count(plan.global_batch)
+    return f"{streams} places" if streams > 1 else "one place"
 
 
-def _warn_of_few_lanes(plan: ShardPlan) -> None:
-    below = plan.global_batch // MAX_LANES * MAX_LANES
+def _warn_of_few_streams(plan: ShardPlan) -> None:
+    below = plan.global_batch // MAX_STREAMS * MAX_STREAMS
     if plan.shuffle == "block" and below and below != plan.global_batch:
         print(
-            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_LANES}. Block shuffling mixes "
-            f"each step from {_lanes(plan)} in the data instead of {MAX_LANES}, so that neighbours come together.\n"
-            f"HINT: use --global-batch-size {below} or {below + MAX_LANES}, or --shuffle global.",
+            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_STREAMS}. Block shuffling mixes "
+            f"each step from {_streams(plan)} in the data instead of {MAX_STREAMS}, so that neighbours come together.\n"
+            f"HINT: use --global-batch-size {below} or {below + MAX_STREAMS}, or --shuffle global.",
             file=sys.stderr,
         )
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Final, NoReturn
+from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import horizontal_flip
@@ -17,10 +15,11 @@ from data_sharding.formats.image_folder import ImageFolderFormat
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import TaskDefaults
-from hvdtrain.tasks.pictures.encoded import FROM_ONE, Encoded, NotAPictureError, encoded_pictures
 from hvdtrain.tasks.pictures.photos import (
+    FROM_ONE,
     BadPhotoError,
     CropDraws,
+    encoded_picture,
     require_pillow,
     training_pixels,
     validation_pixels,
@@ -102,33 +101,25 @@ class ImageNet(Pictures):
         return catalog
 
     def read(self, records: RecordBatch) -> Labelled:
-        try:
-            pictures = encoded_pictures(records, self._format)
-        except NotAPictureError as error:
-            self._refuse(records, error.args[1], error.args[0])
-        labels = np.array([picture.label - self._first(picture) for picture in pictures], np.int64)
         random = records.random
-        if random is None:
-            return Labelled(
-                self._decoded(records, pictures, lambda content, _: validation_pixels(content, self.side)), labels
-            )
-        draws = CropDraws.of(random)
-        images = self._decoded(records, pictures, lambda content, row: training_pixels(content, self.side, draws, row))
-        return Labelled(horizontal_flip(images, random), labels)
-
-    def _decoded(
-        self, records: RecordBatch, pictures: list[Encoded], pixels: Callable[[bytes, int], NDArray[np.uint8]]
-    ) -> NDArray[np.uint8]:
-        images = np.empty((len(pictures), self.side, self.side, 3), np.uint8)
-        for row, picture in enumerate(pictures):
+        draws = None if random is None else CropDraws.of(random)
+        images = np.empty((len(records), self.side, self.side, 3), np.uint8)
+        labels = np.empty(len(records), np.int64)
+        for row in range(len(records)):
             try:
-                images[row] = pixels(picture.content, row)
+                content, label, named = encoded_picture(records, row, self._format)
+                if draws is None:
+                    images[row] = validation_pixels(content, self.side)
+                else:
+                    images[row] = training_pixels(content, self.side, draws, row)
             except BadPhotoError as error:
-                self._refuse(records, row, str(error))
-        return images
-
-    def _first(self, picture: Encoded) -> int:
-        return self._first_label if self._first_label is not None else int(picture.named == FROM_ONE)
+                raise HvdtrainError(
+                    f"The picture of {self.describe(records, row)} {error}.",
+                    "The model cannot be shown it.",
+                    "repair or remove that record.",
+                ) from error
+            labels[row] = label - (self._first_label if self._first_label is not None else named == FROM_ONE)
+        return Labelled(images if random is None else horizontal_flip(images, random), labels)
 
     def _take_classes(self, names: tuple[str, ...]) -> None:
         if self._classes_given and len(names) != self.classes:
@@ -139,13 +130,6 @@ class ImageNet(Pictures):
             )
         self._folder_classes, self.classes = names, len(names)
         self.found = {"classes": self.classes}
-
-    def _refuse(self, records: RecordBatch, row: int, how: str) -> NoReturn:
-        raise HvdtrainError(
-            f"The picture of {self.describe(records, row)} {how}.",
-            "The model cannot be shown it.",
-            "repair or remove that record.",
-        )
 
 
 def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:

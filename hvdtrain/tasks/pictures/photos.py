@@ -1,4 +1,4 @@
-"""From the bytes of a JPEG, PNG or other picture file to pixels of one size.
+"""From a record that holds a JPEG, PNG or other picture file to pixels of one size.
 
 Which part of a photo a model sees is chosen as by torchvision's RandomResizedCrop, and its Resize and CenterCrop.
 """
@@ -12,6 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding import RecordBatch
+from data_sharding.example import Feature, decode
+from data_sharding.formats import tar_members
 from data_sharding.sample_random import SampleRandom
 from hvdtrain.errors import UsageError
 
@@ -23,9 +26,17 @@ _AREA: Final = (0.08, 1.0)  # share of the photo: Szegedy et al. 2014 (arXiv:140
 _RATIO: Final = (3 / 4, 4 / 3)  # width to height
 _MARGIN: Final = 256 / 224  # the shorter side of a photo to validate on, in sides of the crop
 
+FROM_ONE: Final = "image/class/label"
+"""In TensorFlow's own ImageNet TFRecords labels begin at 1; 0 was kept for a background class. Source:
+build_imagenet_data.py in tensorflow/models, research/slim/datasets."""
+
+_IMAGE_FEATURES: Final = ("image/encoded", "image", "jpg", "jpeg", "png")
+_LABEL_FEATURES: Final = (FROM_ONE, "label", "cls")
+_IMAGE_MEMBERS: Final = ("jpg", "jpeg", "png", "webp", "ppm", "bmp")
+
 
 class BadPhotoError(ValueError):
-    """The bytes are no picture that can be used; the message says how."""
+    """A record holds no picture and label that can be used; the message says what it holds."""
 
 
 def require_pillow() -> None:
@@ -36,6 +47,44 @@ def require_pillow() -> None:
         raise UsageError(
             "Pillow is not installed.", "It decodes JPEGs.", "pip install 'hvdtrain[pictures]'."
         ) from error
+
+
+class Encoded(NamedTuple):
+    """The bytes of a picture file, its label as stored, and the name that it had in the record."""
+
+    content: bytes
+    label: int
+    named: str = ""
+
+
+def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded:
+    """The picture file and label of one record.
+
+    Args:
+        format_name: "image_folder", "tar" (members jpg, png … and cls), or "tfrecord" (Examples with image/encoded and
+            image/class/label, or image and label, as `hvdtrain shard convert` writes them).
+
+    Raises:
+        BadPhotoError: the record has no such members or features.
+    """
+    payload = records[row]
+    if records.labels is not None:
+        return Encoded(payload, int(records.labels[row]))
+    if format_name == "tar":
+        members = tar_members(payload)
+        member = next((name for name in _IMAGE_MEMBERS if name in members), None)
+        if member is None or "cls" not in members:
+            raise BadPhotoError(f"has the members {', '.join(members)}, not one of {_IMAGE_MEMBERS} and cls")
+        return Encoded(members[member], _number(members["cls"]), "cls")
+    features = decode(payload)
+    name = next((name for name in _IMAGE_FEATURES if name in features), None)
+    label = next((name for name in _LABEL_FEATURES if name in features), None)
+    if name is None or label is None:
+        raise BadPhotoError(
+            f"has the features {', '.join(sorted(features))}, not {_IMAGE_FEATURES[0]} and {FROM_ONE}, or image "
+            "and label"
+        )
+    return Encoded(_only_bytes(name, features[name]), _label(features[label]), label)
 
 
 class Window(NamedTuple):
@@ -84,14 +133,6 @@ def random_window(width: int, height: int, draws: CropDraws, row: int) -> Window
     return Window((width - wide) // 2, (height - high) // 2, wide, high)
 
 
-def validation_sizes(width: int, height: int, side: int) -> tuple[tuple[int, int], Window]:
-    """The size to give a whole photo, whose shorter side becomes 256/224 of `side`, and the window in its middle."""
-    short = round(side * _MARGIN)
-    resized = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
-    left, top = (round((length - side) / 2) for length in resized)
-    return resized, Window(left, top, side, side)
-
-
 def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> NDArray[np.uint8]:
     """uint8 [side, side, 3] of a random part of a photo.
 
@@ -100,18 +141,20 @@ def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> ND
     """
     photo = _opened(content)
     window = random_window(photo.width, photo.height, draws, row)
-    return _square(photo.crop(window.box()), (side, side))
+    return _resized(photo.crop(window.box()), (side, side))
 
 
 def validation_pixels(content: bytes, side: int) -> NDArray[np.uint8]:
-    """uint8 [side, side, 3] of the middle of a photo.
+    """uint8 [side, side, 3] of the middle of a photo, whose shorter side is first made 256/224 of `side`.
 
     Raises:
         BadPhotoError: it cannot be decoded.
     """
     photo = _middle(_opened(content))
-    resized, window = validation_sizes(photo.width, photo.height, side)
-    return _square(photo, resized)[window.top : window.top + side, window.left : window.left + side]
+    (width, height), short = photo.size, round(side * _MARGIN)
+    size = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
+    left, top = (round((length - side) / 2) for length in size)
+    return _resized(photo, size)[top : top + side, left : left + side]
 
 
 def _opened(content: bytes) -> Any:
@@ -142,7 +185,28 @@ def _middle(photo: Any) -> Any:
     return photo.crop((left, top, left + min(photo.width, longest), top + min(photo.height, longest)))
 
 
-def _square(photo: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
+def _resized(photo: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     from PIL import Image
 
     return np.asarray(photo.resize(size, Image.Resampling.BILINEAR))
+
+
+def _only_bytes(name: str, values: Feature) -> bytes:
+    if isinstance(values, list) and len(values) == 1:
+        return values[0]
+    raise BadPhotoError(f"has a feature {name!r} that is not the bytes of one picture file")
+
+
+def _label(values: Feature) -> int:
+    if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.size == 1:
+        return int(values[0])
+    if isinstance(values, list) and len(values) == 1:
+        return _number(values[0])
+    raise BadPhotoError("has a label that is not one integer")
+
+
+def _number(text: bytes) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadPhotoError(f"has the label {text[:40]!r}, which is not an integer") from error

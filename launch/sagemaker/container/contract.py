@@ -1,7 +1,7 @@
-"""What SageMaker tells a container: folders, hyperparameters, hosts and channels, read once and checked.
+"""What SageMaker gives a container: folders, hyperparameters, hosts and channels, read once and checked.
 
 The three files of /opt/ml/input/config are described in Amazon SageMaker AI's Developer Guide, "How Amazon SageMaker
-Provides Training Information". Where one is missing, the variable of the same content stands for it that
+Provides Training Information". Where one is missing, its content is taken from the variable that
 `sagemaker-training` sets (`sagemaker_training.environment.Environment.to_env_vars`).
 """
 
@@ -38,9 +38,9 @@ class Folders:
         data: with a folder for each channel of mode File, and the FIFOs of those of mode Pipe.
         code: with what the source archive holds.
         model: becomes model.tar.gz.
-        output: its file `failure` tells why a job failed.
-        checkpoints: there if the job has a checkpoint location: kept equal with it, also from one spot instance to the
-            next.
+        output: its file `failure` gives the reason why a job failed.
+        checkpoints: exists if the job has a checkpoint location. SageMaker keeps both equal, also from one spot
+            instance to the next.
     """
 
     def __init__(self, base: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 from hvdtrain.launch.sagemaker.hyperparameters import flags
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
@@ -44,14 +44,14 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
     number_of_host, hosts = container.hosts.index(container.current_host), len(container.hosts)
     if _MPI["rank"] in environ:
         try:
-            told = {name: int(environ[variable]) for name, variable in _MPI.items()}
+            numbers = {name: int(environ[variable]) for name, variable in _MPI.items()}
         except (KeyError, ValueError) as error:
             raise UsageError(
                 f"mpirun's variables lack one, or one is not a number: {error}.",
                 f"A rank of the toolkit's mpirun has all of {', '.join(_MPI.values())}.",
                 "use Open MPI 4, as sagemaker-training asks for.",
             ) from error
-        return [RankAssignment(**told, cross_rank=number_of_host, cross_size=hosts, host=socket.gethostname())]
+        return [RankAssignment(**numbers, cross_rank=number_of_host, cross_size=hosts, host=socket.gethostname())]
     count = container.hyperparameters.get(PROCESSES_PER_HOST, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1024:
         raise UsageError(
@@ -63,19 +63,19 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
     return [RankAssignment(first + n, size, n, count, number_of_host, hosts, name) for n in range(count)]
 
 
-def rendezvous_variables(container: Container, place: RankAssignment, environ: Mapping[str, str]) -> dict[str, str]:
+def rendezvous_variables(container: Container, own: RankAssignment, environ: Mapping[str, str]) -> dict[str, str]:
     """What a worker needs to find those of other hosts by hvdtrain's own rendezvous: no ssh, no MPI.
 
     They meet at the first host, on a port that follows from the job's name, since all of them know that.
     """
     digest = hashlib.sha256(environ.get(JOB_VARIABLE, "").encode()).digest()
     return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_size),
-        "GROUP_RANK": str(place.cross_rank),
-        "GROUP_WORLD_SIZE": str(place.cross_size),
+        "RANK": str(own.rank),
+        "WORLD_SIZE": str(own.size),
+        "LOCAL_RANK": str(own.local_rank),
+        "LOCAL_WORLD_SIZE": str(own.local_size),
+        "GROUP_RANK": str(own.cross_rank),
+        "GROUP_WORLD_SIZE": str(own.cross_size),
         "MASTER_ADDR": environ.get("MASTER_ADDR") or container.hosts[0],
         "MASTER_PORT": environ.get("MASTER_PORT") or str(_FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS),
     }
@@ -152,8 +152,3 @@ def _machine(container: Container) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those by which mpirun tells a process its rank: hvdtrain tells it again."""
-    return {name: value for name, value in environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}

@@ -1,4 +1,4 @@
-"""Start this container's workers, watch over them, and tell how they ended."""
+"""Start this container's workers, supervise them, and report how they ended."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from dataclasses import dataclass, replace
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
-from hvdtrain.launch.sagemaker.container.command import WorkerCommand
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
+from hvdtrain.launch.sagemaker.container.program import WorkerCommand
 from hvdtrain.launch.sagemaker.container.variables import (
     assigned_ranks,
     rendezvous_variables,
     script_variables,
-    without_launcher,
 )
-from hvdtrain.launch.sagemaker.failure import cause_of
+from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import THREADS, worker_environment
+from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
@@ -39,7 +38,7 @@ START_SECONDS = 300.0
 """Within which the workers of a host must have found each other."""
 
 ELSEWHERE = "Another machine's failure ended the workers of this one: its own account tells the cause."
-"""How the account begins of a machine whose workers ended only because others did."""
+"""How the failure file of a machine begins whose workers ended only because others did."""
 
 _RESUME = "HINT: a job with a checkpoint location (checkpoint_s3_uri) goes on from there when it is started again."
 _PERHAPS_ELSEWHERE = (
@@ -53,8 +52,8 @@ class Ending:
 
     Attributes:
         code: the exit code.
-        cause: what to tell of a failure, the telling part first.
-        by_itself: false where they only stopped because workers elsewhere did.
+        cause: why they failed, the most important line first.
+        by_itself: whether they did not end only because workers of other machines did.
     """
 
     code: int
@@ -77,10 +76,10 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
     with SignalInbox() as inbox, OrphanReaper(token), ExitStack() as stack:
         stack.callback(kill_job, token)
         if own[0].size > len(own):
-            variables = [_variables_among_hosts(inherited, container, place, token) for place in own]
+            variables = [_variables_among_hosts(inherited, container, each, token) for each in own]
             return _supervise(_connecting(command, inherited), variables, own, container.current_host, None, inbox)
         server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
-        variables = [worker_environment(inherited, place, server.environment, "lo", token, 0) for place in own]
+        variables = [worker_environment(inherited, each, server.environment, "lo", token, 0) for each in own]
         return _supervise(command, variables, own, "", server, inbox)
 
 
@@ -101,35 +100,33 @@ def _supervise(
 ) -> Ending:
     """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
     orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
-    workers = [WorkerState(order.rank, host) for order in orders]
+    outputs = [OutputParser() for _ in orders]
+    workers = [WorkerState(order.rank, host, tail=output.tail) for order, output in zip(orders, outputs, strict=True)]
     group = LocalWorkerGroup(orders, str(command.folder))
-    tapped = TappedWorkers(group)
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
-    nobody: frozenset[int] = frozenset()
     with closing(group):
         outcome = Supervisor(
-            [tapped],
+            [group],
             workers,
             Console(),
             inbox,
             timeouts,
-            lambda: server.connected if server else nobody,
-            lambda: server.arrived if server else nobody,
+            server,
         ).run()
-    return _ending(outcome, workers, own, tapped, command)
+    return _ending(outcome, workers, own, outputs, command)
 
 
 def _variables_among_hosts(
-    inherited: Mapping[str, str], container: Container, place: RankAssignment, token: str
+    inherited: Mapping[str, str], container: Container, assignment: RankAssignment, token: str
 ) -> dict[str, str]:
     """The variables of one of the workers whose ranks are on several hosts."""
     if inherited.get("HOROVOD_CONTROLLER") == "mpi":
         of_rank = dict(inherited)
     else:
-        of_rank = without_launcher(inherited) | rendezvous_variables(container, place, inherited)
+        of_rank = without_launcher(inherited) | rendezvous_variables(container, assignment, inherited)
     return {
-        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // place.local_size))),
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // assignment.local_size))),
         "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
         "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
         **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
@@ -142,7 +139,7 @@ def _ending(
     outcome: JobOutcome,
     workers: Sequence[WorkerState],
     own: Sequence[RankAssignment],
-    tapped: TappedWorkers,
+    outputs: Sequence[OutputParser],
     command: WorkerCommand,
 ) -> Ending:
     if outcome.code == 0:
@@ -153,31 +150,31 @@ def _ending(
     elsewhere = ELSEWHERE if is_whole_machine and failed and all(worker.is_consequence for worker in failed) else ""
     if outcome.root_cause_rank is None or outcome.code == RESUMABLE:
         why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
-        return Ending(outcome.code, _lines(outcome.message or _left(command), why), by_itself=is_all)
-    worker, place = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
+        return Ending(outcome.code, _lines(outcome.message or _resumable(command), why), by_itself=is_all)
+    worker, assignment = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
     if worker.code == 0:  # it left while others still needed it
         return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    told = (_recorded(worker) or tapped.cause(worker.rank)) if worker.code > 0 else ""
-    heading = f"Rank {place.rank} of {place.size}{worker.on_host} {how_it_ended(worker.code)}."
-    return Ending(outcome.code, _lines(elsewhere, heading, told, outcome.message), by_itself=not worker.is_consequence)
+    cause = (_recorded(worker) or outputs[worker.rank].cause) if worker.code > 0 else ""
+    heading = f"Rank {assignment.rank} of {assignment.size}{worker.on_host} {how_it_ended(worker.code)}."
+    return Ending(outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence)
 
 
 def _lines(*parts: str) -> str:
     return "\n".join(filter(None, parts))
 
 
-def _left(command: WorkerCommand) -> str:
-    """What to say of workers that left with 75, as those do that can be started again."""
-    told = "The workers stopped before the end of the training"
+def _resumable(command: WorkerCommand) -> str:
+    """The message about workers that exited with 75, because they can be started again."""
+    stopped = "The workers stopped before the end of the training"
     if command.run_folder is None:
-        return f"{told}: the script left with exit code {RESUMABLE}."
+        return f"{stopped}: the script left with exit code {RESUMABLE}."
     latest = command.run_folder / "checkpoints" / "latest"
     if not latest.is_file():
-        return f"{told}; there is no checkpoint here."
-    return f"{told}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
+        return f"{stopped}; there is no checkpoint here."
+    return f"{stopped}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
 
 
 def _recorded(worker: WorkerState) -> str:
     """What the worker's own record says of the cause, a traceback with its telling part first."""
     failure = worker.failure
-    return "" if failure is None or failure.is_consequence else cause_of(failure.detail.splitlines()) or failure.cause
+    return "" if failure is None or failure.is_consequence else cause_of(failure.detail) or failure.cause

@@ -36,50 +36,46 @@ class LocalChannel:
     files: tuple[Path, ...] = ()
     is_divided: bool = False
 
-    def lay_out(self, folder: Path, number: int, containers: int) -> None:
-        """Make `folder` show what container `number` gets; the order of files is that of their names there."""
+    def lay_out(self, folder: Path, container: int, containers: int) -> None:
+        """Link the files of container number `container` into `folder`, so that their names keep their order."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         if self.folder is not None:
             folder.symlink_to(self.folder, target_is_directory=True)
             return
         folder.mkdir()
-        files = self.files[number::containers] if self.is_divided else self.files
-        for place, file in enumerate(files):
-            (folder / (file.name if len(files) == 1 else f"{place:06d}-{file.name}")).symlink_to(file)
+        files = self.files[container::containers] if self.is_divided else self.files
+        for number, file in enumerate(files):
+            (folder / (file.name if len(files) == 1 else f"{number:06d}-{file.name}")).symlink_to(file)
 
 
 def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[LocalChannel]:
-    """What is at the places of `channels`.
-
-    Args:
-        spec: the job.
-        channels: name → folder, file, or NAME.manifest (API_S3DataSource), whose prefix is a folder here.
+    """The files of each channel: its name → folder, file, or NAME.manifest (API_S3DataSource) with a folder as prefix.
 
     Raises:
-        UsageError: something is not there, or no manifest or plan.
+        UsageError: something does not exist, or is not a manifest or plan.
     """
-    places = {name: Path(place).expanduser().absolute() for name, place in channels.items()}
-    divided = spec.instance_count > 1 and _divides(places.get(PLAN_CHANNEL))
+    paths = {name: Path(path).expanduser().absolute() for name, path in channels.items()}
+    is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
+    if is_divided and plan is not None:  # without a plan, jobs are submitted with divided channels
+        is_divided = read_plan(str(plan if plan.is_dir() else plan.parent)).is_sharded
     found = []
-    for name, place in places.items():
+    for name, path in paths.items():
         is_pipe = NUMBERED_NAME.fullmatch(name) is not None
         mode = "Pipe" if is_pipe else "FastFile" if spec.input_mode == "FastFile" and name != PLAN_CHANNEL else "File"
-        folder = place if place.is_dir() and not is_pipe else None
-        files = _files_at(place) if folder is None else ()
-        found.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and divided))
+        folder = path if path.is_dir() and not is_pipe else None
+        files = _files_at(path) if folder is None else ()
+        found.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and is_divided))
     return found
 
 
 def write_config(
-    folders: Folders, spec: TrainingSpec, channels: Sequence[LocalChannel], hosts: Sequence[str], host: str, job: str
+    folders: Folders, spec: TrainingSpec, channels: Sequence[LocalChannel], hosts: Sequence[str], job: str
 ) -> None:
-    """hyperparameters.json, resourceconfig.json and inputdataconfig.json of the container `host`."""
+    """hyperparameters.json, resourceconfig.json and inputdataconfig.json of one of the containers `hosts`."""
     own = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
-    if spec.entry_point is not None and spec.source_dir is None:
-        own["sagemaker_program"] = Path(spec.entry_point).name
     group = "homogeneousCluster"
     resources = {
-        "current_host": host,
+        "current_host": folders.base.name,
         "current_instance_type": spec.instance_type,
         "current_group_name": group,
         "hosts": list(hosts),
@@ -100,12 +96,7 @@ def write_config(
 
 
 def checkpoint_folder(uri: str, shared: Path) -> Path:
-    """The folder that stands for a checkpoint location, the same for all jobs that name it.
-
-    Args:
-        uri: s3://BUCKET/KEY, which becomes checkpoints/BUCKET/KEY in `shared`; or a folder.
-        shared: the folder that holds the jobs' folders.
-    """
+    """The folder for a checkpoint location, the same for all jobs: checkpoints/BUCKET/KEY beside the jobs' folders."""
     if not uri.startswith("s3://"):
         return local_path(uri)
     parts = [part for part in uri.removeprefix("s3://").split("/") if part not in ("", ".", "..")]
@@ -134,21 +125,16 @@ def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None
     folders.code.mkdir(exist_ok=True)
 
 
-def _divides(plan: Path | None) -> bool:
-    """Whether files of Pipe channels are divided over the machines: without a plan, jobs are submitted so."""
-    return plan is None or read_plan(str(plan if plan.is_dir() else plan.parent)).is_sharded
-
-
-def _files_at(place: Path) -> tuple[Path, ...]:
+def _files_at(path: Path) -> tuple[Path, ...]:
     files: Sequence[Path]
-    if place.is_dir():
-        files = sorted(path for path in place.iterdir() if path.is_file())
+    if path.is_dir():
+        files = sorted(path for path in path.iterdir() if path.is_file())
     else:
-        files = _listed(place) if place.suffix == ".manifest" else [place]
+        files = _listed(path) if path.suffix == ".manifest" else [path]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None or not files:
         raise UsageError(
-            f"There is no file {missing or f'in {place}'}.",
+            f"There is no file {missing or f'in {path}'}.",
             "A channel of the training job is to bring it.",
             "check the path that was given for the channel.",
         )

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.variables import without_launcher
-from hvdtrain.launch.sagemaker.local.container import LocalContainer, PipeFeeder
+from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.local.folders import (
     LocalChannel,
     checkpoint_folder,
@@ -24,9 +23,9 @@ from hvdtrain.launch.sagemaker.local.folders import (
     make_folders,
     write_config,
 )
-from hvdtrain.launch.sagemaker.local.supervisor import ContainerSupervisor
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.topology.launcher_variables import without_launcher
 
 _LOOPBACK = "127.0.0.1"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
@@ -58,8 +57,8 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
         stack.enter_context(OrphanReaper(token))
         environment = _environment(spec, job, token)
         feeders = []
-        for number, (folders, host) in enumerate(zip(bases, hosts, strict=True)):
-            write_config(folders, spec, found, hosts, host, job)
+        for number, folders in enumerate(bases):
+            write_config(folders, spec, found, hosts, job)
             feeders.append(stack.enter_context(closing(_lay_out(folders, found, number, len(hosts), environment))))
         containers = [stack.enter_context(closing(LocalContainer(folders, environment))) for folders in bases]
         ContainerSupervisor(containers, feeders, spec.max_run_s, inbox).run()
@@ -74,9 +73,10 @@ def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
 
 
 def _make_all_folders(spec: TrainingSpec, bases: Sequence[Folders], shared: Path) -> None:
-    source = None
-    if spec.source_dir is not None or spec.entry_point is not None:
-        source = Path(spec.source_dir or Path(str(spec.entry_point)).parent).expanduser().absolute()
+    source = spec.source_dir
+    if source is None and spec.entry_point is not None:
+        source = Path(spec.entry_point).parent
+    source = None if source is None else Path(source).expanduser().absolute()
     uri = spec.checkpoint_s3_uri
     for folders in bases:
         make_folders(folders, None if uri is None else checkpoint_folder(uri, shared), source)

@@ -58,9 +58,10 @@ def preload(framework: str) -> None:
 def _import_all(package: ModuleType, excluded: re.Pattern[str]) -> None:
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not excluded.search(found.name):
-            module = importlib.import_module(found.name)
-            if found.ispkg:
-                _import_all(module, excluded)
+            with suppress(ModuleNotFoundError):  # of a package that is not installed: a child that needs it will say so
+                module = importlib.import_module(found.name)
+                if found.ispkg:
+                    _import_all(module, excluded)
 
 
 class Server:
@@ -170,12 +171,11 @@ def main(framework: str, path: str, runs: str) -> None:
     plain_path = sys.path[1:]  # without this file's folder
     preload(framework)
     gc.collect()
-    gc.freeze()  # else a child's collection would copy every page
+    gc.freeze()  # else each child's collections, the one at its end too, would visit and copy all that was imported
     try:
         Server(path, Path(runs)).serve()
     except InChild as child:
         argv = list(child.args)
-    gc.unfreeze()
     run(argv, plain_path)
 
 

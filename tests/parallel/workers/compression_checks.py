@@ -22,7 +22,7 @@ from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
-from hvdtrain.tasks import load_task
+from hvdtrain.tasks.registry import load_task
 from hvdtrain.topology import Topology, detect_topology
 
 Arrays = list[NDArray[np.float32]]

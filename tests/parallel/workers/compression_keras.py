@@ -14,9 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.gradient_sync import open_gradient_sync
+from hvdtrain.adapters.keras.build import open_gradient_sync
 from hvdtrain.adapters.keras.gradients import reduce_gradients
-from hvdtrain.adapters.keras.update import ScaledUpdate
+from hvdtrain.adapters.keras.update import Update
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
@@ -27,7 +29,7 @@ class Exchanging:
     def __init__(self, topology: Topology, options: TrainingOptions) -> None:
         self._variables = variables()
         model = SimpleNamespace(trainable_variables=self._variables)
-        self.exchange = open_gradient_sync(model, None, topology, options)
+        self.exchange = open_gradient_sync(model, None, topology, options, Waiting())
         self._reduce = tf.function(lambda *gradients: self.exchange.reduce(gradients, self._variables), autograph=False)
 
     def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
@@ -40,7 +42,7 @@ class Exchanging:
     def scaled_update(self, gradients: checks.Arrays) -> checks.Arrays:
         optimizer = keras.optimizers.SGD(0.1)
         optimizer.build(self._variables)
-        update = ScaledUpdate(optimizer, None)
+        update = Update(optimizer, loss_scale=LossScale())
         reduced = [tf.constant(gradient) for gradient in self.update([gradients])]
         changed, _ = update.apply(reduced, self._variables, tf.constant(update.scale))
         return [np.array(changed), *(np.array(variable.value) for variable in self._variables)]

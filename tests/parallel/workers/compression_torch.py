@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hvdtrain.adapters.torch.gradient_sync import open_gradient_sync
-from hvdtrain.adapters.torch.update import ScaledUpdate
+from hvdtrain.adapters.torch.build import open_gradient_sync
+from hvdtrain.adapters.torch.update import Update
+from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
@@ -28,7 +29,7 @@ class Exchanging:
     def update(self, parts: Sequence[checks.Arrays]) -> checks.Arrays:
         for number, part in enumerate(parts):
             products = [(p * torch.from_numpy(g)).sum() for p, g in zip(self._model, part, strict=True)]
-            self.exchange.expect(number + 1 == len(parts))
+            self.exchange.set_grad_sync(number + 1 == len(parts))
             (torch.stack(products).sum() * self.exchange.loss_multiplier).backward()
         self.exchange.finish()
         found = [p.grad.clone().numpy() for p in self._model]
@@ -40,7 +41,7 @@ class Exchanging:
         reduced = self.update([gradients])
         for parameter, gradient in zip(self._model, reduced, strict=True):
             parameter.grad = torch.from_numpy(gradient)
-        changed = ScaledUpdate(self._optimizer, list(self._model)).step()
+        changed = Update(self._optimizer, list(self._model), loss_scale=LossScale()).step()
         return [np.array(changed), *(p.detach().numpy() for p in self._model)]
 
 

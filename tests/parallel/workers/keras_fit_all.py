@@ -1,4 +1,7 @@
-"""One rank of the Keras tests: `keras_fit_all.py FOLDER` writes rank_N.json and rank_N.npz there."""
+"""One rank of the Keras tests: `keras_fit_all.py FOLDER [NAME …]` writes rank_N.json and rank_N.npz there.
+
+NAMEs are cases and checks; without any, it does all.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ import numpy as np
 import hvdtrain.keras as hvd
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
     hvd.init()
     arrays: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for name, case in cases.cases(hvd.size()).items():
+    for name, case in _chosen(cases.cases(hvd.size()), names).items():
         started = time.monotonic()
         arrays.update({f"{name}/{i}": w for i, w in enumerate(checks.train_case(case))})
         seconds[name] = time.monotonic() - started
@@ -39,7 +42,7 @@ def main(folder: Path) -> None:
         actions |= {"control": checks.control_without_wrapper, "refusals": checks.refusals}
     else:
         actions["metric_state_law"] = checks.metric_state_law
-    for name, action in actions.items():
+    for name, action in _chosen(actions, names).items():
         started = time.monotonic()
         results[name] = action()
         seconds[name] = time.monotonic() - started
@@ -48,5 +51,9 @@ def main(folder: Path) -> None:
     hvd.shutdown()
 
 
+def _chosen(all_: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: value for name, value in all_.items() if not names or name in names}
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

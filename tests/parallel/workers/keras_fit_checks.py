@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 import hvdtrain.keras as hvd
-from hvdtrain.adapters.keras import buckets, gradients
-from hvdtrain.adapters.keras.comm_hooks.grouped import Grouped
+from hvdtrain.adapters.keras import gradients
+from hvdtrain.adapters.keras.comm_hooks import PlainReduction
 from hvdtrain.errors import DivergenceError, HvdtrainError
 
 
@@ -55,7 +55,7 @@ def layer_numbers_disagree() -> list[Any]:
 
 def gradients_of_all_kinds() -> dict[str, Any]:
     """`reduce_gradients` itself, with buckets of 100 bytes, on gradients of several dtypes and shapes."""
-    full_size, buckets.BUCKET_BYTES = buckets.BUCKET_BYTES, 100
+    full_size, gradients.BUCKET_BYTES = gradients.BUCKET_BYTES, 100
     found = {}
     for op in ("average", "sum"):
         eager = functools.partial(_reduced_gradients, op)
@@ -67,9 +67,9 @@ def gradients_of_all_kinds() -> dict[str, Any]:
                 "dtypes": ["none" if v is None else v.dtype.name for v in values],
                 "values": [v for v in shown if v is not None],
                 "expected": [(np.asarray(v) * factor).tolist() for v in _UNIT_GRADIENTS],
-                "buckets": len(buckets.in_buckets(_dense_gradients(), Grouped("sum").travels_as)),
+                "buckets": len(gradients._buckets(_dense_gradients(), PlainReduction(None, None))),
             }
-    buckets.BUCKET_BYTES = full_size
+    gradients.BUCKET_BYTES = full_size
     return found
 
 
@@ -101,7 +101,7 @@ def _reduced_gradients(op: Any) -> list[Any]:
 
 def _dense_gradients() -> list[Any]:
     both = enumerate(zip(_local_gradients(), _VARIABLES, strict=True))
-    return [buckets.densified(place, g, v) for place, (g, v) in both if g is not None]
+    return [gradients.densified(place, g, v) for place, (g, v) in both if g is not None]
 
 
 def control_without_wrapper() -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers as keras_layers
 
-from hvdtrain.adapters.keras.batch_mask import batch_mask
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.models.keras.resnet import resnet
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.torch.batch_mask import batch_mask
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.models.torch.zoo import build_model
 

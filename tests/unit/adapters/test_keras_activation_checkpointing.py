@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import layers
 
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.keras.batch_mask import batch_mask
 from hvdtrain.adapters.keras.graph_segments import Cut, best_cuts
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError

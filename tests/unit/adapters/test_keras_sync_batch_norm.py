@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import layers
 
-from hvdtrain.adapters.keras.batch_mask import batch_mask
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.torch.batch_mask import batch_mask
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torch.transformer import Transformer

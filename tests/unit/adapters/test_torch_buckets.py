@@ -21,7 +21,7 @@ from torch_training import LR, TorchRows
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.buckets import GradientBuckets
-from hvdtrain.adapters.torch.comm_hooks.plain import PlainSum
+from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from hvdtrain.adapters.adasum import require_adasum
-from hvdtrain.adapters.torch.gradient_sync import NoSync, SummedGradients, open_gradient_sync
+from hvdtrain.adapters.gradient_sync import require_adasum
+from hvdtrain.adapters.torch.build import open_gradient_sync
+from hvdtrain.adapters.torch.gradient_sync import NoSync, SummedGradients
 from hvdtrain.algorithms import powersgd
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
@@ -39,7 +40,7 @@ def update(model: Any, exchange: Any, scale: float = 1.0) -> list[torch.Tensor]:
     return found
 
 
-def test_one_process_needs_a_wire_for_powersgd_only() -> None:
+def test_one_process_needs_a_comm_hook_for_powersgd_only() -> None:
     assert isinstance(exchange_of(convolution(), TrainingOptions(compression="bf16")), NoSync)
     assert isinstance(exchange_of(convolution(), TrainingOptions(reduce_op="sum")), NoSync)
     assert isinstance(exchange_of(convolution()), SummedGradients)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hvdtrain.adapters.torch.ema import WeightAverage
+from hvdtrain.adapters.torch.update import TorchWeightAverage
 from hvdtrain.algorithms.ema import kept_share
 from hvdtrain.errors import UsageError
 
@@ -42,7 +42,7 @@ def move(model: nn.Module, seed: int) -> None:
 def test_the_average_is_the_closed_formula(decay: float, steps: int) -> None:
     """Weight k counts (1 - d_k) · Π d_j over later updates j; what the model began with counts the product of all."""
     model = network()
-    average = WeightAverage(model, decay)
+    average = TorchWeightAverage(model, decay)
     seen, shares = [weights_of(model)], [min(decay, (1 + step) / (10 + step)) for step in range(steps)]
     for step in range(steps):
         move(model, step)
@@ -57,9 +57,9 @@ def test_the_average_is_the_closed_formula(decay: float, steps: int) -> None:
         np.testing.assert_allclose(array, expected, rtol=1e-10, atol=1e-12)
 
 
-def averaged() -> tuple[nn.Sequential, WeightAverage]:
+def averaged() -> tuple[nn.Sequential, TorchWeightAverage]:
     model = network()
-    average = WeightAverage(model, 0.9)
+    average = TorchWeightAverage(model, 0.9)
     for step in range(3):
         move(model, step)
         average.update(step)
@@ -92,7 +92,7 @@ def test_an_exception_brings_the_weights_back() -> None:
 def test_buffers_and_frozen_weights_stay_the_model_s() -> None:
     model = network()
     model[2].weight.requires_grad_(False)
-    assert sorted(WeightAverage(model, 0.9).state()) == [
+    assert sorted(TorchWeightAverage(model, 0.9).state()) == [
         "ema/0.bias",
         "ema/0.weight",
         "ema/1.bias",
@@ -104,7 +104,7 @@ def test_buffers_and_frozen_weights_stay_the_model_s() -> None:
 def test_a_shared_weight_has_one_average() -> None:
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
-    average = WeightAverage(model, 0.0)
+    average = TorchWeightAverage(model, 0.0)
     move(model, 1)
     average.update(0)
     assert list(average.state()) == ["ema/0.weight"]
@@ -119,7 +119,7 @@ def test_a_restored_average_goes_on_as_the_first_would(tmp_path: Path) -> None:
 
     model, average = averaged()
     save_file({**average.state(), "model/other": np.zeros(1)}, tmp_path / "state.safetensors")
-    other = WeightAverage(model, 0.9)
+    other = TorchWeightAverage(model, 0.9)
     other.load_state(load_file(tmp_path / "state.safetensors"))
     move(model, 9)
     for one in (average, other):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.adapters.torch import local_sgd
 from hvdtrain.adapters.torch.local_sgd import BUCKET_BYTES, _Average, _buckets
 
 pytestmark = pytest.mark.timeout(60)
@@ -44,8 +44,8 @@ def test_tensors_become_the_mean_in_their_own_layout(kinds: list[tuple[torch.dty
         tensors.append(tensor.to(memory_format=torch.channels_last) if channels_last else tensor)
     before = [(tensor.clone(), tensor.stride()) for tensor in tensors]
     hvd: Any = Doubling()
-    for number, bucket in enumerate(_buckets(iter(tensors))):
-        _Average(hvd, bucket, f"weights.{number}").arrive()
+    for number, bucket in enumerate(_buckets(tensors)):
+        _Average(hvd, bucket, f"weights.{number}").finish()
     for tensor, (old, stride) in zip(tensors, before, strict=True):
         assert torch.equal(tensor, old * 2)
         assert tensor.stride() == stride
@@ -55,9 +55,14 @@ def test_tensors_become_the_mean_in_their_own_layout(kinds: list[tuple[torch.dty
 
 @given(sizes=st.lists(st.integers(1, 40), max_size=30))
 @settings(deadline=2000)
-def test_buckets_are_full_but_for_the_last_and_keep_the_order(sizes: list[int]) -> None:
+def test_buckets_are_as_full_as_they_may_be_and_keep_the_order(sizes: list[int]) -> None:
     tensors = [torch.empty(size * BUCKET_BYTES // 64, dtype=torch.float32, device="meta") for size in sizes]
-    buckets = list(_buckets(iter(tensors)))
+    buckets = list(_buckets(tensors))
     assert [id(tensor) for bucket in buckets for tensor in bucket] == [id(tensor) for tensor in tensors]
-    for bucket in buckets[:-1]:
-        assert local_sgd._bytes(bucket) >= BUCKET_BYTES > local_sgd._bytes(bucket[:-1])
+    assert all(len(bucket) == 1 or _bytes(bucket) <= BUCKET_BYTES for bucket in buckets)
+    for bucket, following in pairwise(buckets):
+        assert _bytes([*bucket, following[0]]) > BUCKET_BYTES
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

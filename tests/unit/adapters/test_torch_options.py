@@ -12,7 +12,7 @@ from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.adapters.torch.settings import apply_settings
+from hvdtrain.adapters.torch.device import apply_settings
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess

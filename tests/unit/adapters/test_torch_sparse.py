@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients, require_taking_sparse, sparse_parameters
-from hvdtrain.adapters.torch.update import PlainUpdate
+from hvdtrain.adapters.torch.update import Update
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -128,7 +127,7 @@ def test_one_process_clips_sparse_gradients_as_dense_ones(words: list[int], max_
         else:
             for parameter in model.parameters():
                 assert parameter.grad is not None
-        PlainUpdate(optimizer, list(model.parameters()), max_norm).step()
+        Update(optimizer, list(model.parameters()), max_norm).step()
         steps.append(torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]))
     torch.testing.assert_close(steps[0], steps[1])
 
@@ -136,7 +135,7 @@ def test_one_process_clips_sparse_gradients_as_dense_ones(words: list[int], max_
 def test_no_limit_is_no_clipping() -> None:
     weight = nn.Parameter(torch.zeros(2))
     weight.grad = torch.full((2,), 1e6)
-    PlainUpdate(torch.optim.SGD([weight], lr=1.0), [weight], math.inf).step()
+    Update(torch.optim.SGD([weight], lr=1.0), [weight]).step()
     assert weight.tolist() == [-1e6, -1e6]
 
 

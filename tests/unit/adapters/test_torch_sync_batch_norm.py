@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hvdtrain.adapters.torch.batch_mask import batch_mask
+from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
 
@@ -101,7 +101,7 @@ def test_the_gradient_is_that_of_the_function() -> None:
     x = torch.randn(4, 2, 3, 2, dtype=torch.float64, requires_grad=True)
 
     def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        with batch_mask(torch.tensor([1.0, 0.0, 1.0, 1.0])):
+        with batch_mask(torch.tensor([True, False, True, True])):
             return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
 
     assert torch.autograd.gradcheck(function, (x, layer.weight, layer.bias))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,8 @@ from optimizer_reference import (
 )
 
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
-from hvdtrain.algorithms import optimizer_settings, update_rules
-from hvdtrain.algorithms.optimizer_settings import Settings
-from hvdtrain.algorithms.update_rules import corrections, direction, slot_names
+from hvdtrain.algorithms import update_rules
+from hvdtrain.algorithms.update_rules import Settings, corrections, direction, slot_names
 from hvdtrain.config.optimizer_options import describe, settings_of
 from hvdtrain.config.training_options import TrainingOptions
 
@@ -146,19 +146,28 @@ def test_what_is_applied_is_said(options: TrainingOptions, words: str) -> None:
     assert describe(options) == words
 
 
-@pytest.mark.parametrize("module", [update_rules, torch_optimizers])
-@pytest.mark.parametrize(
-    "known", [Literal["sgd", "adam", "adamw", "lars", "lamb", "lion"], Literal["sgd", "adam", "lars", "lamb"]]
-)
-def test_an_optimizer_that_a_table_forgets_is_refused_at_import(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, known: Any
-) -> None:
-    """`rules` is what Keras builds all of its optimizers from."""
-    monkeypatch.setattr(optimizer_settings, "OptimizerName", known)
-    spec = importlib.util.spec_from_file_location("imported_again", module.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    again = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "imported_again", again)
-    with pytest.raises(ValueError, match=r"'(lion|adamw)'"):
-        spec.loader.exec_module(again)
+def imported_again(module: ModuleType, old: str = "", new: str = "") -> None:
+    """Run the module's source, with a text replaced, as another module."""
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    assert old in source
+    again = ModuleType("imported_again")
+    sys.modules["imported_again"] = again
+    try:
+        exec(compile(source.replace(old, new), module.__file__, "exec"), again.__dict__)
+    finally:
+        del sys.modules["imported_again"]
+
+
+@pytest.mark.parametrize(("old", "new"), [('"lamb"]', '"lamb", "lion"]'), ('"adamw", "lars", ', '"lars", ')])
+def test_an_optimizer_without_an_entry_or_a_name_is_refused_at_import(old: str, new: str) -> None:
+    imported_again(update_rules)
+    with pytest.raises(TypeError, match=r"'(lion|adamw)'"):
+        imported_again(update_rules, old, new)
+
+
+def test_a_class_that_torch_does_not_have_is_refused_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(update_rules.OPTIMIZERS["sgd"], torch_class="Lion")
+    monkeypatch.setattr(update_rules, "OPTIMIZERS", {**update_rules.OPTIMIZERS, "sgd": entry})
+    with pytest.raises(AttributeError, match="Lion"):
+        imported_again(torch_optimizers)

@@ -67,7 +67,7 @@ KERAS_WAIT = (
     BEGIN
     + """
 import tensorflow as tf
-from hvdtrain.adapters.keras.waiting import Waiting, standing
+from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 waiting = Waiting()
 
 @tf.function(autograph=False)
@@ -76,7 +76,7 @@ def step():
         return [tf.numpy_function(lambda x: (time.sleep(60), x)[1], [tf.ones(3)], tf.float32)]
     return waiting.over([tf.ones(3)], collective)
 
-with failure.waits_for_peers(standing):
+with failure.waits_for_peers(current_wait):
     step()
 """
 )

@@ -13,8 +13,8 @@ import data_sharding as ds
 from data_sharding.adapters.torch import ShardBatchSampler
 from data_sharding.convert import convert
 from data_sharding.loading.decode_processes import DecodeProcesses
+from data_sharding.pipe.pipe_loader import PipeSteps
 from data_sharding.pipe.pipe_plan import PipeFile, make_plan
-from data_sharding.pipe.steps import PipeSteps
 
 NOT_WHOLE: tuple[Any, ...] = (64.5, 8.0, None, "8", np.float32(3), True, np.zeros(2, np.int64))
 PLAN = ds.ShardPlan(999, 64, 0, 0, "block")

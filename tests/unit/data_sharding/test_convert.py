@@ -21,8 +21,8 @@ import data_sharding as ds
 from data_sharding.class_names import class_names
 from data_sharding.convert import convert, sources
 from data_sharding.convert.content import SourceRecord, encoder
-from data_sharding.formats.recordio_framing import MAGIC_BYTES
-from data_sharding.formats.tar_sample import TarSample, tar_sample
+from data_sharding.formats.recordio import MAGIC_BYTES
+from data_sharding.formats.tar_members import TarSample, tar_sample
 from data_sharding.formats.writers import RecordIOWriter, TarWriter
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.mpi_flavors import FLAVORS
-from hvdtrain.launch.plan import LaunchPlan
+from hvdtrain.launch.mpirun import FLAVORS
+from hvdtrain.launch.rendering import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
 SCRIPTS = Path(__file__).parents[3] / "launch" / "scripts"

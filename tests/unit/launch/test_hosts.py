@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import (
-    Host,
-    hosts_from_sagemaker,
-    hosts_from_slurm,
-    parse_host_list,
-    parse_hostfile,
-    platform_hosts,
-    read_hostfile,
-)
+from hvdtrain.launch.hosts.host import Host, parse_host_list
+from hvdtrain.launch.hosts.hostfile import parse_hostfile, read_hostfile
+from hvdtrain.launch.hosts.platform_hosts import hosts_from_sagemaker, hosts_from_slurm, platform_hosts
 
 SAFE = re.compile(r"[A-Za-z0-9_.:%-]+")
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.launchers import require_launcher
 
 HOSTS = (Host("a", 4), Host("b", 2))
 
@@ -76,8 +75,3 @@ def test_machines_that_the_launcher_finds(np: int, slots: int | None, hosts: int
 @pytest.mark.parametrize(("cores", "binding", "bound"), [(8, "auto", True), (8, "none", False), (3, "auto", False)])
 def test_two_workers_are_never_bound_to_one_core(cores: int, binding: str, bound: bool) -> None:
     assert job(cores_per_host=cores, binding=binding).binds_to_cores is bound
-
-
-def test_an_unknown_launcher_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="did you mean 'horovodrun'"):
-        require_launcher("horovod-run")

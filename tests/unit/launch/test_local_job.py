@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.local import LocalJob
 from hvdtrain.launch.supervisor.resume_command import command_for_restart, flag, trains, with_run_folder
 from hvdtrain.launch.worker_environment import worker_environment

@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 from hvdtrain.failure_record import FailureRecord
-from hvdtrain.launch.hosts.rank_assignment import RankAssignment
+from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.sagemaker.container.command import WorkerCommand
-from hvdtrain.launch.sagemaker.container.tapped_workers import TappedWorkers
+from hvdtrain.launch.processes.worker_group import ERR
+from hvdtrain.launch.sagemaker.container.program import WorkerCommand
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
-from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, cause_of
+from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, OutputParser, cause_of
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
@@ -20,33 +20,12 @@ TRAIN = Path(__file__).parents[3] / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"
 
 
-class Speaker:
-    """A group of one worker that says something on stderr."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
-
-    def watch(self, selector: object, events: object) -> None:
-        assert selector is None
-        for piece in self._pieces:
-            events.wrote(0, 2, piece)  # type: ignore[attr-defined]
-
-    def send(self, number: object) -> None:
-        raise NotImplementedError
-
-    def kill(self) -> None:
-        raise NotImplementedError
-
-
-class Nobody:
-    def wrote(self, rank: int, stream: int, data: bytes) -> None:
-        pass
-
-
-def heard(*pieces: bytes) -> TappedWorkers:
-    group = TappedWorkers(Speaker(*pieces))
-    group.watch(None, Nobody())  # type: ignore[arg-type]
-    return group
+def heard(*pieces: bytes) -> OutputParser:
+    """A worker's output on standard error."""
+    output = OutputParser()
+    for piece in pieces:
+        output.tail.add(ERR, piece)
+    return output
 
 
 def ending(
@@ -54,25 +33,22 @@ def ending(
 ) -> Ending:
     worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], heard(), command)
+    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], [heard()], command)
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
     frames = [line for n in range(500) for line in (f'  File "a.py", line {n}, in f', "    f()")]
     noise = [f"noise {n}" for n in range(3000)]
-    told = cause_of([HEADER, *frames, "ValueError: the cause", *noise])
+    told = cause_of("\n".join([HEADER, *frames, "ValueError: the cause", *noise]))
     assert told.startswith("ValueError: the cause\n")
     assert "line 499, in f" in told[:REASON_CHARACTERS]
     assert "line 0," not in told
 
 
-def test_a_hint_of_the_users_own_is_no_error_of_ours() -> None:
-    lines = [HEADER, '  File "a.py", line 1, in f', "ValueError: no x", "HINT: ask Bob", "and more"]
-    assert cause_of(lines).startswith("ValueError: no x\nHINT: ask Bob")
-    assert cause_of(["HINT: log in as guest", "done"]) == ""
-    assert cause_of([*lines, "rank 0 on a: No y.", "It is needed.", "HINT: give y."]) == (
-        "rank 0 on a: No y.\nIt is needed.\nHINT: give y."
-    )
+def test_what_is_written_after_an_exception_does_not_replace_it() -> None:
+    lines = [HEADER, '  File "a.py", line 1, in f', "ValueError: no x", "HINT: ask Bob", "and more", "HINT: nothing"]
+    assert cause_of("\n".join(lines)).startswith("ValueError: no x\nHINT: ask Bob")
+    assert cause_of("HINT: log in as guest\ndone") == ""
 
 
 def test_each_exception_of_a_group_and_a_traceback_that_was_cut() -> None:
@@ -86,12 +62,12 @@ def test_each_exception_of_a_group_and_a_traceback_that_was_cut() -> None:
         "    | KeyError: 'k'",
         "    +------------------------------------",
     ]
-    assert cause_of(group).startswith("KeyError: 'k'")
-    assert cause_of([HEADER, '  File "a.py", line 1, in f']).endswith('File "a.py", line 1, in f')
+    assert cause_of("\n".join(group)).startswith("KeyError: 'k'")
+    assert cause_of(f'{HEADER}\n  File "a.py", line 1, in f').endswith('File "a.py", line 1, in f')
 
 
 def test_lines_come_in_pieces_and_the_last_one_unfinished() -> None:
-    assert heard(b"Trace", b"back (most recent call last):\n  File", b" x\nValueE", b"rror: y").cause(0) == (
+    assert heard(b"Trace", b"back (most recent call last):\n  File", b" x\nValueE", b"rror: y").cause == (
         "ValueError: y\nThe end of its traceback:\n  File x"
     )
 

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host
-from hvdtrain.launch.hosts.rank_assignment import assign_ranks
+from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.processes.orphan_reaper import processes_of
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.frames import Frame, FrameReader
@@ -90,19 +89,19 @@ def peer() -> Iterator[Callable[[float], Peer]]:
 SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 
-def test_an_agent_whose_beats_are_not_answered_ends_with_its_workers(peer: Callable[[float], Peer]) -> None:
+def test_an_agent_whose_heartbeats_are_not_answered_ends_with_its_workers(peer: Callable[[float], Peer]) -> None:
     token = secrets.token_hex(8)
     agent = peer(2.0)
     agent.until("hello")
     agent.send("start", **order(SLEEP, token))
     assert agent.until("started").fields["rank"] == 0
     assert list(processes_of(token))
-    stale = agent.until("beat").fields["sent"]
+    stale = agent.until("heartbeat").fields["sent"]
     end = time.monotonic() + 2.0 + 10
     while agent.process.poll() is None:
         assert time.monotonic() < end, "it lives on answers to an old beat"
         with suppress(BrokenPipeError):
-            agent.send("beat", sent=stale)
+            agent.send("heartbeat", sent=stale)
         os.read(agent._out.fileno(), 65536)
     assert list(processes_of(token)) == []
 
@@ -149,6 +148,7 @@ def await_end(link: HostLink) -> list[Frame]:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
+        ("exit 3", "the connection to its agent ended (exit code 3)"),
         ("echo oh no >&2; exit 255", "the connection to its agent ended (exit code 255); its last words: oh no"),
         ("exec sleep 60", "its agent did not start within 1 s"),
         ("exec yes", "it wrote b'y\\ny\\n"),

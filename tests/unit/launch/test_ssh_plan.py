@@ -15,15 +15,13 @@ import pytest
 
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import Host
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.ssh.address import address_for_hosts, is_this_machine
-from hvdtrain.launch.ssh.attempt import workers_on
 from hvdtrain.launch.ssh.command import SshOptions, ssh_argv
-from hvdtrain.launch.ssh.interface import interface_towards
-from hvdtrain.launch.ssh.launcher import require_runnable
+from hvdtrain.launch.ssh.launcher import require_runnable, workers_on
+from hvdtrain.launch.ssh.network import address_for_hosts, interface_towards, is_this_machine
 from hvdtrain.launch.ssh.preview import preview
-from hvdtrain.launch.ssh.variables import host_variables
+from hvdtrain.launch.worker_environment import host_variables
 
 GOLDEN = Path(__file__).parent / "golden_ssh"
 COMMAND = ("train", "--data.dir", "it's a folder; $HOME", "--max-steps", "3")
@@ -84,7 +82,7 @@ def test_the_interpreters_path_survives_the_shell_of_the_host(tmp_path: Path) ->
     python = tmp_path / "it's $HOME"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
-    *_, separator, host, line = ssh_argv(SshOptions(str(python)), Host("node1", 1))
+    *_, separator, host, line = ssh_argv(SshOptions(str(python)), "node1")
     assert (separator, host) == ("--", "node1")
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=20)
     assert done.stdout.split() == ["-P", "-m", "hvdtrain.launch.ssh.agent", "15"]

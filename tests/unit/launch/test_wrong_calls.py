@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.cli.launch.flags import _seconds
+from hvdtrain.cli.launch.flags import _time
 from hvdtrain.cli.launch.jobs import job_from
-from hvdtrain.cli.launch.mpirun import _require_same_mpi
+from hvdtrain.cli.launch.launchers import _require_same_mpi
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts import parse_host_list, parse_hostfile
+from hvdtrain.launch.hosts.host import parse_host_list
+from hvdtrain.launch.hosts.hostfile import parse_hostfile
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.link import HostLink
@@ -56,7 +57,7 @@ def test_hosts() -> None:
     [("2-00:00:00", 172_800), ("1-12", 129_600), ("0-1:30", 5400), ("12:00:00", 43_200), ("30:00", 1800), ("7", 7)],
 )
 def test_times(text: str, seconds: int) -> None:
-    assert _seconds(text) == seconds
+    assert _time(text) == seconds
 
 
 def test_another_mpi_is_refused_by_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hvdtrain.comm.serial import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.tasks import load_task
+from hvdtrain.tasks.registry import load_task
 from hvdtrain.topology import Topology
 
 

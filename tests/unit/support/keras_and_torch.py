@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from optimizer_reference import KNOBS, NAMES, Array, drawn, train_by_rules, warm_up
 
 from hvdtrain.adapters.keras import update as keras_update
-from hvdtrain.adapters.keras.ema import WeightAverage
+from hvdtrain.adapters.keras.build import require_usable
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.state import load_state, read_state
-from hvdtrain.adapters.keras.usable import require_usable
-from hvdtrain.adapters.torch import ema as torch_ema
+from hvdtrain.adapters.keras.update import KerasWeightAverage
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.adapters.torch import update as torch_update
+from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
@@ -203,12 +203,12 @@ def test_sparse_gradients_train_as_dense_ones() -> None:
     np.testing.assert_allclose(trained[0], trained[1], rtol=1e-6)
 
 
-def averaged_pair(decay: float) -> tuple[keras.Model, WeightAverage, torch_ema.WeightAverage, list[Array]]:
+def averaged_pair(decay: float) -> tuple[keras.Model, KerasWeightAverage, torch_update.TorchWeightAverage, list[Array]]:
     """A Keras model moved five times, its average by a traced step, and torch's average of the same weights."""
     model = loose_model()
-    average = WeightAverage(model, decay)
+    average = KerasWeightAverage(model, decay)
     torch_model = torch.nn.ParameterList([torch.zeros(shape) for shape in SHAPES.values()])
-    in_torch = torch_ema.WeightAverage(torch_model, decay)
+    in_torch = torch_update.TorchWeightAverage(torch_model, decay)
 
     @tf.function  # type: ignore[untyped-decorator]
     def step(weights: list[Any], number: Any) -> None:
@@ -254,7 +254,7 @@ def test_swapped_is_the_average_inside_and_the_weights_after() -> None:
 def test_an_average_is_saved_and_restored() -> None:
     model, average, _, weights = averaged_pair(0.9)
     state = average.state()
-    other = WeightAverage(model, 0.9)
+    other = KerasWeightAverage(model, 0.9)
     other.load_state({**state, "model/x": np.zeros(1)})
     for one in (average, other):
         one.update(5)
@@ -270,14 +270,14 @@ def test_an_average_is_saved_and_restored() -> None:
 def test_buffers_and_frozen_weights_are_not_averaged() -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.BatchNormalization()])
     model.layers[0].trainable = False
-    assert [name.rpartition("/")[2] for name in WeightAverage(model, 0.9).state()] == ["gamma", "beta"]
+    assert [name.rpartition("/")[2] for name in KerasWeightAverage(model, 0.9).state()] == ["gamma", "beta"]
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.parametrize("max_norm", [1e-7, 1e-4, 1.0])
 @pytest.mark.parametrize("norm", [0.0, 1e-8, 1e-6, 1e-3, 50.0])
-@pytest.mark.parametrize("kind", ["PlainUpdate", "ScaledUpdate"])
-def test_gradients_are_clipped_alike_at_tiny_norms_too(kind: str, norm: float, max_norm: float) -> None:
+@pytest.mark.parametrize("scaled", [False, True])
+def test_gradients_are_clipped_alike_at_tiny_norms_too(scaled: bool, norm: float, max_norm: float) -> None:
     """By torch's clip_grad_norm_, plain and scaled; Keras' dense and sparse gradients, and one that is missing."""
     direction = np.array([[0.6, 0.0], [0.0, 0.8]], np.float32)
     expected = torch.nn.Parameter(torch.zeros(2, 2))
@@ -285,15 +285,19 @@ def test_gradients_are_clipped_alike_at_tiny_norms_too(kind: str, norm: float, m
     torch.nn.utils.clip_grad_norm_([expected], max_norm)
 
     parameter = torch.nn.Parameter(torch.zeros(2, 2))
-    in_torch = getattr(torch_update, kind)(torch.optim.SGD([parameter], lr=1.0), [parameter], max_norm)
+    in_torch = torch_update.Update(torch.optim.SGD([parameter], lr=1.0), [parameter], max_norm, _loss_scale(scaled))
     parameter.grad = torch.from_numpy(norm * direction * np.float32(in_torch.scale))
     in_torch.step()
     np.testing.assert_allclose(-parameter.detach().numpy(), expected.grad.numpy(), rtol=1e-5)
 
     dense, sparse, unused = (keras.Variable(np.zeros(shape, np.float32)) for shape in ((1, 2), (3, 2), (4,)))
-    in_keras = getattr(keras_update, kind)(keras.optimizers.SGD(1.0), max_norm)
+    in_keras = keras_update.Update(keras.optimizers.SGD(1.0), max_norm, _loss_scale(scaled))
     rows = tf.constant(norm * direction * np.float32(in_keras.scale))
     gradients = [rows[:1], tf.IndexedSlices(rows[1:], tf.constant([2]), tf.constant([3, 2])), None]
     in_keras.apply(gradients, [dense, sparse, unused], tf.constant(in_keras.scale))
     trained = -np.concatenate([dense.numpy(), sparse.numpy()[2:]])
     np.testing.assert_allclose(trained, expected.grad.numpy(), rtol=1e-5)
+
+
+def _loss_scale(scaled: bool) -> LossScale | None:
+    return LossScale() if scaled else None

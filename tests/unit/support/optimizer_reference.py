@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hvdtrain.algorithms.optimizer_settings import Settings
-from hvdtrain.algorithms.update_rules import Operations, corrections, direction, slot_names
+from hvdtrain.algorithms.update_rules import Operations, Settings, corrections, direction, slot_names
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
 

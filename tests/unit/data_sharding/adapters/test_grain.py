@@ -60,7 +60,7 @@ def test_copies_in_other_processes_open_the_files_for_themselves(catalog: ds.Cat
     for source in (RecordSource(catalog), DecodedSource(catalog, decoders.numbers)):
         source[3]
         copy = pickle.loads(pickle.dumps(source))
-        assert copy._reader._opened is None
+        assert copy._reader.get()._files is not source._reader.get()._files
         assert (len(copy), repr(copy)) == (len(source), repr(source))
     assert pickle.loads(pickle.dumps(RecordSource(catalog)))[3] == by_id[3]
 

@@ -18,8 +18,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 import data_sharding as ds
-from data_sharding.adapters.process_reader import ProcessReader
-from data_sharding.adapters.steps import StepSlots
 from data_sharding.adapters.torch import (
     ShardBatchSampler,
     ShardDataset,
@@ -29,6 +27,8 @@ from data_sharding.adapters.torch import (
     collate,
     to_torch,
 )
+from data_sharding.loading.record_reader import ForkSafeReader
+from data_sharding.plan.step_slots import StepSlots
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")
 if _SUPPORT not in sys.path:
@@ -142,14 +142,14 @@ def test_a_used_data_set_is_pickled_and_forked_without_its_files(catalog: ds.Cat
     data = ShardDataset(catalog, decoders.process)
     own = data[3]["pid"]
     copy = pickle.loads(pickle.dumps(data))
-    assert copy._reader._opened is None
+    assert copy._reader.get()._files is not data._reader.get()._files
     assert copy[3]["pid"] == own
     loader = DataLoader(data, batch_size=5, num_workers=1, timeout=WAIT_S)
     assert {int(pid) for batch in loader for pid in batch["pid"]}.isdisjoint({int(own)})
 
 
 def test_a_fork_does_not_use_its_parents_reader(catalog: ds.Catalog, by_id: list[bytes]) -> None:
-    held = ProcessReader(catalog)
+    held = ForkSafeReader(ds.RecordReader(catalog))
     inherited = held.get()
     assert held.get() is inherited
 
@@ -196,7 +196,7 @@ def test_epochs_follow_one_another(catalog: ds.Catalog) -> None:
         assert_same(list(map_style(catalog, sampler)), expected)
         assert len(kept) == len(expected)  # asked before each pass: DataLoader remembers it, and warns otherwise
         assert_same(list(kept), expected)
-    with pytest.raises(ds.PlanError, match="Epoch -1"):
+    with pytest.raises(ds.PlanError, match="epoch is -1"):
         sampler.set_epoch(-1)
 
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.tar_sample import tar_members
+from data_sharding.formats.tar_members import tar_members
 from data_sharding.formats.writers import RecordIOWriter, TarWriter
 
 

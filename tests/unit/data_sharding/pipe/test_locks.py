@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
 from data_sharding.pipe.pipe_reader import PipeReader
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 30.0
 RECORDS = 3000
@@ -143,8 +142,8 @@ def test_refused_before_the_fifo_exists_and_between_epochs(tmp_path: Path, feed:
     with PipeReader(tmp_path, "train-0") as reader:
         with python(OURS, tmp_path) as second:
             assert "already being read" in answer(second)["error"]
-        with PipeSimulator(tmp_path, {"train-0": feed}, 1):
-            reader.skip_epoch()
+        with PipeSimulator(tmp_path, {"train-0": feed}, 1), reader.open() as one:
+            one.await_data()
         with python(OURS, tmp_path) as second:
             assert "already being read" in answer(second)["error"]
     with PipeSimulator(tmp_path, {"train-0": feed}, 1), python(OURS, tmp_path) as second:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
-from data_sharding.pipe.frames import FrameError, FrameParser, Framing, parser_for
+from data_sharding.pipe.parsers import FrameError, FrameParser, Framing, parser_for
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 
@@ -145,5 +145,5 @@ def test_a_stream_that_ends_between_two_parts(flags: list[int]) -> None:
 
 
 def test_an_unknown_framing() -> None:
-    with pytest.raises(ds.PlanError, match="HINT: choose tfrecord, recordio, recordio-sagemaker"):
+    with pytest.raises(ds.PlanError, match="tfrecord or recordio or recordio-sagemaker"):
         parser_for("csv")  # type: ignore[arg-type]

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.feed import ChannelFeed
-from data_sharding.pipe.pipe_loader import PipeLoader
+from data_sharding.pipe.pipe_loader import PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_reader import PipeReader
-from data_sharding.pipe.simulator import PipeSimulator
-from data_sharding.pipe.steps import PipeSteps, slots
-from data_sharding.pipe.uneven_loader import AgreedPipeLoader, AgreedStream
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
+from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream
 
 TIMEOUT_S = 30.0
 
@@ -187,14 +185,14 @@ class Ranks:
 
 
 @contextmanager
-def streams(folder: Path, size: int, batch: int) -> Iterator[list[AgreedStream]]:
+def streams(folder: Path, size: int, batch: int) -> Iterator[list[UnevenStream]]:
     ranks = Ranks(size)
     with ExitStack() as stack:
         made = []
         for rank in range(size):
             reader = stack.enter_context(PipeReader(folder, f"r-{rank}", rank=rank, timeout_s=TIMEOUT_S))
             shape = BatchShape(numbers, slots(rank, size, batch), None, rank << 40)
-            made.append(AgreedStream(reader.open, ranks.agree(rank), shape, timeout_s=TIMEOUT_S))
+            made.append(UnevenStream(reader.open, ranks.agree(rank), shape, timeout_s=TIMEOUT_S))
         yield made
         for each in made:
             each.close()
@@ -214,8 +212,8 @@ def test_agreed_streams(tmp_path_factory: pytest.TempPathFactory, counts: list[i
     passes = -(-3 * steps // known.steps)
     with feeding(folder, counts, passes + 1) as own, streams(folder, len(counts), batch) as made:
 
-        def three_epochs(stream: AgreedStream) -> list[ds.LoadedBatch]:
-            return [one for epoch in range(3) for one in AgreedPipeLoader(stream, steps, epoch)]
+        def three_epochs(stream: UnevenStream) -> list[ds.LoadedBatch]:
+            return [one for epoch in range(3) for one in UnevenPipeLoader(stream, steps, epoch)]
 
         everyone = on_all(made, three_epochs)
     for rank, batches in enumerate(everyone):
@@ -230,14 +228,14 @@ def test_agreed_streams(tmp_path_factory: pytest.TempPathFactory, counts: list[i
 
 def test_agreed_streams_take_up_in_the_middle(tmp_path: Path) -> None:
     with feeding(tmp_path, [5, 9], 4), streams(tmp_path, 2, 4) as made:
-        loaders = on_all(made, lambda stream: AgreedPipeLoader(stream, 4, 1, 2))
+        loaders = on_all(made, lambda stream: UnevenPipeLoader(stream, 4, 1, 2))
         on_all(loaders, list)
         for loader in loaders:
             with pytest.raises(ds.PlanError, match="has been read to its end"):
                 iter(loader)
         assert [stream.steps_taken for stream in made] == [8, 8]
         with pytest.raises(ds.PlanError, match="A pipe cannot be read again"):
-            AgreedPipeLoader(made[0], 4, 1, 3)
+            UnevenPipeLoader(made[0], 4, 1, 3)
 
 
 def test_agreed_streams_without_a_record(tmp_path: Path) -> None:
@@ -253,7 +251,7 @@ def test_agreed_streams_without_a_record(tmp_path: Path) -> None:
         made[0].close()
     with PipeSimulator(tmp_path, {"r-0": empty}, 2), PipeReader(tmp_path, "r-0", timeout_s=TIMEOUT_S) as reader:
         shape = BatchShape(numbers, 4)
-        stream = AgreedStream(reader.open, lambda own: [own], shape, timeout_s=TIMEOUT_S)
+        stream = UnevenStream(reader.open, lambda own: [own], shape, timeout_s=TIMEOUT_S)
         with pytest.raises(ds.MissingDataError):
             stream.next()
         stream.close()

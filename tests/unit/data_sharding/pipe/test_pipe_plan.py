@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.pipe.claims import Claim, check_openers
+from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipeFile, PipePlan, make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_paths, save_plan
 
@@ -92,8 +92,12 @@ REFUSED = {
     "no records": ({"workers_per_host": 1, "files": [PipeFile("a", 9, 0)]}, "a holds no record", "leave it out"),
     "twice": ({"workers_per_host": 1, "files": [PipeFile("a", 1)] * 2}, "a is named twice", "name it once"),
     "name": ({"workers_per_host": 1, "channel": "a/b"}, "The channel name 'a/b-0' is not allowed", "letters"),
-    "workers": ({"workers_per_host": 0}, "0 workers", "give 1 or more"),
-    "distribution": ({"workers_per_host": 1, "distribution": "copied"}, "'copied'", "divided or sharded-by-s3-key"),
+    "workers": ({"workers_per_host": 0}, "workers_per_host is 0", "1 or more"),
+    "distribution": (
+        {"workers_per_host": 1, "distribution": "copied"},
+        "'copied' was asked for. It can be divided or sharded-by-s3-key",
+        "",
+    ),
 }
 
 
@@ -137,7 +141,7 @@ def test_recordio_is_counted(tmp_path: Path) -> None:
     assert describe_files(tmp_path, "recordio")[1] == [PipeFile("a.rec", 60, 5)]
     assert describe_files(tmp_path, "recordio", count=False)[1] == [PipeFile("a.rec", 60, None)]
     (tmp_path / "a.rec").write_bytes(frame * 5 + b"?")
-    with pytest.raises(ds.CorruptRecordError, match="cannot be read on from byte 60"):
+    with pytest.raises(ds.CorruptRecordError, match=r"byte offset 60 of .*a\.rec"):
         describe_files(tmp_path, "recordio")
 
 
@@ -184,8 +188,8 @@ def test_a_plan_whose_channels_contradict_its_job(tmp_path: Path) -> None:
         load_plan(tmp_path)
 
 
-def claim(rank: int, host: str, channel: str, inode: int) -> Claim:
-    return Claim(rank, host, rank % 2, channel, f"machine of {host}", 5, inode)
+def claim(rank: int, host: str, channel: str, inode: int) -> FifoOpener:
+    return FifoOpener(rank, host, rank % 2, channel, f"machine of {host}", 5, inode)
 
 
 def test_claims() -> None:

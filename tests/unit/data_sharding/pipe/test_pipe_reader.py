@@ -18,9 +18,9 @@ from typing import Self
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
-from data_sharding.pipe.pipe_reader import PipePass, PipeReader, await_pipe
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.fifo import PassName, await_fifo
+from data_sharding.pipe.pipe_reader import PipePass, PipeReader
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 20.0
 SHORT_S = 0.3
@@ -156,7 +156,7 @@ def test_a_fifo_that_never_appears(base: Path) -> None:
     assert "train-0_0 (channel train-0, epoch 0, of rank 3) did not appear within 0.3 s" in str(caught.value)
     assert "FIFOs there are of channels train-1." in str(caught.value)
     with pytest.raises(ds.LoaderTimeoutError, match="did not appear"):
-        await_pipe(base, "train-0", 0, rank=3, timeout_s=0)
+        await_fifo(PassName(base, "train-0", 0, 3), 0)
 
 
 def test_an_agent_that_is_at_a_later_epoch(base: Path, data_folder: Path) -> None:
@@ -165,7 +165,8 @@ def test_an_agent_that_is_at_a_later_epoch(base: Path, data_folder: Path) -> Non
     with PipeSimulator(base, {"train-0": feed, "train-1": feed}, 9) as simulator:
         with reader_of(base) as first:
             for _ in range(3):
-                first.skip_epoch()
+                with first.open() as one:
+                    one.await_data()
         begin = time.monotonic()
         with reader_of(base) as second, pytest.raises(ds.PlanError) as caught:
             second.open()
@@ -372,7 +373,8 @@ def test_closing_early_is_legal_and_moves_on(base: Path, tmp_path: Path) -> None
     with PipeSimulator(base, {"train-0": feed}, 3) as simulator, reader_of(base, buffer_bytes=2**20) as reader:
         with reader.open(12) as one:
             assert len(one.read(1)) == 1
-        reader.skip_epoch()
+        with reader.open() as one:
+            one.await_data()
         with reader.open(12) as one:
             assert len(one.read(12)) == 12
             one.require_end()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import data_sharding as ds
-from data_sharding.pipe.feed import ChannelFeed
+from data_sharding.pipe.fifo import PassName, await_fifo
 from data_sharding.pipe.pipe_plan import make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, save_plan
 from data_sharding.pipe.pipe_reader import PipeReader
-from data_sharding.pipe.simulator import PipeSimulator
+from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
 TIMEOUT_S = 30.0
 
@@ -89,7 +89,7 @@ def test_a_fifo_that_comes_into_the_way(tmp_path: Path, files: tuple[str, ...]) 
         PipeSimulator(tmp_path, {"a": ChannelFeed(files)}, 2) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
     ):
-        simulator.await_fifos(TIMEOUT_S)
+        await_fifo(PassName(tmp_path, "a", 0, 0), TIMEOUT_S)
         os.mkfifo(tmp_path / "a_1")
         read_epoch(reader)
         simulator.join(TIMEOUT_S)
@@ -110,7 +110,7 @@ def test_what_the_system_refuses(tmp_path: Path, files: tuple[str, ...]) -> None
         PipeSimulator(tmp_path, {"a": ChannelFeed((str(vanishing),))}, 1) as simulator,
         PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader,
     ):
-        simulator.await_fifos(TIMEOUT_S)
+        await_fifo(PassName(tmp_path, "a", 0, 0), TIMEOUT_S)
         vanishing.unlink()
         assert read_epoch(reader) == []
         simulator.join(TIMEOUT_S)

@@ -214,7 +214,7 @@ def test_plan_for_a_catalog(catalog: ds.Catalog) -> None:
         ({"balance": "time"}, "records or bytes"),
         ({"balance": "bytes"}, "with none for 100 records"),
         ({"balance": "bytes", "lengths": np.ones(99, np.int64)}, r"lengths of shape \(99,\)"),
-        ({"balance": "bytes", "lengths": np.ones(100, np.int64), "shuffle": "block"}, "every lane"),
+        ({"balance": "bytes", "lengths": np.ones(100, np.int64), "shuffle": "block"}, "every stream"),
         ({"block_records": 0}, "set block_records"),
         ({"tail": "drop", "global_batch": 101}, "has no step"),
     ],

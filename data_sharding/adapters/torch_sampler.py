@@ -1,0 +1,188 @@
+"""Which records a DataLoader asks for at each step, the position that it saves, and the weights of a plan's slots."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from torch.utils.data import Dataset, Sampler
+
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_slots import SlotPlanner, StepSlots
+
+State = dict[str, Any]
+
+T = TypeVar("T")
+
+
+@final
+class ShardBatchSampler(Sampler[Sequence[int]]):
+    """Batch sampler: one rank's parts of the steps of an epoch, as `StepSlots`.
+
+    The state is one position that all ranks share, whatever their number: epoch, samples_seen, and the fingerprint of
+    what it counts on. DataLoader asks for batches ahead of the training, so save the position after the last batch that
+    was trained on: `sampler.state_dict(batch.step + 1)`.
+
+    Args:
+        plan: the first epoch.
+        rank, size: whose part of each step.
+        start_step: first step of the first epoch.
+        augment: give the decode function random draws, which belong to (seed, epoch, record).
+
+    Raises:
+        PlanError: an argument is out of range.
+    """
+
+    def __init__(self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool = False) -> None:
+        _state_at(plan, start_step)
+        plan.shard(rank, size, 0)
+        self.plan, self.rank, self.size = plan, rank, size
+        self.start_step, self.augment = start_step, augment
+        self._before_load = (plan, start_step)
+
+    def __iter__(self) -> SamplerPass[StepSlots]:
+        return SamplerPass(self, self.plan, self.start_step, lambda slots: slots)
+
+    def __len__(self) -> int:
+        return self.plan.steps - self.start_step
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of `epoch`, from its first step; from the loaded one, if it is the loaded epoch.
+
+        Raises:
+            PlanError: the epoch is negative.
+        """
+        if epoch != self.plan.epoch:
+            self.plan, self.start_step = dataclasses.replace(self.plan, epoch=epoch), 0
+        self._before_load = (self.plan, self.start_step)
+
+    def state_dict(self, next_step: int | None = None) -> State:
+        """The position at which `next_step` of the epoch begins; default: where the next pass begins.
+
+        Raises:
+            PlanError: there is no such step.
+        """
+        return _state_at(self.plan, self.start_step if next_step is None else next_step)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on from a position, which any number of ranks may have saved.
+
+        Raises:
+            PlanError: the state is of other data or of another plan, or is none.
+        """
+        loaded = _plan_at(self.plan, state)
+        self._before_load = (self.plan, self.start_step)
+        self.plan, self.start_step = loaded
+
+    def _take_back_load(self) -> None:
+        # torchdata loads a saved pass into the sampler, too, which would undo the set_epoch that a script calls before.
+        self.plan, self.start_step = self._before_load
+
+
+@final
+class SamplerPass(Iterator[T], Generic[T]):
+    """One pass of a sampler. A stateful DataLoader saves and restores the pass, which changes no later pass.
+
+    Args:
+        plan, step: the epoch, and its first step.
+        load: what to make of a step's slots.
+        stride: steps from one to the next: the number of DataLoader workers that share the steps.
+        after_load: called when a state was loaded.
+    """
+
+    def __init__(
+        self,
+        sampler: ShardBatchSampler,
+        plan: ShardPlan,
+        step: int,
+        load: Callable[[StepSlots], T],
+        stride: int = 1,
+        after_load: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._sampler, self._load, self._stride, self._after_load = sampler, load, stride, after_load
+        self._begin(plan, step)
+
+    def _begin(self, plan: ShardPlan, step: int) -> None:
+        self._plan, self._next = plan, step
+        self._slots = SlotPlanner(plan, self._sampler.rank, self._sampler.size, self._sampler.augment)
+
+    def __next__(self) -> T:
+        if self._next >= self._plan.steps:
+            raise StopIteration
+        batch = self._load(self._slots(self._next))
+        self._next += self._stride
+        return batch
+
+    def state_dict(self) -> State:
+        return {**_state_at(self._plan, min(self._next, self._plan.steps)), "workers": self._stride}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.get("workers", 1) != self._stride:
+            raise PlanError(
+                f"The pass was saved by {state.get('workers')} DataLoader workers and loaded by {self._stride}.",
+                "Each worker makes steps of its own, so others would repeat some and leave out others.",
+                "use the same num_workers, or save the data set's state_dict(batch.step + 1) instead of the loader's.",
+            )
+        self._begin(*_plan_at(self._plan, state))
+        self._sampler._take_back_load()
+        self._after_load()
+
+
+@final
+class WithWeights(Dataset[tuple[Any, np.float32]]):
+    """Any map-style data set, each item paired with its slot's weight: `DataLoader` gives (batch of items, float32[k]).
+
+    A `ShardBatchSampler` fills the last step with masked slots, which repeat records: multiply the per-record losses by
+    the weights, and divide their sum over all ranks by the sum of all weights. What other samplers choose has weight 1.
+
+    Args:
+        data: item i belongs to record id i of the plan.
+    """
+
+    def __init__(self, data: Dataset[Any]) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> tuple[Any, np.float32]:
+        return self._data[index], np.float32(1)
+
+    def __getitems__(self, slots: Sequence[int]) -> list[tuple[Any, np.float32]]:
+        """The items of a batch, of `StepSlots` or any indices."""
+        chosen = slots if isinstance(slots, StepSlots) else StepSlots.of_ids(slots)
+        indices: list[int] = chosen.ids.tolist()
+        at_once = getattr(self._data, "__getitems__", None)
+        items = at_once(indices) if at_once else [self._data[index] for index in indices]
+        return list(zip(items, chosen.weights, strict=True))
+
+
+def _state_at(plan: ShardPlan, step: int) -> State:
+    """The position at which a step begins: epoch, samples_seen (step * G) and fingerprint of the plan."""
+    position = whole("start_step", step) * plan.global_batch
+    plan.step_at(position)
+    return {"epoch": plan.epoch, "samples_seen": position, "fingerprint": plan.fingerprint}
+
+
+def _plan_at(plan: ShardPlan, state: Mapping[str, Any]) -> tuple[ShardPlan, int]:
+    """The plan of a saved position's epoch, and its step."""
+    try:
+        epoch, position, fingerprint = (state[name] for name in ("epoch", "samples_seen", "fingerprint"))
+    except KeyError as error:
+        raise PlanError(
+            f"The state to load has no {error}.",
+            "A position needs epoch, samples_seen and fingerprint.",
+            "load what state_dict() returned.",
+        ) from error
+    if fingerprint != plan.fingerprint:
+        raise PlanError(
+            "The state to load was saved for another plan.",
+            "Its position means other records here.",
+            "use the data, global batch, seed, shuffle and tail that it was saved with.",
+        )
+    loaded = dataclasses.replace(plan, epoch=epoch)
+    return loaded, loaded.step_at(position)

@@ -1,0 +1,276 @@
+"""The catalog: where every record of a data set is, and proof that it still is what was indexed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog.file import COLUMNS, Damage, StoredCatalog, read, unusable, write
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
+from data_sharding.formats.image_folder import rooted
+from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.registry import format_named, format_of
+from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
+from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.redaction import redacted
+from data_sharding.storage.torn_maps import watching_maps
+
+OnCorrupt = Literal["raise", "mask", "quarantine"]
+
+T = TypeVar("T", bound=np.generic)
+
+_SCAN_THREADS: Final = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """All records of a data set; record id i is row i of the arrays, which are read-only.
+
+    Attributes:
+        format: how records are kept in the files.
+        files: the data files, in the order that defines record ids.
+        file_ids: int32[N], index into `files`.
+        offsets: int64[N], first byte that is read for the record.
+        lengths: int64[N], bytes that are read for it.
+        crcs: uint32[N], checksum stored in the file for the payload; None where the format has none.
+        labels: int64[N], labels kept apart from the payload; None where there are none.
+        fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
+            not of where it lies or when it was written: a copy on another host has the same one.
+        damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
+    """
+
+    format: RecordFormat
+    files: tuple[FileEntry, ...]
+    file_ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    crcs: NDArray[np.uint32] | None
+    labels: NDArray[np.int64] | None
+    fingerprint: str
+    damage: tuple[Damage, ...] = ()
+
+    @classmethod
+    def index(
+        cls,
+        paths: Paths,
+        check_data: bool = False,
+        *,
+        format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Self:
+        """Scan data files: a file, a folder, a glob, a URL that fsspec reads, or a sequence of these.
+
+        Record ids follow the order of the arguments, within each the sorted paths, within a file the file.
+
+        Args:
+            check_data: also compute every payload's checksum, which reads all data once.
+            format: how records are kept; default: what the names suggest.
+            on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
+                that are empty, of another format, or links to nothing.
+
+        Raises:
+            MissingDataError: a path does not exist, matches no file, or holds no record; a file is empty, or a link to
+                nothing, and `on_corrupt` is "raise".
+            CorruptRecordError: a file is of another format, or damaged, and `on_corrupt` is "raise"; or no record can
+                be used.
+            ChangedDataError: a file changed while it was scanned.
+            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
+        """
+        chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
+        listed: dict[str, FileEntry] = {}
+        names = find_files(paths, chosen.patterns, chosen.recursive, listed)
+        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)
+        damage = tuple(error for _, index in scanned for error in index.damage)
+        if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
+            raise damage[0]
+        columns = _columns(chosen, scanned)
+        found = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
+        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, found)
+
+    @classmethod
+    def _checked(
+        cls,
+        record_format: RecordFormat,
+        files: tuple[FileEntry, ...],
+        columns: dict[str, Any],
+        damage: tuple[Damage, ...],
+    ) -> Self:
+        for column in columns.values():
+            if column is not None:
+                column.setflags(write=False)
+        return cls(record_format, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @functools.cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all records together."""
+        return int(self.lengths.sum())
+
+    @functools.cached_property
+    def lost_bytes(self) -> int:
+        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known.
+
+        Of formats that count by rows, the nominal bytes of the rows that were left out.
+        """
+        sizes = np.array([file.size for file in self.files], np.int64)
+        sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
+        if self.format.offset_unit == "row":
+            return int(sizes.sum()) - self.total_bytes
+        ends = np.zeros(len(self.files), np.int64)
+        np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
+        number = {file.path: index for index, file in enumerate(self.files)}
+        first: dict[int, int] = {}
+        for damage in self.damage:
+            file = number.get(damage.path, -1)  # a file of labels is none of them
+            if file >= 0 and damage.offset >= ends[file]:
+                first[file] = min(first.get(file, damage.offset), damage.offset)
+        return sum(int(sizes[file]) - offset for file, offset in first.items())
+
+    def describe(self, record_id: int) -> str:
+        """Name a record for people: its file, and the byte at which its frame begins (or its row).
+
+        Raises:
+            PlanError: there is no such record.
+        """
+        if not 0 <= record_id < len(self):
+            raise PlanError(
+                f"There is no record {record_id}.",
+                f"The catalog has {len(self)} records.",
+                "use an id of this catalog.",
+            )
+        path = redacted(self.files[self.file_ids[record_id]].path)
+        return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
+
+    def frame_offset(self, record_id: int) -> int:
+        """Byte of its file at which a record's frame, not its payload, begins."""
+        return int(self.offsets[record_id]) - self.format.header_bytes
+
+    def verify_unchanged(self) -> None:
+        """Check that every file still has the size and version it was indexed with.
+
+        Raises:
+            ChangedDataError: naming the first file that does not.
+        """
+        for file in self.files:
+            verify_unchanged(file)
+
+    def save(self, path: str | Path) -> None:
+        """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        write(path, StoredCatalog(self.format, self.files, columns, self.damage, self.fingerprint))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a saved catalog and check it against its own fingerprint; the data files are not touched.
+
+        Raises:
+            MissingDataError: there is no such file.
+            CatalogError: the file is damaged, or is no catalog of this version.
+        """
+        stored = read(path)
+        catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage)
+        if catalog.fingerprint != stored.fingerprint:
+            raise unusable(path, "its content does not match its fingerprint")
+        return catalog
+
+
+def _columns(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
+    """The arrays of `COLUMNS` of all files together."""
+    entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
+    counts = [len(index.offsets) for index in indexes]
+    if not any(counts):
+        others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
+        raise MissingDataError(
+            f"{redacted(entries[0].path)} holds no record{others}.",
+            "There is nothing to read.",
+            "check the path, and how the files were written.",
+        )
+    _check_alike(scanned)
+    by_file = record_format.file_labels([entry.path for entry in entries])
+    sound = [index for index in indexes if len(index.offsets)]
+    return {
+        "file_ids": np.repeat(np.arange(len(entries), dtype=np.int32), counts),
+        "offsets": np.concatenate([index.offsets for index in indexes]),
+        "lengths": np.concatenate([index.lengths for index in indexes]),
+        "crcs": _joined([index.crcs for index in sound]),
+        "labels": _joined([index.labels for index in sound]) if by_file is None else np.repeat(by_file, counts),
+    }
+
+
+def _scan_all(
+    names: Sequence[str],
+    listed: Mapping[str, FileEntry],
+    record_format: RecordFormat,
+    check_data: bool,
+    on_corrupt: OnCorrupt,
+) -> list[tuple[FileEntry, RecordIndex]]:
+    """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
+
+    def scan(name: str) -> tuple[FileEntry, RecordIndex]:
+        entry = listed.get(name) or locate_file(name)
+        if not entry.size:
+            error = entry.no_content()
+            if on_corrupt == "raise":
+                raise error
+            lost = CorruptRecordError(error.fact, error.conflict, error.hint, path=name, offset=0)
+            return entry, RecordIndex.of_nothing(lost)
+        try:
+            with watching_maps:
+                index = record_format.scan(name, record_format.open(entry), check_data)
+        except ShardingError as error:
+            verify_unchanged(entry)
+            if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):
+                raise
+            index = RecordIndex.of_nothing(error)
+        verify_read(entry)
+        return entry, index
+
+    if not any(map(is_remote, names)):
+        return [scan(name) for name in names]
+    with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
+        return list(pool.map(scan, names))
+
+
+def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
+    kinds: dict[frozenset[str], str] = {}
+    for entry, index in scanned:
+        if len(index.offsets):
+            labelled = {"labels"} if index.labels is not None and not index.layout else set()
+            kinds.setdefault(index.layout | labelled, redacted(entry.path))
+    if len(kinds) > 1:
+        (first, path), (second, other) = list(kinds.items())[:2]
+        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not own:
+            path, other, own, others = other, path, others, own
+        raise PlanError(
+            f"{path} has {own}, and {other} has {others or 'not'}.",
+            "The records of one data set are alike.",
+            "name files that belong together, or choose by the format's options what all of them have.",
+        )
+
+
+def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if len(present) == len(parts) else None
+
+
+def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(b"data_sharding.catalog/1")
+    for file in files:
+        name = os.fsencode(os.path.basename(file.path))
+        digest.update(b"%d %d " % (len(name), file.size) + name)
+    for column in map(columns.get, COLUMNS):
+        if column is not None:
+            digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()

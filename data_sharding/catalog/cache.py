@@ -1,0 +1,163 @@
+"""Catalogs kept from one run to the next, for as long as they are true."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import filelock
+
+from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog.file import VERSION
+from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
+from data_sharding.formats.image_folder import rooted
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.registry import format_named, format_of, format_options
+from data_sharding.storage import FileEntry, is_remote, verify_unchanged
+from data_sharding.storage.input_files import Paths, find_files
+
+FOLDER: Final = ".data_sharding"
+"""Made in the data's folder by `beside_data`. The catalogs in it have no suffix that a record format could claim."""
+
+_VERIFY_THREADS: Final = 32
+
+_log = logging.getLogger(__name__)
+
+
+class _Wanted(NamedTuple):
+    """What a catalog is asked to be: of these files, in this format, with or without every checksum computed."""
+
+    paths: Paths
+    files: list[str]
+    listed: Mapping[str, FileEntry]
+    format: RecordFormat
+    check_data: bool
+    on_corrupt: OnCorrupt
+
+    def scan(self) -> Catalog:
+        """Make it."""
+        return Catalog.index(self.paths, self.check_data, format=self.format, on_corrupt=self.on_corrupt)
+
+
+def open_catalog(
+    paths: Paths,
+    check_data: bool = False,
+    *,
+    format: RecordFormat | str | None = None,  # noqa: A002  as `Catalog.index`
+    on_corrupt: OnCorrupt = "raise",
+    cache_dir: str | Path | None = None,
+    beside_data: bool = False,
+    wait_s: float = 3600.0,
+) -> Catalog:
+    """The saved catalog of these paths if it is still true, else a new one, which is saved.
+
+    True is a catalog that matches its own fingerprint, lists the files that `paths` lead to now, in their order, each
+    with the size and version that it has now, in the same format. One made with `check_data` serves both kinds of
+    requests. Of several processes on a host one scans, and the others wait for it. A place that cannot be written is
+    logged, and the catalog returned unsaved.
+
+    Args:
+        paths, check_data, format, on_corrupt: as `Catalog.index`.
+        cache_dir: folder to keep catalogs in; made if it is missing.
+        beside_data: keep them in a folder `.data_sharding` where the data is, instead.
+        wait_s: seconds to wait for another process that scans the same data.
+
+    Raises:
+        CatalogError: another process was still scanning after `wait_s`.
+        PlanError: both places are given; `beside_data` with data behind a URL.
+        ShardingError: as `Catalog.index`.
+    """
+    chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
+    listed: dict[str, FileEntry] = {}
+    files = find_files(paths, chosen.patterns, chosen.recursive, listed)
+    wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt)
+    folder = _folder(paths, wanted.files, cache_dir, beside_data)
+    if folder is None:
+        return wanted.scan()
+    plain = folder / f"catalog-{_key(paths, chosen)}"
+    checked = plain.with_name(f"{plain.name}-checked")
+    return _kept(wanted, (checked,) if check_data else (checked, plain), wait_s)
+
+
+def _kept(wanted: _Wanted, places: Sequence[Path], wait_s: float) -> Catalog:
+    """The first true catalog of `places`, or a new one, put at the last of them."""
+    if (found := _first_true(wanted, places)) is not None:
+        return found
+    place, catalog = places[-1], None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{place}.lock", timeout=wait_s):
+            if (found := _first_true(wanted, places)) is not None:  # made by another process while this one waited
+                return found
+            catalog = wanted.scan()
+            catalog.save(place)
+    except filelock.Timeout as error:
+        raise CatalogError(
+            f"Another process has been indexing {wanted.files[0]} and its neighbours for {wait_s:g} s.",
+            "Its catalog was waited for.",
+            f"look for a process that hangs, or wait longer; the lock is {place}.lock.",
+        ) from error
+    except OSError as error:
+        _log.warning("catalogs cannot be kept at %s: %s", place.parent, error)
+    return wanted.scan() if catalog is None else catalog
+
+
+def _first_true(wanted: _Wanted, places: Sequence[Path]) -> Catalog | None:
+    for place in places:
+        if place.exists() and (catalog := _load_if_true(wanted, place)) is not None:
+            return catalog
+    return None
+
+
+def _load_if_true(wanted: _Wanted, place: Path) -> Catalog | None:
+    """The catalog kept at `place`, or None and a log line that says why it is of no use."""
+    try:
+        catalog = Catalog.load(place)
+        if catalog.format != wanted.format or [file.path for file in catalog.files] != wanted.files:
+            raise ChangedDataError(f"{place} lists other files.", "Files were added or removed.", "index again.")
+        _verify_all(catalog.files, wanted.listed)
+    except (CatalogError, ChangedDataError, MissingDataError) as error:
+        _log.info("indexing again: %s", error.fact)
+        return None
+    # With damage inside, "raise" has to raise: the scan knows how.
+    return None if catalog.damage and wanted.on_corrupt == "raise" else catalog
+
+
+def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> None:
+    for file in files:
+        if file.path in listed:
+            file.verify_same(listed[file.path])
+    others = [file for file in files if file.path not in listed]
+    if any(is_remote(file.path) for file in others):
+        with ThreadPoolExecutor(_VERIFY_THREADS, thread_name_prefix="data_sharding-verify") as pool:
+            list(pool.map(verify_unchanged, others))
+    else:
+        list(map(verify_unchanged, others))
+
+
+def _folder(paths: Paths, files: Sequence[str], cache_dir: str | Path | None, beside_data: bool) -> Path | None:
+    if cache_dir is not None and beside_data:
+        raise PlanError("A cache folder was given, and beside_data set.", "Catalogs are kept once.", "choose one.")
+    if not beside_data:
+        return Path(cache_dir) if cache_dir is not None else None
+    if any(map(is_remote, files)):
+        raise PlanError(
+            f"{files[0]} is not on this machine.", "No catalog can be kept beside it.", "give a cache folder."
+        )
+    if isinstance(paths, str | Path) and os.path.isdir(paths):
+        return Path(paths) / FOLDER
+    return Path(os.path.commonpath([os.path.dirname(file) for file in files])) / FOLDER
+
+
+def _key(paths: Paths, chosen: RecordFormat) -> str:
+    """Names the request, not the files: when these change, the catalog is replaced."""
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    absolute = [str(path) if is_remote(str(path)) else os.path.abspath(path) for path in named]
+    request = [VERSION, chosen.name, format_options(chosen), absolute]
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]

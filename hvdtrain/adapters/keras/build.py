@@ -1,0 +1,113 @@
+"""The parts of a `KerasAdapter` as the options ask for them; what it cannot train is refused before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
+from hvdtrain.adapters.keras.device import built_for
+from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
+from hvdtrain.adapters.keras.local_sgd import LocalSgd
+from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.adapters.keras.sparse import open_sparse_gradients
+from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.comm.process_sets import own_process_set
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology
+
+
+def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any:
+    """The task's model, with the paths of its weights unchanged."""
+    with built_for(options.precision):
+        model = task.build_model()
+    if options.sync_batch_norm:
+        convert_sync_batch_norm(model, horovod_sum if topology.is_distributed else None)
+    if options.activation_checkpointing:
+        checkpoint_activations(model)
+    return model
+
+
+def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions) -> Any:
+    """The options' optimizer or the task's, with all of its variables."""
+    optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
+    require_usable(model, optimizer)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def open_gradient_sync(
+    model: Any, optimizer: Any, topology: Topology, options: TrainingOptions, waiting: Waiting
+) -> GradientSync:
+    """The gradient sync that `options` ask for."""
+    if options.sparse_gradients == "allgather":
+        return open_sparse_gradients(topology, waiting)
+    if not topology.is_distributed and options.compression != "powersgd":
+        return NoSync()
+    if options.sync_every is not None:
+        own_set = None if options.process_sets is None else own_process_set()
+        return LocalSgd(model, optimizer, options.sync_every, own_set, waiting)
+    hook = open_comm_hook(model.trainable_variables, options, alone=not topology.is_distributed)
+    return SummedGradients(hook, waiting)
+
+
+def require_usable(model: Any, optimizer: Any) -> None:
+    """Raise `UsageError` for a model without weights, or an optimizer that hvdtrain cannot drive."""
+    if not isinstance(model, keras.Model) or not model.built:
+        raise UsageError(
+            "build_model() returned a Keras model that is not built."
+            if isinstance(model, keras.Model)
+            else f"build_model() returned {type(model).__name__}, not a keras.Model.",
+            "Its weights do not exist yet, so they cannot be made equal on all workers.",
+            "begin it with keras.Input(shape), or call it once on a batch of zeros in build_model().",
+        )
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UsageError(
+            f"build_optimizer() returned {type(optimizer).__name__}.",
+            "The training step calls a Keras optimizer.",
+            "return one keras.optimizers.Optimizer.",
+        )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise UsageError(
+            "The optimizer is a LossScaleOptimizer.",
+            "Each worker would decide by itself whether a step is skipped, and they would drift apart.",
+            "return the inner optimizer; --precision fp16 scales the loss.",
+        )
+    if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        raise UsageError(
+            "The optimizer has a learning-rate schedule of its own.",
+            "hvdtrain sets the learning rate of every step.",
+            "give it the number `lr`, and choose --lr-schedule, --warmup-epochs and --lr.",
+        )
+
+
+def require_supported(options: TrainingOptions) -> None:
+    """Raise `UsageError` for what only torch has, or what Keras and Horovod cannot do together."""
+    if options.data_parallel:
+        raise UsageError(
+            "--data-parallel is given with TensorFlow.",
+            "DataParallel is torch's.",
+            "leave it out; horovodrun -np N uses N GPUs.",
+        )
+    if options.accumulate_steps > 1 and options.sparse_gradients == "allgather":
+        raise UsageError(
+            f"--accumulate-steps {options.accumulate_steps} is given with --sparse-gradients allgather in TensorFlow.",
+            "Gradients of micro batches are added up in dense variables.",
+            "leave one of them out.",
+        )
+    if options.compile and options.activation_checkpointing:
+        raise UsageError(
+            "--compile is given with --activation-checkpointing in TensorFlow.",
+            "XLA may find that the repetition is what was computed before, and keep that.",
+            "leave one of them out.",
+        )
+    if options.compile and options.sync_batch_norm:
+        raise UsageError(
+            "--compile is given with --sync-batch-norm in TensorFlow.",
+            "Statistics are reduced inside the part that XLA compiles, and Horovod's operations do not run there.",
+            "leave one of them out.",
+        )

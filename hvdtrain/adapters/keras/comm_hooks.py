@@ -1,0 +1,190 @@
+"""Comm hooks in Keras: what is sent for a bucket of gradients, and in how many messages. Traced into the step.
+
+Why each one sends what it sends is explained in `hvdtrain.adapters.torch.comm_hooks`. Hooks are given Horovod's module:
+one process does not need it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import tensorflow as tf
+
+from hvdtrain.adapters.gradient_sync import HookState, Stateless
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A dense gradient and its place in the caller's list."""
+
+    place: int
+    value: Any
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GradBucket:
+    """Gradients that are reduced together.
+
+    Attributes:
+        name: of its collective, or the beginning of their names.
+        dtype: as which they are sent.
+        gradients: of that dtype or of others that are sent as it.
+    """
+
+    name: str
+    dtype: tf.DType
+    gradients: list[Gradient]
+
+
+class CommHook(HookState, Protocol):
+    """How the gradients of a bucket are reduced over ranks."""
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        """The dtype as which gradients of `dtype` are sent."""
+        ...
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        """The reduced gradients, in their dtypes and shapes. Called while the step is traced."""
+        ...
+
+
+def without_bfloat16(dtype: tf.DType) -> tf.DType:
+    """The dtype as which gradients are sent that are not compressed: Horovod 0.28.1 cannot send bfloat16."""
+    return tf.float32 if dtype == tf.bfloat16 else dtype
+
+
+@final
+class PlainReduction(Stateless):
+    """Implements `CommHook`: gradients as they are, by one named grouped allreduce a bucket.
+
+    Args:
+        hvd: horovod.tensorflow.
+        op: Horovod's reduction of the ranks' gradients.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, hvd: Any, op: Any, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd, self._op = hvd, op
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        return without_bfloat16(dtype)
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        return _reduced(self._hvd, bucket, self._op, 1.0, 1.0)
+
+
+@final
+class Float16Sum(Stateless):
+    """Implements `CommHook`: gradients sent as float16.
+
+    Args:
+        hvd: horovod.tensorflow.
+        before: each rank's gradient, multiplied by this, is its part of a mean, which is what is sent.
+        after: what the sum of these is multiplied by.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, hvd: Any, before: float, after: float, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd, self._before, self._after = hvd, before, after
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        return tf.float16 if dtype in (tf.float32, tf.float64) else without_bfloat16(dtype)
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        return _reduced(self._hvd, bucket, self._hvd.Sum, self._before, self._after)
+
+
+def _reduced(hvd: Any, bucket: GradBucket, op: Any, before: float, after: float) -> list[Any]:
+    sent = [tf.cast(_times(gradient.value, before), bucket.dtype) for gradient in bucket.gradients]
+    # TensorFlow prefixes node names with the function that they were inlined from.
+    received = hvd.grouped_allreduce(sent, op=op, name=bucket.name, ignore_name_scope=True)
+    return [
+        _times(tf.cast(value, gradient.value.dtype), after)
+        for value, gradient in zip(received, bucket.gradients, strict=True)
+    ]
+
+
+def _times(value: Any, factor: float) -> Any:
+    return value if factor == 1 else value * tf.cast(factor, value.dtype)
+
+
+@final
+class BFloat16Sum(Stateless):
+    """Implements `CommHook`: gradients sent as bfloat16. All ranks end with the same bits.
+
+    Args:
+        hvd: horovod.tensorflow.
+        average: the result is the mean of the ranks' gradients instead of their sum.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, hvd: Any, average: bool, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd = hvd
+        self._factor = 1 / hvd.size() if average else 1.0
+        self._uncompressed = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        return dtype if dtype == tf.float16 else tf.bfloat16
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        if bucket.dtype == tf.float16:
+            return self._uncompressed.reduce(bucket)
+        values = [gradient.value for gradient in bucket.gradients]
+        reduced = self._reduce_flat(flattened(values, tf.bfloat16), bucket.name)
+        parts = cut(reduced, [gradient.shape for gradient in bucket.gradients])
+        return [tf.cast(part, value.dtype) for part, value in zip(parts, values, strict=True)]
+
+    def _reduce_flat(self, flat: Any, name: str) -> Any:
+        numbers, ranks = flat.shape[0], self._hvd.size()
+        part = -(-numbers // ranks)
+        sent = tf.pad(flat, [[0, ranks * part - numbers]])
+        received = self._hvd.alltoall(_bits(sent), name=f"{name}_parts", ignore_name_scope=True)
+        own = tf.reshape(tf.bitcast(received, tf.bfloat16), [ranks, part])
+        total = tf.reduce_sum(tf.cast(own, tf.float32), axis=0) * self._factor
+        sums = self._hvd.allgather(_bits(tf.cast(total, tf.bfloat16)), name=f"{name}_sums", ignore_name_scope=True)
+        return tf.bitcast(sums, tf.bfloat16)[:numbers]
+
+
+def _bits(tensor: Any) -> Any:
+    """As a dtype that Horovod can send."""
+    return tf.bitcast(tensor, tf.int16)
+
+
+@final
+class Adasum(Stateless):
+    """Implements `CommHook`: gradients combined variable by variable, by the rule of torch's hook of that name."""
+
+    def __init__(self, hvd: Any) -> None:
+        super().__init__(loss_multiplier=hvd.size())
+        self._hvd = hvd
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        return without_bfloat16(dtype)
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        # One by one: horovod.tensorflow 0.28.1's grouped_allreduce has a variable unbound where the op is Adasum.
+        return [
+            tf.cast(self._combined(tf.cast(gradient.value, bucket.dtype), f"{bucket.name}_{i}"), gradient.value.dtype)
+            for i, gradient in enumerate(bucket.gradients)
+        ]
+
+    def _combined(self, value: Any, name: str) -> Any:
+        return self._hvd.allreduce(value, op=self._hvd.Adasum, name=name, ignore_name_scope=True)
+
+
+def flattened(values: Sequence[Any], dtype: tf.DType) -> Any:
+    """All numbers in order in one tensor of shape [numbers], as `dtype`."""
+    return tf.concat([tf.reshape(tf.cast(value, dtype), [-1]) for value in values], axis=0)
+
+
+def cut(flat: Any, shapes: Sequence[Sequence[int]]) -> list[Any]:
+    """The tensors of these shapes that `flat` consists of."""
+    parts = tf.split(flat, [math.prod(shape) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,0 +1,129 @@
+"""The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import tensorflow as tf
+
+from hvdtrain.adapters.keras.comm_hooks import GradBucket, Gradient, cut, flattened, without_bfloat16
+from hvdtrain.algorithms import powersgd
+
+Summed = Callable[[Any, str], Any]
+"""The sum over ranks of a flat tensor, under a name."""
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """One variable that is sent as factors.
+
+    Attributes:
+        path: the variable's.
+        shape: (n, m) of it as a matrix.
+        error: of the variable's shape.
+        factor: [m, r].
+        first_factor: the same shape, constant.
+    """
+
+    path: str
+    shape: tuple[int, int]
+    error: tf.Variable
+    factor: tf.Variable
+    first_factor: Any
+
+
+@final
+class PowerSgd(powersgd.Memory):
+    """Implements `CommHook`. Each bucket has two messages, as in torch's `PowerSgd`.
+
+    Args:
+        summed: an allreduce.
+        variables: all that are trained, in the order of their gradients.
+        size: number of ranks.
+        rank: of the factors; a matrix for which they would not be smaller is sent as it is.
+        total: the result is the sum of the ranks' mean gradients instead of their mean.
+    """
+
+    def __init__(self, summed: Summed, variables: Sequence[Any], size: int, rank: int, total: bool = False) -> None:
+        self._by_place = {
+            place: _matrix(place, variable, rank) for place, variable in enumerate(variables) if _pays(variable, rank)
+        }
+        super().__init__(size, {matrix.path: matrix for matrix in self._by_place.values()})
+        self._summed, self._size = summed, size
+        self._factor = float(size) if total else 1.0
+
+    def sent_as(self, dtype: tf.DType) -> tf.DType:
+        return without_bfloat16(dtype)
+
+    def reduce(self, bucket: GradBucket) -> list[Any]:
+        own = [g for g in bucket.gradients if g.place in self._by_place]
+        rest = [g for g in bucket.gradients if g.place not in self._by_place]
+        matrices = [self._by_place[gradient.place] for gradient in own]
+        update = powersgd.Round(
+            [tf.reshape(g.value, m.shape) for g, m in zip(own, matrices, strict=True)],
+            [tf.reshape(m.error, m.shape) for m in matrices],
+            [m.factor.value() for m in matrices],
+            _OPERATIONS,
+        )
+        first = update.first_message() + [gradient.value for gradient in rest]
+        means = self._mean(first, bucket.dtype, f"{bucket.name}_left")
+        reduced = {g.place: self._dense(mean, g) for g, mean in zip(rest, means[len(own) :], strict=True)}
+        if own:
+            right = self._mean(update.second_message(means[: len(own)]), bucket.dtype, f"{bucket.name}_right")
+            _remember(matrices, update, right)
+            for gradient, p, q in zip(own, update.left, right, strict=True):
+                reduced[gradient.place] = self._dense(tf.matmul(p, q, transpose_b=True), gradient)
+        return [reduced[gradient.place] for gradient in bucket.gradients]
+
+    def _mean(self, values: Sequence[Any], dtype: tf.DType, name: str) -> list[Any]:
+        flat = self._summed(flattened(values, dtype), name) / self._size
+        return cut(flat, [value.shape for value in values])
+
+    def _dense(self, mean: Any, gradient: Gradient) -> Any:
+        return tf.reshape(tf.cast(mean * self._factor, gradient.value.dtype), gradient.shape)
+
+    def _to_host(self, tensor: Any) -> Any:
+        return np.array(tensor)
+
+    def _put_error(self, matrix: _Matrix, error: Any) -> None:
+        matrix.error.assign(error)
+
+    def _put_factor(self, matrix: _Matrix, factor: Any) -> None:
+        matrix.factor.assign(factor)
+
+
+def _pays(variable: Any, rank: int) -> bool:
+    """Matrices of 16 bits cannot be orthogonalized."""
+    return variable.dtype in ("float32", "float64") and powersgd.pays(*_shape(variable), rank)
+
+
+def _shape(variable: Any) -> tuple[int, int]:
+    return powersgd.matrix_shape(tuple(variable.shape), outputs=-1)
+
+
+def _matrix(place: int, variable: Any, rank: int) -> _Matrix:
+    shape = _shape(variable)
+    first = tf.constant(powersgd.first_factor(place, shape[1], rank), variable.dtype)
+    error = tf.Variable(tf.zeros(tuple(variable.shape), variable.dtype), trainable=False)
+    return _Matrix(variable.path, shape, error, tf.Variable(first, trainable=False), first)
+
+
+def _remember(matrices: Sequence[_Matrix], update: powersgd.Round, right: Sequence[Any]) -> None:
+    factors = update.next_factors(right, [matrix.first_factor for matrix in matrices])
+    for matrix, error, factor in zip(matrices, update.new_errors(), factors, strict=True):
+        matrix.error.assign(tf.reshape(error, matrix.error.shape))
+        matrix.factor.assign(factor)
+
+
+def _orthonormal(matrix: Any) -> Any:
+    return tf.linalg.qr(matrix).q
+
+
+def _revived(factor: Any, first: Any) -> Any:
+    return tf.where(tf.reduce_all(factor == 0, axis=0), first, factor)
+
+
+_OPERATIONS = powersgd.Operations(transposed=tf.transpose, orthonormal=_orthonormal, revived=_revived)

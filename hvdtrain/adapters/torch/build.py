@@ -1,0 +1,66 @@
+"""The parts of a `TorchAdapter` as the options ask for them: the model, what calls it, and the gradient sync."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
+from hvdtrain.adapters.torch.local_sgd import LocalSgd
+from hvdtrain.adapters.torch.sparse import open_sparse_gradients
+from hvdtrain.comm.process_sets import own_process_set
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+from hvdtrain.task.interface import Task
+from hvdtrain.topology import Topology
+
+
+def build_model(task: Task, options: TrainingOptions, topology: Topology, device: torch.device) -> nn.Module:
+    """The task's model on `device`, with the names of its weights unchanged."""
+    model: nn.Module = task.build_model()
+    if options.sync_batch_norm:  # imported here, since it imports the compiler, which takes a second
+        from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
+
+        model = convert_sync_batch_norm(model, horovod_sum if topology.is_distributed else None)
+    if options.activation_checkpointing:
+        checkpoint_activations(model, options.compile)
+    model.to(device)
+    if options.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology) -> Any:
+    """What the task's measure() calls: the model itself, compiled, or copies of it on all GPUs.
+
+    Raises:
+        UsageError: DataParallel in a job of several workers.
+    """
+    if options.compile:
+        model.compile()  # in place: names of weights stay  # type: ignore[no-untyped-call]
+    if not options.data_parallel:
+        return model
+    if topology.is_distributed:
+        raise UsageError(
+            f"--data-parallel is given to {topology.size} workers.",
+            "torch.nn.DataParallel is one process on all GPUs of a machine.",
+            "start one process, or leave --data-parallel out.",
+        )
+    return nn.DataParallel(model)
+
+
+def open_gradient_sync(
+    model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
+) -> GradientSync:
+    """The gradient sync that `options` ask for."""
+    if options.sparse_gradients == "allgather":
+        return open_sparse_gradients(model, optimizer, topology)
+    if not topology.is_distributed and options.compression != "powersgd":
+        return NoSync(model)
+    if options.sync_every is not None:
+        own_set = None if options.process_sets is None else own_process_set()
+        return LocalSgd(model, optimizer, options.sync_every, own_set)
+    return summed_gradients(trainable_of(model), options, alone=not topology.is_distributed)

@@ -1,0 +1,175 @@
+"""Comm hooks: what is sent for a bucket of gradients, and in how many messages.
+
+Each hook starts its communication in the backward pass, as soon as the bucket's last gradient is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import torch
+
+from hvdtrain.adapters.gradient_sync import HookState, Stateless
+
+Handle = Any
+"""Of a collective that runs in the background."""
+
+StartSum = Callable[[torch.Tensor, str], Handle]
+"""Starts an in-place sum of a flat tensor over ranks under a name."""
+
+PendingReduction = Generator[Handle, Any, None]
+"""Yields a handle whenever it must wait; is sent what waiting for it returned. At its end the bucket is reduced."""
+
+
+@dataclass(frozen=True)
+class GradBucket:
+    """Gradients that are reduced together.
+
+    Attributes:
+        name: begins the names of its collectives; the same on every rank.
+        flat: of shape [numbers], which the reduction changes in place.
+        views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
+    """
+
+    name: str
+    flat: torch.Tensor
+    views: list[tuple[str, torch.Tensor]]
+
+
+class CommHook(HookState, Protocol):
+    """How the gradients of a bucket are reduced over ranks."""
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        """Called once a bucket, at the start; what it returns begins a reduction in each update.
+
+        A reduction begins in the backward pass, as soon as the bucket's last gradient is ready, and continues after it.
+        All ranks begin the same reductions, but not in the same order.
+        """
+        ...
+
+
+@final
+class PlainSum(Stateless):
+    """Implements `CommHook`: gradients as they are, summed in place by one allreduce a bucket.
+
+    Args:
+        start_sum: the allreduce.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._start_sum = start_sum
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        def reduction() -> PendingReduction:
+            yield self._start_sum(bucket.flat, bucket.name)
+
+        return reduction
+
+
+@final
+class Float16Sum(Stateless):
+    """Implements `CommHook`: gradients sent as float16, half of the bytes, 11 bits a number, a narrow range.
+
+    Each rank sends its part of the mean over the global batch, whatever the loss multiplier, so that only a mean beyond
+    65,504 overflows. Then the sum is infinite, or not a number, on all ranks alike: --precision fp16 skips that update
+    and lowers its loss scale, and without it training ends at the loss that follows. Parts below 6e-8 become 0.
+
+    Args:
+        start_sum: an allreduce of float16.
+        loss_multiplier: see `HookState`; a power of two loses nothing.
+    """
+
+    def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._start_sum = start_sum
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        flat = bucket.flat
+        if flat.element_size() <= 2:
+            return PlainSum(self._start_sum, self.loss_multiplier).open(bucket)
+        sent = torch.empty_like(flat, dtype=torch.float16)
+
+        def reduction() -> PendingReduction:
+            sent.copy_(_scaled(flat, 1 / self.loss_multiplier))
+            yield self._start_sum(sent, bucket.name)
+            _scaled(flat.copy_(sent), self.loss_multiplier)
+
+        return reduction
+
+
+def _scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
+    return flat if factor == 1 else flat.mul_(factor)
+
+
+@final
+class BFloat16Sum(Stateless):
+    """Implements `CommHook`: gradients sent as bfloat16, half of the bytes, 8 bits a number, float32's whole range.
+
+    Horovod 0.28.1 cannot add bfloat16, and a ring that could would round every partial sum. So each rank adds up one
+    part of the numbers, in float32, and rounds once: an alltoall brings it all ranks' values of its part, an allgather
+    distributes the sums. Together they send as much as a ring allreduce of bfloat16 would. All ranks end with the same
+    bits, since each number was added up in one place.
+
+    Args:
+        hvd: horovod.torch.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, hvd: Any, loss_multiplier: float = 1.0) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd = hvd
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        flat, ranks = bucket.flat, self._hvd.size()
+        if flat.dtype == torch.float16:
+            return PlainSum(self._start_sum, self.loss_multiplier).open(bucket)
+        numbers = flat.numel()
+        part = -(-numbers // ranks)
+        sent = torch.zeros(ranks * part, dtype=torch.bfloat16, device=flat.device)  # zeros past the end remain
+
+        def reduction() -> PendingReduction:
+            sent[:numbers].copy_(flat)
+            received, _ = yield self._hvd.alltoall_async(_bits(sent), name=f"{bucket.name}.parts")
+            total = received.view(torch.bfloat16).view(ranks, part).sum(0, dtype=torch.float32)
+            sums = yield self._hvd.allgather_async(_bits(total.to(torch.bfloat16)), name=f"{bucket.name}.sums")
+            flat.copy_(sums.view(torch.bfloat16)[:numbers])
+
+        return reduction
+
+    def _start_sum(self, flat: torch.Tensor, name: str) -> Any:
+        return self._hvd.allreduce_async_(flat, name=name, op=self._hvd.Sum)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """As a dtype that Horovod can send."""
+    return tensor.view(torch.int16)
+
+
+@final
+class Adasum(Stateless):
+    """Implements `CommHook`: gradients combined parameter by parameter (Maleki et al. 2020, arXiv:2006.02924).
+
+    For gradients a and b of one parameter, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: equal ones do not change,
+    orthogonal ones are added. Each rank contributes its own mean gradient.
+
+    Args:
+        hvd: horovod.torch.
+    """
+
+    def __init__(self, hvd: Any) -> None:
+        super().__init__(loss_multiplier=hvd.size())
+        self._hvd = hvd
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        # Horovod weighs each tensor of a group separately, in one message.
+        numbers = [view.numel() for _, view in bucket.views]
+        parts = [part for part in torch.split(bucket.flat, numbers) if part.numel()]
+
+        def reduction() -> PendingReduction:
+            yield self._hvd.grouped_allreduce_async_(parts, name=bucket.name, op=self._hvd.Adasum)
+
+        return reduction

@@ -1,1 +1,0 @@
-"""Ways of a bucket of gradients to the other ranks and back: what travels, and in how many messages."""

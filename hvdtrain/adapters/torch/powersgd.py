@@ -1,0 +1,125 @@
+"""The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from hvdtrain.adapters.torch.comm_hooks import GradBucket, Handle, PendingReduction, StartSum
+from hvdtrain.adapters.torch.state import to_array, to_tensor
+from hvdtrain.algorithms import powersgd
+
+
+@dataclass
+class _Matrix:
+    """One parameter that is sent as factors.
+
+    Attributes:
+        gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket.
+        shape: (n, m) of both as matrices.
+        factor, first_factor: [m, r].
+    """
+
+    gradient: torch.Tensor
+    error: torch.Tensor
+    shape: tuple[int, int]
+    factor: torch.Tensor
+    first_factor: torch.Tensor
+
+
+@final
+class PowerSgd(powersgd.Memory):
+    """Implements `CommHook`.
+
+    A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
+
+    Args:
+        start_sum: an allreduce of float32.
+        size: number of ranks.
+        rank: of the factors; a matrix for which they would not be smaller is sent as it is.
+        names: of all trained parameters, in the model's order.
+        total: the result is the sum of the ranks' mean gradients instead of their mean.
+    """
+
+    def __init__(self, start_sum: StartSum, size: int, rank: int, names: Sequence[str], total: bool = False) -> None:
+        self._own: dict[str, _Matrix] = {}
+        super().__init__(size, self._own)
+        self._start_sum, self._size, self._rank = start_sum, size, rank
+        self._places = {name: place for place, name in enumerate(names)}
+        self._factor = float(size) if total else 1.0
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        # Matrices are orthogonalized in 32 bits or 64 only.
+        own = {n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)}
+        self._own.update(own)
+        rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in own]
+        return lambda: self._reduction(bucket.name, list(own.values()), rest)
+
+    def _pays(self, view: torch.Tensor) -> bool:
+        return powersgd.pays(*powersgd.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
+
+    def _matrix(self, name: str, view: torch.Tensor) -> _Matrix:
+        shape = powersgd.matrix_shape(_shape_in_memory(view), outputs=0)
+        first = torch.from_numpy(powersgd.first_factor(self._places[name], shape[1], self._rank)).to(view)
+        return _Matrix(view, torch.zeros_like(view), shape, first, first)
+
+    @torch.no_grad()
+    def _reduction(self, name: str, matrices: list[_Matrix], rest: list[torch.Tensor]) -> PendingReduction:
+        gradients = [_as_matrix(m.gradient, m.shape) for m in matrices]
+        errors = [_as_matrix(m.error, m.shape) for m in matrices]
+        update = powersgd.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
+        means = yield from self._mean(update.first_message() + rest, f"{name}.left")
+        for own, mean in zip(rest, means[len(matrices) :], strict=True):
+            torch.mul(mean, self._factor, out=own)
+        if not matrices:
+            return
+        second = update.second_message(means[: len(matrices)])
+        update.new_errors()  # in place
+        right = yield from self._mean(second, f"{name}.right")
+        for gradient, p, q in zip(gradients, update.left, right, strict=True):
+            torch.mm(p, (q * self._factor).T, out=gradient)
+        factors = update.next_factors(right, [m.first_factor for m in matrices])
+        for matrix, factor in zip(matrices, factors, strict=True):
+            matrix.factor = factor
+
+    def _mean(self, tensors: list[torch.Tensor], name: str) -> Generator[Handle, Any, list[torch.Tensor]]:
+        """Their means over ranks, after one message."""
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        yield self._start_sum(flat, name)
+        parts = torch.split(flat.div_(self._size), [tensor.numel() for tensor in tensors])
+        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def _to_host(self, tensor: torch.Tensor) -> Any:
+        return to_array(tensor)
+
+    def _put_error(self, matrix: _Matrix, error: Any) -> None:
+        matrix.error.copy_(to_tensor(error))
+
+    def _put_factor(self, matrix: _Matrix, factor: Any) -> None:
+        matrix.factor = to_tensor(factor).to(matrix.first_factor)
+
+
+def _shape_in_memory(view: torch.Tensor) -> tuple[int, ...]:
+    """Its dimensions from the one of the largest stride to that of the smallest: channels last are last."""
+    sizes_and_strides = sorted(zip(view.shape, view.stride(), strict=True), key=lambda pair: -pair[1])
+    return tuple(size for size, _ in sizes_and_strides)
+
+
+def _as_matrix(view: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """The same memory, which has no gaps, row by row."""
+    return view.as_strided(shape, (shape[1], 1))
+
+
+def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
+    columns: torch.Tensor = torch.linalg.qr(matrix).Q
+    return columns
+
+
+def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    return torch.where((factor == 0).all(dim=0), first, factor)
+
+
+_OPERATIONS = powersgd.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)

@@ -1,0 +1,65 @@
+"""The checks that several groups of options need: a number's range, and options that mean nothing without another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from hvdtrain.errors import UsageError
+
+Range = tuple[str, Callable[[float], bool]]
+"""What a number must be, in words and as a test."""
+
+AT_LEAST_ONE: Final[Range] = ("1 or more", lambda value: 1 <= value < float("inf"))
+NOT_NEGATIVE: Final[Range] = ("0 or a positive number", lambda value: 0 <= value < float("inf"))
+POSITIVE: Final[Range] = ("a positive number", lambda value: 0 < value < float("inf"))
+SHARE: Final[Range] = ("a share from 0 to below 1", lambda value: 0 <= value < 1)
+
+
+def flag_of(name: str) -> str:
+    """ "data.max_corrupt" → "--data.max-corrupt"."""
+    return "--" + name.replace("_", "-")
+
+
+def require_range(options: object, allowed: Range, examples: Mapping[str, str], prefix: str = "") -> None:
+    """Raise `UsageError` unless each option that is given is in the range.
+
+    Args:
+        options: has the options as attributes; None is not given.
+        allowed: the range.
+        examples: name of an option → a value to try.
+        prefix: "data." for options of the data.
+    """
+    must, holds = allowed
+    for name, example in examples.items():
+        value, flag = getattr(options, name), flag_of(prefix + name)
+        if value is not None and not holds(value):
+            raise UsageError(f"{flag} is {value}.", f"It must be {must}.", f"try {flag} {example}.")
+
+
+def require_companion(options: Any, name: str, companions: Mapping[str, Sequence[str]], without: str) -> None:
+    """Raise `UsageError` where an option is given that only goes with some values of the option `name`.
+
+    Args:
+        options: has the options as attributes; None and False are not given.
+        name: the option that decides.
+        companions: name of an option → the values that it goes with.
+        without: why the option means nothing where `name` is not given.
+    """
+    value = getattr(options, name)
+    for other, values in companions.items():
+        given = getattr(options, other)
+        if given is None or given is False or value in values:
+            continue
+        raise UsageError(
+            f"{flag_of(other)} is given {f'with {flag_of(name)} {value}' if value else f'without {flag_of(name)}'}.",
+            "It would change nothing." if value else without,
+            f"it goes with {flag_of(name)} {' or '.join(values)}.",
+        )
+
+
+def refuse_first(combinations: Sequence[tuple[object, str, str, str]]) -> None:
+    """Raise `UsageError` for the first of (whether it is asked for, fact, conflict, hint) that is asked for."""
+    for asked, fact, conflict, hint in combinations:
+        if asked:
+            raise UsageError(fact, conflict, hint)

@@ -1,0 +1,162 @@
+"""What each worker of a container runs, and where: the source, and a command from hyperparameters and channels."""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.sagemaker.aws import explained
+from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
+
+_DIRECTORY = "sagemaker_submit_directory"
+_SECONDS = 60  # without a byte from S3
+_PROGRAM = "sagemaker_program"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """What every worker runs, and in which folder; `run_folder` gets hvdtrain's results, None for a user's script."""
+
+    argv: tuple[str, ...]
+    folder: Path
+    run_folder: Path | None
+
+
+def worker_command(container: Container) -> WorkerCommand:
+    """`hvdtrain train` with the hyperparameters as its flags, or the script that `sagemaker_program` names.
+
+    Flags that the user leaves open follow from the container: where the data are, how they come, and the run folder.
+    That is /opt/ml/checkpoints where the job has a checkpoint location, and so goes on from there; else
+    /opt/ml/output/data.
+
+    Raises:
+        UsageError: a channel's folder, the pipe plan or the script is not there.
+    """
+    own = container.hyperparameters
+    folder = source_folder(container)
+    program = own.get(_PROGRAM)
+    if isinstance(program, str) and program != TASK_PROGRAM:
+        return WorkerCommand((*_interpreter(program, folder), *flags(own)), folder, None)
+    given = {_normal(name) for name in own}
+    values = dict(own)
+    checkpoints = container.folders.checkpoints
+    output_dir = checkpoints if checkpoints.is_dir() else container.folders.output / "data"
+    for name, value in {**_data_flags(container, given), "output-dir": str(output_dir)}.items():
+        if name not in given:
+            values[name] = value
+    argv = (sys.executable, "-m", "hvdtrain", "train", *flags(values))
+    run_folder = next(str(value) for name, value in values.items() if _normal(name) == "output-dir")
+    return WorkerCommand(argv, folder, folder / run_folder)
+
+
+def _normal(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _data_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+    by_file = [name for name, mode in container.channels.items() if mode != "Pipe" and name != PLAN_CHANNEL]
+    for name in by_file:
+        if not (container.folders.data / name).is_dir():
+            raise UsageError(
+                f"The channel {name} has no folder {container.folders.data / name}.",
+                "inputdataconfig.json says that its data come as files.",
+                "check the channel's S3 location: SageMaker makes no folder for one that holds nothing.",
+            )
+    values: dict[str, HyperparameterValue] = {}
+    if len(by_file) == 1:
+        values["data.dir"] = str(container.folders.data / by_file[0])
+    elif by_file:  # each channel is a folder in it
+        values["data.dir"] = str(container.folders.data)
+    if "Pipe" in container.channels.values():
+        values |= _pipe_flags(container, given)
+    return values
+
+
+def _pipe_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+    plan = container.folders.data / PLAN_CHANNEL / "plan.json"
+    if "data.pipe-plan" not in given and not plan.is_file():
+        raise UsageError(
+            f"Channels come through pipes, and there is no {plan}.",
+            "Nothing says which worker reads which channel, and how many records come.",
+            f"make it with `hvdtrain shard pipe-plan`, and give the folder with it as a channel {PLAN_CHANNEL} of mode "
+            "File.",
+        )
+    return {"data.mode": "pipe", "data.pipe-dir": str(container.folders.data), "data.pipe-plan": str(plan)}
+
+
+def _interpreter(program: str, folder: Path) -> tuple[str, ...]:
+    path = folder / program
+    if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(
+            f"There is no {program} in {folder}.",
+            f"{_PROGRAM} names it as what workers run.",
+            "put it into the source folder, and name it by its path there.",
+        )
+    return ("/bin/sh", program) if program.endswith(".sh") else (sys.executable, program)
+
+
+def source_folder(container: Container) -> Path:
+    """Where workers start: the folder that `sagemaker_submit_directory` names, /opt/ml/code, or /opt/ml."""
+    named = container.hyperparameters.get(_DIRECTORY)
+    folders = [Path(named)] if isinstance(named, str) and named.startswith("/") else []
+    folders.append(container.folders.code)
+    return next((folder for folder in folders if folder.is_dir()), container.folders.base)
+
+
+def fetch_source(container: Container) -> None:
+    """Unpack the source archive from S3 into /opt/ml/code, if workers need it.
+
+    Raises:
+        UsageError: there is no boto3, no right to read the archive, or something in the archive that leads out of it.
+        HvdtrainError: S3 does not answer.
+    """
+    uri = container.hyperparameters.get(_DIRECTORY)
+    if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
+        return
+    container.folders.code.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
+        _download(uri, archive.name)
+        try:
+            with tarfile.open(archive.name, "r:gz") as packed:
+                packed.extractall(container.folders.code, filter="data")
+        except (tarfile.TarError, OSError) as error:
+            raise UsageError(
+                f"The source archive {uri} cannot be unpacked: {error}.",
+                "Workers would have nothing to run.",
+                "make it again: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
+            ) from error
+
+
+def _is_needed(container: Container) -> bool:
+    """Not where the toolkit has unpacked it; nor for a task that comes with hvdtrain, without a config file: it then
+    holds the toolkit's program and nothing else."""
+    own = container.hyperparameters
+    program = own.get("sagemaker_program", TASK_PROGRAM)
+    if (container.folders.code / str(program)).is_file():
+        return False
+    return program != TASK_PROGRAM or ":" in str(own.get("task", "")) or "config" in own
+
+
+def _download(uri: str, path: str) -> None:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError(
+            f"The job's source is {uri}, and boto3 is not installed.",
+            "Nothing else here can read from S3.",
+            "pip install 'hvdtrain[sagemaker]' into the image, or put the source into the image and name its folder in "
+            f"{_DIRECTORY}.",
+        ) from error
+    parts = urlsplit(uri)
+    with explained(f"Fetching {uri}"):
+        config = Config(retries={"mode": "standard"}, connect_timeout=_SECONDS, read_timeout=_SECONDS)
+        boto3.client("s3", config=config).download_file(parts.netloc, parts.path.lstrip("/"), path)

@@ -1,0 +1,139 @@
+"""Which machine a name means, which address hosts can call, and which interface leads there: standard library only."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+
+from hvdtrain.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+
+_SIOCGIFADDR = 0x8915  # linux/sockios.h; netdevice(7)
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a host's name means the machine that asks, so that no ssh is needed."""
+    addresses = _resolved(name)
+    return name == socket.gethostname() or (bool(addresses) and all(map(is_own_address, addresses)))
+
+
+def _resolved(name: str) -> list[str]:
+    """The IPv4 addresses of a host; none where only ssh's configuration knows it. Horovod knows no IPv6."""
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
+    except OSError:
+        return []
+
+
+def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
+    """The address of this machine that the hosts are told.
+
+    Args:
+        callers: host → the address from which its sshd was called, "" where the host is this machine.
+        nics: network interfaces that the user named.
+
+    Raises:
+        UsageError: none can be found.
+    """
+    if nics:
+        own = next((address for nic in nics if (address := interface_address(nic))), None)
+        if own is not None:
+            return own
+    far = {host: caller for host, caller in callers.items() if caller}
+    if not far:
+        return LOOPBACK
+    for caller in far.values():
+        if _is_ipv4(caller) and is_own_address(caller):
+            return caller
+    for host in far:
+        for address in _resolved(host):
+            return source_address(address)
+    host, caller = next(iter(far.items()))
+    raise UsageError(
+        f"{host} was called from {caller}, which is not an IPv4 address of this machine.",
+        "Workers could not find each other at it; a jump host or an address translation may stand between.",
+        "name the network interface that the hosts reach with --nic, or launch from one of the hosts.",
+    )
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).version == 4
+    except ValueError:
+        return False
+
+
+def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
+    """The first of `nics` that this host has; without `nics`, the one from which packets to `address` leave.
+
+    Args:
+        address: IPv4, of the launcher.
+        nics: names that the user gave.
+
+    Raises:
+        UsageError: there is no such interface, or no route.
+    """
+    own = {name: interface_address(name) for _, name in socket.if_nameindex()}
+    if nics:
+        found = next((name for name in nics if own.get(name)), None)
+        if found is None:
+            raise UsageError(
+                f"None of the network interfaces {', '.join(nics)} of --nic has an IPv4 address on this host.",
+                f"It has {', '.join(name for name, value in own.items() if value)}.",
+                "name one that each host has; several are tried in their order.",
+            )
+        return found
+    source = source_address(address)
+    if ipaddress.ip_address(source).is_loopback:
+        return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed
+    found = next((name for name, value in own.items() if value == source), None)
+    if found is None:
+        raise UsageError(
+            f"Packets to {address} leave from {source}, which is not the first address of any interface on this host.",
+            "Horovod is told its interface by name.",
+            "name it with --nic.",
+        )
+    return found
+
+
+def interface_address(name: str) -> str | None:
+    """The first IPv4 address of an interface of this host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("16s240x", name.encode()[:15]))
+        except OSError:
+            return None  # it has none, or there is no such interface
+    return socket.inet_ntoa(answer[20:24])
+
+
+def source_address(address: str) -> str:
+    """The address that this host uses towards `address`: of a UDP socket that is connected, which sends nothing.
+
+    Raises:
+        UsageError: there is no route.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+        except OSError as error:
+            raise UsageError(
+                f"There is no route from {socket.gethostname()} to {address}: {error.strerror or error}.",
+                "Workers find each other through the launcher at that address.",
+                "choose the network that all hosts share with --nic.",
+            ) from error
+        name: tuple[str, int] = probe.getsockname()
+        return name[0]
+
+
+def is_own_address(address: str) -> bool:
+    """Whether this host bears the IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
