@@ -19,6 +19,20 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THR
     os.environ.setdefault(_variable, "1")
 
 
+# Each takes a tenth of a worker's time and more: those that are started last would keep one worker busy in the end.
+LONGEST = ("weights_across", "both_frameworks", "decode_processes", "keras_optimizers", "packaging", "training_runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With several workers, files go to them in the order of collection, and not by how many tests they have."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first."""
+    items.sort(key=lambda item: not item.path.stem.endswith(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
