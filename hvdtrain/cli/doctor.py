@@ -43,11 +43,11 @@ def run(argv: Sequence[str]) -> int:
 
     from hvdtrain.doctor.examination import examine
     from hvdtrain.doctor.findings import worst_status
-    from hvdtrain.doctor.question import DoctorRequest
     from hvdtrain.doctor.report import as_json, print_report
+    from hvdtrain.doctor.request import DoctorRequest
 
     begin = time.perf_counter()
-    question = DoctorRequest(
+    request = DoctorRequest(
         hosts=hosts,
         framework=options.framework,
         nics=nics,
@@ -59,13 +59,13 @@ def run(argv: Sequence[str]) -> int:
         seconds=options.seconds,
         sizes=options.sizes and ",".join(map(str, options.sizes)),
     )
-    examined = examine(question, _say)
+    result = examine(request, _say)
     names = [host.name for host in hosts]
     if options.json:
-        sys.stdout.write(json.dumps(as_json(examined, names, time.perf_counter() - begin), indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_json(result, names, time.perf_counter() - begin), indent=2) + "\n")
     else:
-        print_report(examined, names, time.perf_counter() - begin)
-    return int(worst_status(examined.findings) == "fail")
+        print_report(result, names, time.perf_counter() - begin)
+    return int(worst_status(result.findings) == "fail")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

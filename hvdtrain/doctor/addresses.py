@@ -12,7 +12,7 @@ BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc", "p
 """Beginnings of names of interfaces that lead to containers or machines inside a host, never to another host."""
 
 Choice = Mapping[str, Mapping[str, Any]]
-"""Host → its interface for the job, as `hvdtrain.doctor.facts_network.interfaces` describes it."""
+"""Host → its interface for the job, as `hvdtrain.doctor.network.interfaces` describes it."""
 
 
 def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hvdtrain.doctor.facts_data import data_facts
-from hvdtrain.doctor.facts_environment import environment_facts, job_processes
-from hvdtrain.doctor.facts_gpu import gpu_facts
-from hvdtrain.doctor.facts_machine import machine_facts
-from hvdtrain.doctor.facts_network import interfaces, resolved_names
-from hvdtrain.doctor.facts_software import framework_facts, software_facts
+from hvdtrain.doctor.environment import environment_facts, job_processes
+from hvdtrain.doctor.files import data_facts
+from hvdtrain.doctor.gpu import gpu_facts
+from hvdtrain.doctor.machine import machine_facts
+from hvdtrain.doctor.network import interfaces, resolved_names
+from hvdtrain.doctor.software import framework_facts, software_facts
 
 
 @dataclass(frozen=True, slots=True)

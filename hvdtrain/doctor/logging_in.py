@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from hvdtrain.doctor.agent_client import Agent
 from hvdtrain.doctor.findings import Finding
-from hvdtrain.doctor.question import DoctorRequest, DoctorResult
+from hvdtrain.doctor.request import DoctorRequest, DoctorResult
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
@@ -18,30 +18,30 @@ from hvdtrain.launch.ssh.network import is_this_machine
 _START_SECONDS = 30.0
 
 
-def log_in(question: DoctorRequest, examined: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
+def log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
     """Agents on all hosts that can be used; findings on the others."""
-    own = {host.name for host in question.hosts if host.is_local or is_this_machine(host.name)}
-    others = [host.name for host in question.hosts if host.name not in own]
-    refused = {found.host: found for found in check_hosts(others, question.ssh_port, python=question.python)}
+    own = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
+    others = [host.name for host in request.hosts if host.name not in own]
+    refused = {found.host: found for found in check_hosts(others, request.ssh_port, python=request.python)}
     for host, found in refused.items():
-        examined.findings.append(Finding("ssh", "fail", found.message, f"{found.hint}.", host))
-    usable = [host for host in question.hosts if host.name not in refused]
-    started = stack.enter_context(HostAgents(usable, _options(question), own.__contains__, None, _START_SECONDS))
+        result.findings.append(Finding("ssh", "fail", found.message, f"{found.hint}.", host))
+    usable = [host for host in request.hosts if host.name not in refused]
+    started = stack.enter_context(HostAgents(usable, _options(request), own.__contains__, None, _START_SECONDS))
     try:
         started.connect_all()
     except UsageError as error:
-        examined.findings.append(Finding("ssh", "fail", f"the examination did not start: {error.fact}", error.hint))
-    examined.findings += [_not_started(host, reason, question) for host, reason in started.failures.items()]
+        result.findings.append(Finding("ssh", "fail", f"the examination did not start: {error.fact}", error.hint))
+    result.findings += [_not_started(host, reason, request) for host, reason in started.failures.items()]
     agents = {host: Agent(link) for host, link in started.links.items()}
-    examined.findings += _logged_in(agents, others)
+    result.findings += _logged_in(agents, others)
     return agents
 
 
-def _options(question: DoctorRequest) -> SshOptions:
+def _options(request: DoctorRequest) -> SshOptions:
     """Agents start in this folder with this PYTHONPATH, as workers do."""
     path = os.environ.get("PYTHONPATH", "")
     agent = "hvdtrain.doctor.agent"
-    return SshOptions(question.python, question.ssh_port, agent=agent, folder=os.getcwd(), python_path=path)
+    return SshOptions(request.python, request.ssh_port, agent=agent, folder=os.getcwd(), python_path=path)
 
 
 def _logged_in(agents: Mapping[str, Agent], others: Sequence[str]) -> list[Finding]:
@@ -56,10 +56,10 @@ def _logged_in(agents: Mapping[str, Agent], others: Sequence[str]) -> list[Findi
     return [*known, *loud]
 
 
-def _not_started(host: str, reason: str, question: DoctorRequest) -> Finding:
+def _not_started(host: str, reason: str, request: DoctorRequest) -> Finding:
     if "No module named" in reason:
-        fact = f"{question.python} has no hvdtrain: {reason}"
+        fact = f"{request.python} has no hvdtrain: {reason}"
         hint = "install hvdtrain into that interpreter on every host, or name another one with --python."
     else:
-        fact, hint = f"the examination did not start: {reason}", f"try `ssh {host} {question.python} --version`."
+        fact, hint = f"the examination did not start: {reason}", f"try `ssh {host} {request.python} --version`."
     return Finding("ssh", "fail", fact, hint, host)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
-from hvdtrain.doctor.question import DoctorResult
+from hvdtrain.doctor.request import DoctorResult
 from hvdtrain.version import __version__
 
 FORMAT = 1
@@ -16,31 +16,31 @@ FORMAT = 1
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def as_json(examined: DoctorResult, hosts: Sequence[str], seconds: float) -> dict[str, Any]:
+def as_json(result: DoctorResult, hosts: Sequence[str], seconds: float) -> dict[str, Any]:
     """The whole report; findings are not merged, each names its host."""
-    links = examined.links
+    links = result.links
     return {
         "format": FORMAT,
         "hvdtrain": __version__,
-        "status": worst_status(examined.findings),
+        "status": worst_status(result.findings),
         "hosts": list(hosts),
-        "findings": [asdict(finding) for finding in examined.findings],
+        "findings": [asdict(finding) for finding in result.findings],
         "links": [{"from": a, "to": b, "bytes_per_second": rate} for (a, b), rate in links.rates.items()]
         if links
         else [],
-        "allreduce": examined.allreduce,
-        "facts": examined.facts,
+        "allreduce": result.allreduce,
+        "facts": result.facts,
         "seconds": round(seconds, 2),
     }
 
 
-def print_report(examined: DoctorResult, hosts: Sequence[str], seconds: float) -> None:
+def print_report(result: DoctorResult, hosts: Sequence[str], seconds: float) -> None:
     """Print the table, then a HINT for each line that is not ok, then what it comes to."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    findings = merge_hosts(examined.findings, hosts)
+    findings = merge_hosts(result.findings, hosts)
     order = list(dict.fromkeys(finding.name for finding in findings))
     findings.sort(key=lambda finding: order.index(finding.name))
     table = Table(show_edge=False, pad_edge=False)

@@ -16,7 +16,7 @@ import pytest
 from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.doctor.logging_in import _options
 from hvdtrain.doctor.measured_allreduce import _output
-from hvdtrain.doctor.question import DoctorRequest
+from hvdtrain.doctor.request import DoctorRequest
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.link import HostLink

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.doctor.facts_data import data_facts
-from hvdtrain.doctor.facts_environment import environment_facts, job_command
-from hvdtrain.doctor.facts_gpu import parse_devices
-from hvdtrain.doctor.facts_machine import core_quota, machine_facts, memory_limit, output_facts
-from hvdtrain.doctor.facts_network import interfaces, resolved_names
-from hvdtrain.doctor.facts_software import framework_facts
+from hvdtrain.doctor.environment import environment_facts, job_command
+from hvdtrain.doctor.files import data_facts
 from hvdtrain.doctor.framework_probe import loaded_mpi
+from hvdtrain.doctor.gpu import parse_devices
+from hvdtrain.doctor.machine import core_quota, machine_facts, memory_limit, output_facts
+from hvdtrain.doctor.network import interfaces, resolved_names
+from hvdtrain.doctor.software import framework_facts
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,12 +1,81 @@
-"""Are the hosts' versions equal, and can Horovod do what is asked of it?"""
+"""Versions, the mpirun that would start, importable frameworks, and what Horovod was built for."""
 
 from __future__ import annotations
 
+import json
+import platform
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+from hvdtrain.launch.execute import find_program
+from hvdtrain.version import PACKAGES, versions
+
+FRAMEWORKS = ("torch", "tensorflow")
+_VERSION_SECONDS = 10.0
+_TAIL = 300
+
+
+def software_facts() -> dict[str, Any]:
+    """Keys: `versions` {name: version or None}, `python` (path), `kernel`, `mpirun` {`path`, `version`} or None."""
+    mpirun = shutil.which("mpirun") or find_program("mpirun")
+    return {
+        "versions": {**dict.fromkeys(PACKAGES), **versions()},
+        "python": sys.executable,
+        "kernel": platform.release(),
+        "mpirun": None if mpirun is None else {"path": mpirun, "version": _first_line([mpirun, "--version"])},
+    }
+
+
+def framework_facts(wanted: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Framework → what `hvdtrain.doctor.framework_probe` prints, or {`error`: a text}, each in a child of its own.
+
+    Args:
+        wanted: those to import; empty: those that are installed.
+        seconds: deadline of each.
+    """
+    there = versions()
+    names = list(wanted) or [name for name in FRAMEWORKS if name in there]
+    if not names:
+        return {}
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(lambda name: _probe(name, seconds), names), strict=True))
+
+
+def _probe(framework: str, seconds: float) -> dict[str, Any]:
+    if framework not in versions():
+        return {"error": "not installed"}
+    command = [sys.executable, "-m", "hvdtrain.doctor.framework_probe", framework]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"the import took more than {seconds:g} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        said = done.stderr.strip().splitlines()[-1:] or [""]
+        ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        return {"error": f"the import ended with {ended}: {said[0][:_TAIL]}".rstrip(": ")}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _first_line(command: list[str]) -> str:
+    """What a program says first; "" where it says nothing in time, which is a fact as well."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter((done.stdout + done.stderr).strip().splitlines()), "")
+
 
 _DECIDING = ("python", "hvdtrain", "horovod", "torch", "tensorflow", "keras")
 """Different ones among the ranks of a job exchange tensors, or pickle-free state, that the others read otherwise."""
@@ -135,44 +204,3 @@ def _version(text: str | None) -> str | None:
     numbers = re.search(r"\d+\.\d+(\.\d+)?", text)
     maker = "Open MPI" if re.search(r"Open ?(MPI|RTE)", text) else "Intel" if "Intel" in text else "MPICH"
     return f"{maker} {numbers[0]}" if numbers else text
-
-
-def gpu_findings(hosts: HostFacts) -> list[Finding]:
-    """What driver and frameworks see; whether all hosts have the same number; memory that others use."""
-    findings = [finding for host, facts in hosts.items() for finding in _gpus_on_host(host, facts)]
-    counts = {host: len(facts["gpu"]["devices"]) for host, facts in hosts.items()}
-    if len(set(counts.values())) > 1:
-        parts = ", ".join(f"{count} on {host}" for host, count in counts.items())
-        findings.append(Finding("gpu", "warn", f"GPUs: {parts}", "give each host as many slots as it has GPUs."))
-    drivers = {device["driver"] for facts in hosts.values() for device in facts["gpu"]["devices"]}
-    if len(drivers) > 1:
-        hint = "install one driver on every host: NCCL may not connect different ones."
-        findings.append(Finding("gpu", "warn", f"drivers: {', '.join(sorted(drivers))}", hint))
-    return findings
-
-
-def _gpus_on_host(host: str, facts: Facts) -> Iterator[Finding]:
-    gpu = facts["gpu"]
-    if gpu["error"]:
-        hint = "run nvidia-smi there; a driver that was updated needs its modules reloaded, or a reboot."
-        yield Finding("gpu", "fail", f"nvidia-smi: {gpu['error']}", hint, host)
-        return
-    if not gpu["devices"]:
-        yield Finding("gpu", "ok", "none: workers compute on the CPU", "", host)
-        return
-    names = ", ".join(sorted({device["name"] for device in gpu["devices"]}))
-    yield Finding("gpu", "ok", f"{len(gpu['devices'])} × {names}, driver {gpu['devices'][0]['driver']}", "", host)
-    yield from _unseen(host, facts)
-    busy = [f"{device['index']}: {device['used']} MiB" for device in gpu["devices"] if device["used"] > 1024]
-    if busy:
-        hint = "see with nvidia-smi whose processes these are; a job on them runs out of memory or slows down."
-        yield Finding("gpu", "warn", f"memory is in use already, GPU {', '.join(busy)}", hint, host)
-
-
-def _unseen(host: str, facts: Facts) -> Iterator[Finding]:
-    for name, found in facts["frameworks"].items():
-        if "error" in found or found["gpus"] == len(facts["gpu"]["devices"]):
-            continue
-        built = "is a build for CPUs" if not found["cuda"] else f"sees {found['gpus']}, CUDA {found['cuda']}"
-        hint = f"install a CUDA build of {name} that the driver supports, and look at CUDA_VISIBLE_DEVICES."
-        yield Finding("gpu", "warn", f"{name} {built}, the driver {len(facts['gpu']['devices'])}", hint, host)

@@ -1,0 +1,93 @@
+"""GPUs as the driver's own tool and the frameworks see them, and what to say of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts
+
+_SECONDS = 20.0
+_QUESTION = "index,name,driver_version,memory.total,memory.used"
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Keys: `tool` (path of nvidia-smi or None), `error` (a text or None), `devices`: each with `index`, `name`,
+    `driver`, `memory` and `used` in MiB.
+    """
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {"tool": None, "error": None, "devices": []}
+    command = [tool, f"--query-gpu={_QUESTION}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"tool": tool, "error": str(error), "devices": []}
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        return {"tool": tool, "error": said[0], "devices": []}
+    return {"tool": tool, "error": None, "devices": parse_devices(done.stdout)}
+
+
+def parse_devices(text: str) -> list[dict[str, Any]]:
+    """The lines of `nvidia-smi --query-gpu=... --format=csv,noheader,nounits`; what it does not know becomes 0."""
+    devices = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == 5:
+            index, name, driver, memory, used = words
+            devices.append(
+                {
+                    "index": index,
+                    "name": name,
+                    "driver": driver,
+                    "memory": int(memory) if memory.isdigit() else 0,
+                    "used": int(used) if used.isdigit() else 0,
+                }
+            )
+    return devices
+
+
+def gpu_findings(hosts: HostFacts) -> list[Finding]:
+    """What driver and frameworks see; whether all hosts have the same number; memory that others use."""
+    findings = [finding for host, facts in hosts.items() for finding in _gpus_on_host(host, facts)]
+    counts = {host: len(facts["gpu"]["devices"]) for host, facts in hosts.items()}
+    if len(set(counts.values())) > 1:
+        parts = ", ".join(f"{count} on {host}" for host, count in counts.items())
+        findings.append(Finding("gpu", "warn", f"GPUs: {parts}", "give each host as many slots as it has GPUs."))
+    drivers = {device["driver"] for facts in hosts.values() for device in facts["gpu"]["devices"]}
+    if len(drivers) > 1:
+        hint = "install one driver on every host: NCCL may not connect different ones."
+        findings.append(Finding("gpu", "warn", f"drivers: {', '.join(sorted(drivers))}", hint))
+    return findings
+
+
+def _gpus_on_host(host: str, facts: Facts) -> Iterator[Finding]:
+    gpu = facts["gpu"]
+    if gpu["error"]:
+        hint = "run nvidia-smi there; a driver that was updated needs its modules reloaded, or a reboot."
+        yield Finding("gpu", "fail", f"nvidia-smi: {gpu['error']}", hint, host)
+        return
+    if not gpu["devices"]:
+        yield Finding("gpu", "ok", "none: workers compute on the CPU", "", host)
+        return
+    names = ", ".join(sorted({device["name"] for device in gpu["devices"]}))
+    yield Finding("gpu", "ok", f"{len(gpu['devices'])} × {names}, driver {gpu['devices'][0]['driver']}", "", host)
+    yield from _unseen(host, facts)
+    busy = [f"{device['index']}: {device['used']} MiB" for device in gpu["devices"] if device["used"] > 1024]
+    if busy:
+        hint = "see with nvidia-smi whose processes these are; a job on them runs out of memory or slows down."
+        yield Finding("gpu", "warn", f"memory is in use already, GPU {', '.join(busy)}", hint, host)
+
+
+def _unseen(host: str, facts: Facts) -> Iterator[Finding]:
+    for name, found in facts["frameworks"].items():
+        if "error" in found or found["gpus"] == len(facts["gpu"]["devices"]):
+            continue
+        built = "is a build for CPUs" if not found["cuda"] else f"sees {found['gpus']}, CUDA {found['cuda']}"
+        hint = f"install a CUDA build of {name} that the driver supports, and look at CUDA_VISIBLE_DEVICES."
+        yield Finding("gpu", "warn", f"{name} {built}, the driver {len(facts['gpu']['devices'])}", hint, host)
