@@ -187,10 +187,11 @@ def test_the_wait_for_a_pipe_to_open_is_data_time(setting: Setting, monkeypatch:
 
     monkeypatch.setattr(CatalogSource, "loader", late)
     alone = SerialCommunicator(Topology.single())
+    begin = time.monotonic()
     told = train(setting, alone, RunLimits(1, log_interval=1), None, None).events.of(events.Logged)
     (seconds,) = told[0].rank_seconds
     assert seconds.data >= 0.3
-    assert seconds.compute < 0.3
+    assert seconds.data + seconds.compute <= time.monotonic() - begin  # it is counted once
 
 
 def test_an_early_end_says_so(setting: Setting) -> None:

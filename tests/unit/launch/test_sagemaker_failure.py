@@ -116,7 +116,7 @@ def test_the_cause_is_what_the_worker_has_recorded(tmp_path: Path) -> None:
 
 def test_an_image_without_python_says_so_in_the_failure_file(tmp_path: Path) -> None:
     environment = {"PATH": os.defpath, "PYTHON": "no-such-python", "SAGEMAKER_BASE_DIR": str(tmp_path)}
-    finished = subprocess.run(["/bin/sh", str(TRAIN)], env=environment, capture_output=True, text=True, timeout=20)
+    finished = subprocess.run(["/bin/sh", str(TRAIN)], env=environment, capture_output=True, text=True, timeout=60)
     told = (tmp_path / "output" / "failure").read_text()
     assert finished.returncode == 2
     assert told.startswith("There is no no-such-python in this image.")

@@ -316,12 +316,12 @@ def test_a_reader_that_pauses_loses_nothing_and_does_not_keep_signals_away(mode:
         time.sleep(0.2)  # the pipe is full soon, and nobody can see when
         return process
 
-    output, errors = paused().communicate(timeout=20)
+    output, errors = paused().communicate(timeout=60)
     assert (len(output), errors) == (300_000, b"[]\n")
     stopped = paused()
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(20) == 0
-    output, errors = stopped.communicate(timeout=20)
+    assert stopped.wait(60) == 0
+    output, errors = stopped.communicate(timeout=60)
     assert errors == b"['SIGTERM']\n"
     assert len(output) < 300_000
 

@@ -240,7 +240,7 @@ def test_synthetic_records_are_written_once_by_workers_that_start_together(tmp_p
     from hvdtrain.tasks.torch import TorchSynthetic
 
     def opened_at_once(_: int) -> int:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=60)
         TorchSynthetic(model="cnn", records=7, side=4).open_data(DataAccess(None, tmp_path))
         return (tmp_path / "synthetic-7.npy").stat().st_ino
 
