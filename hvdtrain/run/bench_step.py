@@ -178,7 +178,7 @@ def _about(
         "hosts": gather_json(comm, socket.gethostname(), "hvdtrain.bench.hosts"),
         "batch_size": len(batch.ids),
         "global_batch_size": config.global_batch_size,
-        "options": chosen,
+        "knobs": chosen,
         "protocol": asdict(protocol),
         "versions": versions(),
     }

@@ -59,7 +59,7 @@ def test_json_says_how_the_numbers_hang_together(forker: Forker, tmp_path: Path,
     assert split["step"] == pytest.approx(split["compute"] + split["allreduce"])
     assert split["step"] == pytest.approx(np.mean([6 / speed for speed in speeds]))
     assert (report["batch_size"], report["global_batch_size"]) == (6, 6)
-    assert report["options"] == {"accumulate_steps": 2, "precision": "bf16"}
+    assert report["knobs"] == {"accumulate_steps": 2, "precision": "bf16"}
     assert report["protocol"] == {"warmup_batches": 1, "batches_per_iter": 2, "iters": 3}
 
 
