@@ -57,7 +57,7 @@ def run_stage(parts: list[str]) -> list[Ended]:
         code, computed = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         ended.append(Ended(of_process[process], code, time.monotonic() - began, computed))
     for part, log in logs.items():
-        print(f"\n{f' {part} ':=^80}", flush=True)
+        print(f"\n{f' output of {part} ':=^80}", flush=True)
         log.seek(0)
         sys.stdout.buffer.write(log.read())
         sys.stdout.flush()
@@ -65,7 +65,8 @@ def run_stage(parts: list[str]) -> list[Ended]:
 
 
 def _start(part: str, log: BinaryIO | None) -> subprocess.Popen[bytes]:
-    print(f"\n{f' {part} ':=^80}\n{PARTS[part]}", flush=True)
+    title = f" {part} " if log is None else f" beside it: {part} "
+    print(f"\n{title:=^80}\n{PARTS[part]}", flush=True)
     return subprocess.Popen(["bash", "-c", PARTS[part]], stdout=log, stderr=log)
 
 

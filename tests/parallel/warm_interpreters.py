@@ -14,7 +14,7 @@ from pathlib import Path
 _SCRIPTS = Path(__file__).parent / "warm"
 # What a server must not take from its caller, or has for all its children. With one thread, OpenBLAS starts none.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
-_NOT_INHERITED = re.compile("OMP_|PYTHON|HOROVOD_|HVDTRAIN_|OMPI_|PMIX_|TRAIN_")
+_NOT_INHERITED = re.compile("OMP_|HOROVOD_|HVDTRAIN_|OMPI_|PMIX_|TRAIN_")
 
 
 class WarmInterpreters:

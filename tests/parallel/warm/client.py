@@ -27,7 +27,8 @@ def main(path: str, argv: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     status = int(server.recv(64) or 256)
     if os.WIFSIGNALED(status):
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        if os.WTERMSIG(status) != signal.SIGKILL:  # which nobody may handle
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.WEXITSTATUS(status))
 

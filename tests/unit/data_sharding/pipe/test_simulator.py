@@ -121,9 +121,7 @@ def test_stopping_takes_no_longer_with_many_epochs_ahead(tmp_path: Path, files: 
         with PipeReader(tmp_path, "a", timeout_s=TIMEOUT_S) as reader:
             read_epoch(reader)
         wait_until(lambda: fifos(tmp_path) == ["a_1"])
-        begin = time.monotonic()
-        simulator.stop()
-        assert time.monotonic() - begin < 5
+        simulator.stop()  # for each of them it would be days
     assert fifos(tmp_path) == []
 
 
