@@ -56,7 +56,7 @@ def test_open_files_are_bounded_and_given_back(tmp_path: Path) -> None:
 
 
 def test_a_reader_needs_a_file(catalog: ds.Catalog) -> None:
-    with pytest.raises(ds.PlanError, match="1 open file"):
+    with pytest.raises(ds.PlanError, match="one open file"):
         ds.RecordReader(catalog, max_open_files=0)
 
 
