@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import data_sharding as ds
@@ -114,6 +114,8 @@ def test_no_shuffle_keeps_the_order(plan: ds.ShardPlan) -> None:
 
 @given(records.filter(lambda n: n >= 64), batches, seeds, st.sampled_from(["global", "block"]))
 def test_epochs_and_seeds_have_their_own_orders(num_records: int, global_batch: int, seed: int, shuffle: str) -> None:
+    # With one record a stream, a block order is one of few: the catalog's, begun at another record.
+    assume(shuffle == "global" or num_records >= 2 * global_batch)
     orders = []
     for key in ((seed, 0), (seed, 1), (seed + 1, 0)):
         plan = ds.ShardPlan(num_records, global_batch, *key, shuffle)
