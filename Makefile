@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 
 test: with-dev ## all checks and tests, as CI runs them, with the time of each part
 	@$(RUN)
+
+test-quick: with-dev ## lint, types and the unit tests of what was changed: for people who work on it
+	@$(RUN) lint types
+	@$(BIN)/python tests/quick.py $(ARGS)
 
 lint: with-dev ## style, formatting and who may import whom
 	@$(RUN) lint

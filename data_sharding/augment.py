@@ -33,10 +33,8 @@ def random_crop(
 
     Args:
         images: [k, H, W, C] of any type.
-        random: draws for the k records; two integers in [0, 2 * padding] each.
-        padding: pixels on each side.
-        fill: value of the padding.
-        name: of the draw.
+        random: draws for the k records; two integers in [0, 2 * padding] each, named `name`.
+        padding: pixels on each side, of the value `fill`.
 
     Returns:
         [k, H, W, C] of the same type, a copy.
@@ -63,8 +61,7 @@ def horizontal_flip(
 
     Args:
         images: [k, H, W, C] of any type.
-        random: draws for the k records; one coin each.
-        name: of the draw.
+        random: draws for the k records; one coin each, named `name`.
 
     Returns:
         [k, H, W, C] of the same type, a copy.

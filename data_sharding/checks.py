@@ -42,7 +42,7 @@ def one_of(name: str, value: object, literal: Any) -> None:
     if value not in get_args(literal):
         raise PlanError(
             f"{name}={value!r} was asked for.",
-            f"It can be {' or '.join(get_args(literal))}.",
+            f"It can be {' or '.join(map(str, get_args(literal)))}.",
             f"choose one of these for {name}.",
         )
 

@@ -23,7 +23,23 @@ from data_sharding.errors import ExampleError
 FeatureInput = bytes | str | int | float | NDArray[Any] | Sequence[bytes] | Sequence[str] | Sequence[int | float]
 Feature = NDArray[np.int64] | NDArray[np.float32] | list[bytes]
 
-_KINDS: Final = (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
+_PROTO: Final = """
+name: "data_sharding/example.proto" package: "tensorflow" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".tensorflow.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".tensorflow.Int64List" oneof_index: 0 } }
+message_type { name: "Features"
+  nested_type { name: "FeatureEntry" options { map_entry: true } field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.Feature" } }
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
+    type_name: ".tensorflow.Features.FeatureEntry" } }
+message_type { name: "Example" field { name: "features" number: 1 type: TYPE_MESSAGE
+  type_name: ".tensorflow.Features" } }
+"""
 
 
 def encode(features: Mapping[str, FeatureInput]) -> bytes:
@@ -158,33 +174,8 @@ def _floats(name: str, float_list: Any) -> NDArray[np.float32]:
 
 @functools.cache
 def _example_class() -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="data_sharding/example.proto", package="tensorflow", syntax="proto3")
-    for (_, message), kind in zip(
-        _KINDS, (field_type.TYPE_BYTES, field_type.TYPE_BYTES, field_type.TYPE_INT64), strict=True
-    ):
-        file.message_type.add(name=message).field.add(
-            name="value", number=1, label=field_type.LABEL_REPEATED, type=kind
-        )
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (field, message) in enumerate(_KINDS, start=1):
-        _add_message_field(feature, field, number, message).oneof_index = 0
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=field_type.LABEL_OPTIONAL, type=field_type.TYPE_STRING)
-    _add_message_field(entry, "value", 2, "Feature")
-    _add_message_field(features, "feature", 1, "Features.FeatureEntry").label = field_type.LABEL_REPEATED
-    _add_message_field(file.message_type.add(name="Example"), "features", 1, "Features")
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-def _add_message_field(message: Any, name: str, number: int, type_name: str) -> Any:
-    field = message.field.add(name=name, number=number, type_name=f".tensorflow.{type_name}")
-    field.type, field.label = field.TYPE_MESSAGE, field.LABEL_OPTIONAL
-    return field

@@ -22,19 +22,17 @@ _LARGEST_RANGE: Final = 1 << 53
 class SampleRandom:
     """Draws that depend on (seed, epoch, record id, name of the draw) only.
 
-    The same record gets the same augmentation in the same epoch at every world size and after every resume, whatever
-    else is drawn and in whichever order. Each draw needs a name of its own: `uniform`, `integers` and `coin` of one
-    name are made of the same bits. A record that is twice in a batch gets the same draws twice.
+    The same record gets the same augmentation in the same epoch at every world size and after every resume, in
+    whichever
+    order draws are made. Each draw needs a name of its own: `uniform`, `integers` and `coin` of one name use the same
+    bits.
 
     Source: each number is output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a counter made of the record id and
     the place in the draw, under a key hashed from the rest.
 
     Args:
-        seed, epoch: any integers.
+        seed, epoch: any integers; others are refused with PlanError.
         ids: int64[k] record ids, whose order is the order of the rows of all draws.
-
-    Raises:
-        PlanError: the seed or the epoch is no integer.
     """
 
     def __init__(self, seed: int, epoch: int, ids: NDArray[np.int64]) -> None:

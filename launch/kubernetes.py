@@ -23,7 +23,7 @@ from hvdtrain.launch.rendering import (
     resource_notes,
     worker_variables,
 )
-from hvdtrain.launch.supervisor.resume_command import flag
+from hvdtrain.launch.supervisor.restarts import flag
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -182,15 +182,15 @@ def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dic
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     variables = worker_variables(job)
-    spelling = mpirun_arguments(
+    arguments = mpirun_arguments(
         replace(job, time_limit=None), options.flavor, variables, job.env
     )  # runPolicy keeps the time
-    flags = list(spelling.flags)
+    flags = list(arguments.flags)
     if options.flavor.startswith("openmpi"):
         setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
         flags += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
     secret = {"name": f"{job.name}-env"}
-    values = [{"name": name, "value": value} for name, value in sorted({**variables, **spelling.env}.items())]
+    values = [{"name": name, "value": value} for name, value in sorted({**variables, **arguments.env}.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
     container: dict[str, Any] = {
         "name": "launcher",

@@ -22,7 +22,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.resume_command import flag, trains
+from hvdtrain.launch.supervisor.restarts import flag, trains
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60

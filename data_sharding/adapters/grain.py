@@ -30,12 +30,7 @@ class _Source(ABC, Generic[T]):
         return len(self._reader.catalog)
 
     def __getitem__(self, record_key: SupportsIndex) -> T:
-        """One record.
-
-        Raises:
-            NoSuchRecordError: there is no such record.
-            ShardingError: as `RecordReader.load`; and whatever a decode function raises.
-        """
+        """One record. Errors as `RecordReader.load`; and whatever a decode function raises."""
         return self._getitems([record_key])[0]
 
     @abstractmethod
@@ -49,12 +44,7 @@ class _Source(ABC, Generic[T]):
 
 @final
 class RecordSource(_Source[bytes]):
-    """The payloads, as bytes. grain's worker processes open the files for themselves.
-
-    Args:
-        catalog: the records.
-        check_crc, max_open_files: as for `RecordReader`.
-    """
+    """The payloads, as bytes. grain's worker processes open the files for themselves; options as for `RecordReader`."""
 
     def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
         super().__init__(catalog, check_crc, max_open_files)
@@ -67,9 +57,7 @@ class RecordSource(_Source[bytes]):
 class DecodedSource(_Source[dict[str, Any]]):
     """Decoded records: dicts of the decode function's features, one row each. Otherwise as `RecordSource`.
 
-    Args:
-        catalog, check_crc, max_open_files: as for `RecordSource`.
-        decode: turns k records into arrays of k rows; grain's worker processes must be able to pickle it.
+    `decode` turns k records into arrays of k rows; grain's worker processes must be able to pickle it.
     """
 
     def __init__(self, catalog: Catalog, decode: Decode, *, check_crc: bool = True, max_open_files: int = 256) -> None:

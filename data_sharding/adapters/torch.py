@@ -34,7 +34,7 @@ from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
-from data_sharding.loading.shard_loader import load_slots
+from data_sharding.loading.shard_loader import LoadedBatch, load_slots
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots
 
@@ -80,12 +80,7 @@ class ShardDataset(Dataset[dict[str, Any]]):
         return len(self._reader.catalog)
 
     def __getitem__(self, record_id: int) -> dict[str, Any]:
-        """One record.
-
-        Raises:
-            NoSuchRecordError: there is no such record.
-            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
-        """
+        """One record. Errors as `RecordReader.load`; and whatever the decode function raises."""
         return self.__getitems__([record_id])[0]
 
     def __getitems__(self, slots: Sequence[int]) -> DecodedRows:
@@ -97,8 +92,10 @@ class ShardDataset(Dataset[dict[str, Any]]):
                 "Record ids of one mean nothing in the other.",
                 "make the plan with ShardPlan.for_catalog and the data set's catalog.",
             )
-        fetch = functools.partial(read_and_decode, self._reader.get(), self._decode)
-        return DecodedRows(load_slots(chosen, fetch))
+        return DecodedRows(self._load(chosen))
+
+    def _load(self, slots: StepSlots) -> LoadedBatch:
+        return load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode))
 
 
 @final
@@ -134,17 +131,14 @@ class ShardIterable(IterableDataset[TorchBatch]):
     ) -> None:
         plan.require_catalog(catalog)
         self._sampler = ShardBatchSampler(plan, rank, size, start_step, augment=augment)
-        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files, on_corrupt))
-        self._decode = decode
+        self._data = ShardDataset(
+            catalog, decode, check_crc=check_crc, max_open_files=max_open_files, on_corrupt=on_corrupt
+        )
         # In shared memory: workers that DataLoader keeps over epochs have a copy of everything else.
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> SamplerPass[TorchBatch]:
-        """The batches of this DataLoader worker; all of them outside of a worker.
-
-        Raises:
-            ShardingError: as `RecordReader.load`; and whatever the decode function raises.
-        """
+        """The batches of this DataLoader worker, or all; errors as `RecordReader.load`, or of the decode function."""
         epoch, start_step = self._position.tolist()
         worker = get_worker_info()
         first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
@@ -169,7 +163,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
         self._publish()
 
     def _load(self, slots: StepSlots) -> TorchBatch:
-        return to_torch(load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode)))
+        return to_torch(self._data._load(slots))
 
     def _publish(self) -> None:
         self._position.copy_(torch.tensor([self._sampler.plan.epoch, self._sampler.start_step]))

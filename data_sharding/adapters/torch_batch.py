@@ -77,11 +77,7 @@ def to_torch(batch: LoadedBatch) -> TorchBatch:
 
 
 def collate(rows: DecodedRows) -> TorchBatch:
-    """`collate_fn` for a DataLoader over `ShardDataset`: the batch as it was decoded, with no work per record.
-
-    Raises:
-        PlanError: the batch is of another data set.
-    """
+    """`collate_fn` for a DataLoader over `ShardDataset`: the batch as it was decoded; PlanError for other items."""
     if not isinstance(rows, DecodedRows):
         raise PlanError(
             f"collate was given {type(rows).__name__}.",

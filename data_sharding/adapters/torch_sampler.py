@@ -51,21 +51,13 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         return self.plan.steps - self.start_step
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`, from its first step; from the loaded one, if it is the loaded epoch.
-
-        Raises:
-            PlanError: the epoch is negative.
-        """
+        """Make the next pass that of `epoch`, from its first step; from the loaded one, if it is the loaded epoch."""
         if epoch != self.plan.epoch:
             self.plan, self.start_step = dataclasses.replace(self.plan, epoch=epoch), 0
         self._before_load = (self.plan, self.start_step)
 
     def state_dict(self, next_step: int | None = None) -> State:
-        """The position at which `next_step` of the epoch begins; default: where the next pass begins.
-
-        Raises:
-            PlanError: there is no such step.
-        """
+        """The position at which `next_step` of the epoch begins; default: where the next pass begins."""
         return _state_at(self.plan, self.start_step if next_step is None else next_step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -90,7 +82,7 @@ class SamplerPass(Iterator[T], Generic[T]):
     Args:
         plan, step: the epoch, and its first step.
         load: what to make of a step's slots.
-        stride: steps from one to the next: the number of DataLoader workers that share the steps.
+        stride: steps from one to the next: the number of DataLoader workers that share them.
         after_load: called when a state was loaded.
     """
 

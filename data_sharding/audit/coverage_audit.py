@@ -31,10 +31,7 @@ class CoverageAudit:
     themselves need to be brought together, as `to_bytes`, to name the records.
 
     Args:
-        num_records: N, records of the data set.
-
-    Raises:
-        PlanError: N < 1.
+        num_records: N, records of the data set; PlanError below 1.
     """
 
     def __init__(self, num_records: int) -> None:
@@ -71,11 +68,7 @@ class CoverageAudit:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The audit that `to_bytes` wrote.
-
-        Raises:
-            CatalogError: the bytes are damaged, or no audit of this version.
-        """
+        """The audit that `to_bytes` wrote. Raises CatalogError if the bytes are damaged, or of another version."""
         stored = serialization.decode(data)
         audit = cls(stored.read.n)
         audit._read, audit._repeats, audit._excluded = stored.read, [stored.repeats], stored.excluded
@@ -114,19 +107,14 @@ class CoverageAudit:
     def exclude(self, ids: NDArray[np.int64]) -> None:
         """Do not expect these records ids int64[k]: those that the plan dropped, or that were masked as corrupt.
 
-        One that is read all the same, for instance after a repair and a restart, is no fault.
-
-        Raises:
-            PlanError: an id is outside [0, N).
+        One that is read all the same, for instance after a repair and a restart, is no fault. Raises PlanError if an id
+        is
+        outside [0, N).
         """
         self._excluded = np.union1d(self._excluded, self._checked(np.asarray(ids, np.int64)))
 
     def merge(self, other: CoverageAudit) -> None:
-        """Add what another rank, or an earlier run, read and excluded.
-
-        Raises:
-            PlanError: it covers another number of records.
-        """
+        """Add what another rank, or an earlier run, read and excluded. Raises PlanError if it is of another N."""
         if other.num_records != self.num_records:
             raise PlanError(
                 f"An audit of {other.num_records} records was to be merged into one of {self.num_records}.",
@@ -155,7 +143,8 @@ class CoverageAudit:
     @property
     def complete(self) -> bool:
         """Whether every expected record was read, and none twice."""
-        return not self._repeats_count and len(self._read) + self._unread_exclusions == self.num_records
+        unread_exclusions = int((~self._read.has(self._excluded)).sum())
+        return not self._repeats_count and len(self._read) + unread_exclusions == self.num_records
 
     @property
     def count(self) -> int:
@@ -189,10 +178,6 @@ class CoverageAudit:
     @property
     def _repeats_count(self) -> int:
         return sum(map(len, self._repeats))
-
-    @property
-    def _unread_exclusions(self) -> int:
-        return int((~self._read.has(self._excluded)).sum())
 
     def _all_repeats(self) -> NDArray[np.int64]:
         self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]

@@ -29,13 +29,7 @@ _LEVEL: Final = 1
 
 
 class StoredAudit(NamedTuple):
-    """What an audit consists of.
-
-    Attributes:
-        read: records read at least once.
-        repeats: int64[k], ascending, the readings beyond each record's first.
-        excluded: int64[k], ascending, records that are not expected.
-    """
+    """Records read, int64[k] readings beyond each record's first, and int64[k] records excluded; both ascend."""
 
     read: Bitmap
     repeats: NDArray[np.int64]

@@ -44,7 +44,7 @@ class Catalog:
         crcs: uint32[N], checksum stored in the file for the payload; None where the format has none.
         labels: int64[N], labels kept apart from the payload; None where there are none.
         fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
-            not of where it lies or when it was written: a copy on another host has the same one.
+            not of where it is or when it was written: a copy on another host has the same one.
         damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
     """
 

@@ -109,10 +109,8 @@ def _kept(wanted: _Wanted, places: Sequence[Path], wait_s: float) -> Catalog:
 
 
 def _first_true(wanted: _Wanted, places: Sequence[Path]) -> Catalog | None:
-    for place in places:
-        if place.exists() and (catalog := _load_if_true(wanted, place)) is not None:
-            return catalog
-    return None
+    found = (_load_if_true(wanted, place) for place in places if place.exists())
+    return next((catalog for catalog in found if catalog is not None), None)
 
 
 def _load_if_true(wanted: _Wanted, place: Path) -> Catalog | None:

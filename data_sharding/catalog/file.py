@@ -19,13 +19,7 @@ from data_sharding.formats.registry import format_named, format_options
 from data_sharding.storage import FileEntry
 
 VERSION: Final = 2
-COLUMNS: Final = {
-    "file_ids": np.int32,
-    "offsets": np.int64,
-    "lengths": np.int64,
-    "crcs": np.uint32,
-    "labels": np.int64,
-}
+COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32, "labels": np.int64}
 _OPTIONAL: Final = ("crcs", "labels")
 
 

@@ -1,6 +1,6 @@
 """Rewrite a data set in another format or number of files.
 
-`convert.content` says what a record becomes. Records keep their order: file k of S gets the records from
+`convert.targets` says what a record becomes. Records keep their order: file k of S gets the records from
 N*k//S up to N*(k+1)//S of N, so that reading the new files one after another gives the old order, or with `shuffle` a
 seeded permutation of it.
 
@@ -9,7 +9,7 @@ seeded permutation of it.
     check     index what was written, read all of it back, compare
     publish   move the files to their names
 
-Until the last step nothing stands under the new names, and after an error nothing is left. Memory does not grow with
+Until the last step no file has its new name, and after an error no file is left. Memory does not grow with
 the data beyond what its catalog takes and 4 bytes a record.
 """
 
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
 from data_sharding.checks import whole
-from data_sharding.convert.content import OPAQUE_FORMATS, Payloads, digest, encoder
-from data_sharding.convert.shards import SUFFIXES, check_free, open_shard, shard_names
+from data_sharding.convert import targets
 from data_sharding.convert.sources import ImageNames, index_source, records_in
 from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tar_members import tar_sample
+from data_sharding.formats.writers import shard_names, too_few
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.permutation import Permutation
 from data_sharding.storage.input_files import Paths
@@ -52,7 +52,7 @@ class Converted(NamedTuple):
 
 class _Job(NamedTuple):
     target: RecordFormat
-    payloads: Payloads | None
+    payloads: targets.Payloads | None
     shuffle: int | None
     on_progress: Progress
 
@@ -66,7 +66,7 @@ def convert(
     format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
     name: str | None = None,
     shuffle: int | None = None,
-    payloads: Payloads | None = None,
+    payloads: targets.Payloads | None = None,
     on_progress: Progress | None = None,
 ) -> Converted:
     """Write all records of `sources` into `num_shards` files named `<name>-00000-of-00004.tfrecord` and so on.
@@ -78,7 +78,7 @@ def convert(
         format: how the sources are kept; default: what their names suggest.
         name: of the new set; default: the folder's own.
         shuffle: seed of a permutation of all records; default: their order is kept.
-        payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert.content`.
+        payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert.targets`.
         on_progress: told of every record.
 
     Raises:
@@ -97,15 +97,15 @@ def convert(
     name = destination.name or "records" if name is None else name
     _check_request(target, num_shards, name)
     _check_apart(sources, destination)
-    check_free(destination, name)
+    targets.check_free(destination, name)
     made = not destination.exists()
     destination.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".convert-", dir=destination) as scratch:
             job = _Job(target, payloads, shuffle, on_progress or (lambda *_: None))
-            paths = [Path(scratch) / file for file in shard_names(name, num_shards, target)]
+            paths = [Path(scratch) / file for file in shard_names(name, num_shards, targets.SUFFIXES[target.name])]
             written = _write_and_check(index_source(sources, format, Path(scratch)), paths, job)
-            check_free(destination, name)
+            targets.check_free(destination, name)
             return written._replace(paths=_publish(paths, destination))
     except BaseException:
         if made and not any(destination.iterdir()):
@@ -114,18 +114,14 @@ def convert(
 
 
 def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted:
-    if job.payloads and (job.target.name != "tar" or source.format.name not in OPAQUE_FORMATS):
+    if job.payloads and (job.target.name != "tar" or source.format.name not in targets.OPAQUE_FORMATS):
         raise PlanError(
             f"Payloads of {source.format.name} were to be taken for {job.payloads} on the way to {job.target.name}.",
-            f"That can be chosen on the way from {' or '.join(OPAQUE_FORMATS)} to tar only.",
+            f"That can be chosen on the way from {' or '.join(targets.OPAQUE_FORMATS)} to tar only.",
             "leave it out.",
         )
     if len(paths) > len(source):
-        raise PlanError(
-            f"{len(source)} records were to be distributed over {len(paths)} files.",
-            "Some files would be empty.",
-            f"ask for at most {len(source)} files.",
-        )
+        raise too_few(len(source), len(paths))
     digests = _write(source, paths, job)
     written = Catalog.index(paths, format=job.target)
     _check(written, digests, job.on_progress)
@@ -138,12 +134,12 @@ def _write(source: Catalog, paths: list[Path], job: _Job) -> NDArray[np.uint32]:
     digests = np.empty(total, np.uint32)
     order = None if job.shuffle is None else Permutation(total, job.shuffle, 0)
     names = ImageNames(source) if source.format.name == "image_folder" else None
-    encode = encoder(source.format.name, job.target.name, job.payloads)
+    encode = targets.encoder(source.format.name, job.target.name, job.payloads)
     with RecordReader(source) as reader:
         for part, path in enumerate(paths):
             first, last = total * part // len(paths), total * (part + 1) // len(paths)
             ids = np.arange(first, last)
-            with open_shard(path, job.target, encode) as write:
+            with targets.open_shard(path, job.target, encode) as write:
                 for record in records_in(reader, ids if order is None else order(ids), first, names):
                     try:
                         digests[record.number] = write(record)
@@ -160,7 +156,7 @@ def _check(written: Catalog, digests: NDArray[np.uint32], on_progress: Progress)
         raise _not_as_written(written, 0, f"{len(written)} records are found where {len(digests)} were written")
     with RecordReader(written) as reader:
         for record in records_in(reader, np.arange(len(written)), 0):
-            found = digest(tar_sample(record.payload) if written.format.name == "tar" else record.payload)
+            found = targets.digest(tar_sample(record.payload) if written.format.name == "tar" else record.payload)
             if found != digests[record.number]:
                 raise _not_as_written(written, record.number, f"Record {record.number} is not what was written")
             on_progress("check", record.number + 1, len(written))
@@ -192,11 +188,11 @@ def _publish(paths: Sequence[Path], destination: Path) -> list[Path]:
 
 
 def _check_request(target: RecordFormat, num_shards: int, name: str) -> None:
-    if target.name not in SUFFIXES:
+    if target.name not in targets.SUFFIXES:
         raise PlanError(
             f"Records were to be written in the format {target.name}.",
             "It can be read but not written.",
-            f"choose {', '.join(SUFFIXES)}.",
+            f"choose {', '.join(targets.SUFFIXES)}.",
         )
     if not 1 <= whole("num_shards", num_shards) <= 99999:
         raise PlanError(f"{num_shards} files were asked for.", "Records need 1 to 99999.", "give another number.")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
 from data_sharding.class_names import root_of
-from data_sharding.convert.content import SourceRecord
+from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.interface import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
@@ -118,21 +118,17 @@ def _format_of(named: Sequence[str]) -> RecordFormat:
 
 
 def _is_compressed(file: str) -> bool:
-    if not is_remote(file):
-        return os.path.isfile(file) and _is_gzip(file)
-    if file.lower().endswith((".gz", ".tgz")):
+    """Whether a file is gzip. The CRC tells a TFRecord file whose first length begins like gzip apart."""
+    if is_remote(file) and file.lower().endswith((".gz", ".tgz")):
         raise PlanError(
             f"{file} is compressed and remote.",
             "Only local files are expanded.",
             "copy it to this machine, and convert the copy.",
         )
-    return False
-
-
-def _is_gzip(path: str) -> bool:
-    """Whether a local file is compressed. The CRC tells a TFRecord file whose first length begins like gzip apart."""
-    with open(path, "rb") as file:
-        head = file.read(HEADER.size)
+    if is_remote(file) or not os.path.isfile(file):
+        return False
+    with open(file, "rb") as opened:
+        head = opened.read(HEADER.size)
     if not head.startswith(GZIP_MAGIC):
         return False
     length, stored = HEADER.unpack(head.ljust(HEADER.size, b"\0"))

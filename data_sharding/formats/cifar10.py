@@ -2,23 +2,28 @@
 
 Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. The binary version is rows of label and image, one byte and 3072
 (CIFAR-100: two labels, coarse and fine). The Python version is a pickled dict of an array uint8[n, 3072] and one or
-two lists of labels; the array's bytes lie in the file as they are.
+two lists of labels; the array's bytes are in the file as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex, check_choice, labelled_index
+from data_sharding.checks import one_of
+from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.interface import RecordFormat, RecordIndex, cut_short
+from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource
+
+Split = Literal["train", "test"]
+Classes = Literal[10, 20, 100]
 
 IMAGE_BYTES: Final = 3 * 32 * 32
 _PICKLE_MAGIC: Final = b"\x80"
@@ -48,7 +53,7 @@ _VARIANTS: Final = {
 
 @final
 @dataclass(frozen=True)
-class Cifar10Format(ByteFormat):
+class Cifar10Format(RecordFormat):
     """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.
 
     Attributes:
@@ -59,13 +64,13 @@ class Cifar10Format(ByteFormat):
         PlanError: another split or number of classes.
     """
 
-    split: Literal["train", "test"] = "train"
-    classes: Literal[10, 20, 100] = 10
-    name: ClassVar[str] = "cifar10"
+    split: Split = "train"
+    classes: Classes = 10
+    name = "cifar10"
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "split", self.split, ("train", "test"))
-        check_choice(self.name, "classes", self.classes, tuple(_VARIANTS))
+        one_of("split", self.split, Split)
+        one_of("classes", self.classes, Classes)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -88,16 +93,9 @@ def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str
     Raises:
         PlanError: the records are not of this format.
     """
-    payloads = b"".join(records.payloads)
-    if records.labels is None or len(payloads) != len(records) * IMAGE_BYTES:
-        raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as CIFAR images.",
-            f"Such a record has {IMAGE_BYTES} bytes and a label.",
-            "decode these records with the function that fits how they were written.",
-        )
-    images = np.frombuffer(payloads, np.uint8).reshape(-1, 3, 32, 32)
-    # A copy in either case: the views of bytes objects are read-only, which torch.from_numpy warns about.
-    return {"image": images.transpose(0, 2, 3, 1).copy() if channels_last else images.copy(), "label": records.labels}
+    pixels, labels = labelled_bytes(records, IMAGE_BYTES, "CIFAR images")
+    images = pixels.reshape(-1, 3, 32, 32)
+    return {"image": (images.transpose(0, 2, 3, 1) if channels_last else images).copy(), "label": labels}
 
 
 def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:
@@ -112,7 +110,10 @@ def _index_binary(path: str, source: ByteSource, variant: _Variant, classes: int
     offsets = np.arange(rows, dtype=np.int64) * row + variant.label_bytes
     labels_at = offsets - variant.label_bytes + variant.column
     index = labelled_index(path, offsets, IMAGE_BYTES, labels, classes, labels_at)
-    return index._replace(damage=(*index.damage, _cut_short(path, rows, row, rest))) if rest else index
+    if not rest:
+        return index
+    how = f"the record needs {row} bytes but only {rest} are left"
+    return index._replace(damage=(*index.damage, cut_short(path, rows * row, rows, how)))
 
 
 def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: int) -> RecordIndex:
@@ -130,12 +131,22 @@ def _index_pickled(path: str, source: ByteSource, variant: _Variant, classes: in
 
 
 def _find_images(path: str, data: Any) -> tuple[int, int]:
-    """First byte of the pickled array and its number of rows."""
-    shape, dtype, order, content = _array_parts(data)
+    """First byte of the pickled array and its number of rows.
+
+    See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
+    from protocol 5 on a view of a buffer.
+    """
+    match data:
+        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
+            pass
+        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
+            pass
+        case _:
+            raise _no_batch(path, "has 'data' that is not an array of bytes")
     if isinstance(content, Call) and content.function == "_codecs encode":
         raise CorruptRecordError(
             f"{path} holds its images as text, as Python 3 pickles them with protocol 2.",
-            "Their bytes do not lie in the file as they are, so none can be read by itself.",
+            "Their bytes are not in the file as they are, so none can be read by itself.",
             "use the binary version (.bin), or pickle the batch again with protocol 3 or higher.",
             path=path,
             offset=0,
@@ -148,29 +159,6 @@ def _find_images(path: str, data: Any) -> tuple[int, int]:
     if shape[1] != IMAGE_BYTES or shape[0] * IMAGE_BYTES != content.end - content.begin:
         raise _no_batch(path, f"has 'data' of shape {shape} in {content.end - content.begin} bytes")
     return content.begin, shape[0]
-
-
-def _array_parts(data: Any) -> tuple[Any, Any, Any, Any]:
-    """Shape, dtype, order and content of a pickled numpy array, all None if it is none.
-
-    See `array_reduce` and `array_reduce_ex` in numpy's methods.c: up to protocol 4 an empty array whose state is set,
-    from protocol 5 on a view of a buffer.
-    """
-    match data:
-        case Call(function=function, state=(_, shape, dtype, order, content)) if function in _RECONSTRUCT:
-            return shape, dtype, order, content
-        case Call(function=function, arguments=(content, dtype, shape, order)) if function in _FROM_BUFFER:
-            return shape, dtype, order, content
-    return None, None, None, None
-
-
-def _cut_short(path: str, rows: int, row: int, rest: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {rows}, which begins at byte offset {rows * row}.",
-        f"The record needs {row} bytes but only {rest} are left: the file was cut short, or has another layout.",
-        path=path,
-        offset=rows * row,
-    )
 
 
 def _no_batch(path: str, how: str) -> CorruptRecordError:

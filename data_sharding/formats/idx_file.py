@@ -46,9 +46,7 @@ def read_idx(path: str | Path, data_path: str, source: ByteSource) -> RecordInde
     the one given and match its CRC. Payloads are not read.
 
     Args:
-        path: the index.
-        data_path: the file that it describes, for messages.
-        source: that file, open.
+        data_path, source: the file that the index describes.
 
     Raises:
         MissingDataError: the index cannot be opened.
@@ -88,11 +86,16 @@ def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
     for number, path in enumerate(paths):
         frames = catalog.offsets[ends[number] : ends[number + 1]] - HEADER.size
         sizes = catalog.lengths[ends[number] : ends[number + 1]] + _AROUND
-        _check_cover(catalog, number, int(sizes.sum()))
+        if (covered := int(sizes.sum())) != (file := catalog.files[number]).size:
+            raise PlanError(
+                f"The catalog knows {covered} of the {file.size} bytes of {file.path}.",
+                "The file is damaged, and its index would hide that.",
+                "restore the file, and index it again.",
+            )
         lines = "".join(f"{frame} {size}\n" for frame, size in zip(frames.tolist(), sizes.tolist(), strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as file:
-            file.write(lines.encode())
+        with atomic_file(path) as target:
+            target.write(lines.encode())
     return paths
 
 
@@ -100,7 +103,7 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
     named: dict[Path, str] = {}
     for file in catalog.files:
         if folder is None and is_remote(file.path):
-            raise PlanError(f"{file.path} is not on this machine.", "No index can lie beside it.", "name a folder.")
+            raise PlanError(f"{file.path} is not on this machine.", "No index can be put beside it.", "name a folder.")
         beside = os.path.dirname(file.path) if folder is None else folder
         path = Path(beside) / (os.path.basename(file.path) + SUFFIX)
         if path in named:
@@ -111,16 +114,6 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
             )
         named[path] = file.path
     return list(named)
-
-
-def _check_cover(catalog: Catalog, number: int, covered: int) -> None:
-    file = catalog.files[number]
-    if covered != file.size:
-        raise PlanError(
-            f"The catalog knows {covered} of the {file.size} bytes of {file.path}.",
-            "The file is damaged, and its index would hide that.",
-            "restore the file, and index it again.",
-        )
 
 
 def _parse(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

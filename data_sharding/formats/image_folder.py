@@ -1,4 +1,4 @@
-"""Folders of images: each file is a record, and the folder it lies in names its class."""
+"""Folders of images: each file is a record, and the folder that it is in names its class."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordFormat, RecordIndex
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.storage import ByteSource, is_remote
-from data_sharding.storage.folder_walk import listing
-from data_sharding.storage.input_files import Paths
+from data_sharding.storage.input_files import Paths, listing
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, and GIF, which Pillow reads as well.
 _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")
@@ -25,7 +24,7 @@ _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", 
 
 @final
 @dataclass(frozen=True)
-class ImageFolderFormat(ByteFormat):
+class ImageFolderFormat(RecordFormat):
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.
 
     Attributes:
@@ -39,9 +38,9 @@ class ImageFolderFormat(ByteFormat):
 
     root: str = ""
     classes: tuple[str, ...] = ()
-    name: ClassVar[str] = "image_folder"
-    patterns: ClassVar[tuple[str, ...]] = tuple(f"*.{extension}" for extension in _EXTENSIONS)
-    recursive: ClassVar[bool] = True
+    name = "image_folder"
+    patterns = tuple(f"*.{extension}" for extension in _EXTENSIONS)
+    recursive = True
 
     def __post_init__(self) -> None:
         # A saved catalog's options come as JSON, which knows lists only.
@@ -57,7 +56,7 @@ class ImageFolderFormat(ByteFormat):
         """The number of each image's class.
 
         Raises:
-            MissingDataError: an image does not lie in the folder of a class.
+            MissingDataError: an image is not in the folder of a class.
         """
         root, folders = class_folders(paths, self.root)
         names = self.classes or sorted_names(root, folders)
@@ -66,7 +65,7 @@ class ImageFolderFormat(ByteFormat):
         if (labels < 0).any():
             first = int(np.argmin(labels))
             raise MissingDataError(
-                f"{paths[first]} lies in the folder {folders[first]!r} of {root}.",
+                f"{paths[first]} is in the folder {folders[first]!r} of {root}.",
                 f"The classes are {', '.join(names[:20])}.",
                 "correct the option classes, or remove the folder.",
             )
@@ -96,28 +95,20 @@ def sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def class_folders(paths: Sequence[str], root: str) -> tuple[str, list[str]]:
-    """The root, and for each path the name of root's folder that it lies in."""
+    """The root, and for each path the name of root's folder that it is in."""
     if root and not is_remote(root):
         root = os.path.abspath(root)
-    above = root.rstrip("/") + "/" if root else _common_folder(paths)
+    # The deepest folder above all: the first and the last path in order differ the most.
+    common = os.path.commonprefix([min(paths), max(paths)])
+    above = root.rstrip("/") + "/" if root else common[: common.rfind("/") + 1]
     folders = []
     for path in paths:
         folder, slash, _ = path[len(above) :].partition("/")
         if not slash or not path.startswith(above):
-            raise _no_class(path, above)
+            raise MissingDataError(
+                f"{path} is in no folder inside {above}.",
+                "The folders there name the classes, so this image has none.",
+                "give the option root, the folder that holds one folder a class; move or remove images outside these.",
+            )
         folders.append(folder)
     return above, folders
-
-
-def _common_folder(paths: Sequence[str]) -> str:
-    """The deepest folder above all paths, with a slash at its end. The first and last in order differ the most."""
-    common = os.path.commonprefix([min(paths), max(paths)])
-    return common[: common.rfind("/") + 1]
-
-
-def _no_class(path: str, root: str) -> MissingDataError:
-    return MissingDataError(
-        f"{path} lies in no folder inside {root}.",
-        "The folders there name the classes, so this image has none.",
-        "give the option root, the folder that holds one folder a class, and move or remove images outside of these.",
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol, Self, final
+from typing import Final, NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.errors import CorruptRecordError
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -65,7 +65,8 @@ class Unpacked(NamedTuple):
 class RecordFormat(Protocol):
     """A way to keep records in files so that each can be read at random.
 
-    Implementations are frozen dataclasses: equal options make equal formats.
+    Implementations are frozen dataclasses: equal options make equal formats. What they do not say is as in most
+    formats: payloads are spans of bytes as they are in the file, without a checksum.
     """
 
     @property
@@ -79,24 +80,29 @@ class RecordFormat(Protocol):
     @property
     def recursive(self) -> bool:
         """Whether files in subfolders belong to a folder's data."""
+        return False
 
     @property
     def has_crc(self) -> bool:
         """Whether files hold a checksum for each payload."""
+        return False
 
     @property
     def header_bytes(self) -> int:
         """Bytes between the start of a record's frame and the first byte that is read for it."""
+        return 0
 
     @property
     def offset_unit(self) -> str:
         """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
+        return "byte"
 
-    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:
+    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
         """One label a file, int64[len(paths)], where the path says it (folders of images); else None.
 
         `RecordIndex.labels` says it where each record has its own.
         """
+        return None
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Find all records of a file that is not empty. `path` is for messages, and to find a neighbour file.
@@ -110,80 +116,36 @@ class RecordFormat(Protocol):
         """
 
     def open(self, entry: FileEntry) -> ByteSource:
-        """Open a file for reading at random. Formats whose records are spans of bytes return `open_source(entry)`."""
+        """Open a file for reading at random."""
+        return open_source(entry)
 
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.
 
         Args:
             crcs: uint32[k] of the catalog; None where the format has none.
             check: compare checksums. Framing inside the span is always checked.
         """
-
-
-class ByteFormat:
-    """What most formats have in common: payloads are spans of bytes as they are in the file, without a checksum."""
-
-    recursive: ClassVar[bool] = False
-    has_crc: ClassVar[bool] = False
-    header_bytes: ClassVar[int] = 0
-    offset_unit: ClassVar[str] = "byte"
-
-    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
-        return None
-
-    def open(self, entry: FileEntry) -> ByteSource:
-        return open_source(entry)
-
-    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
 
-def labelled_index(
-    path: str,
-    offsets: NDArray[np.int64],
-    size: int,
-    labels: NDArray[np.int64],
-    classes: int,
-    labels_at: NDArray[np.int64],
-) -> RecordIndex:
-    """An index without the records whose label is out of range: nothing would reveal those when they are read.
-
-    Args:
-        path: the file of the labels, in which label i is at byte `labels_at[i]`.
-        size: bytes of every record.
-    """
-    good = (labels >= 0) & (labels < classes)
-    damage = [
-        CorruptRecordError(
-            f"Record {number} of {path}, at byte offset {labels_at[number]}, has the label {labels[number]}.",
-            f"Labels are 0 to {classes - 1}.",
-            "restore the file from its source, or correct the option classes.",
-            path=path,
-            offset=int(labels_at[number]),
-        )
-        for number in np.flatnonzero(~good).tolist()
-    ]
-    offsets = offsets[good]
-    return RecordIndex(offsets, np.full_like(offsets, size), labels=labels[good], damage=tuple(damage))
-
-
-def check_choice(format_name: str, option: str, value: object, valid: tuple[object, ...]) -> None:
-    """Raise PlanError unless a format's option has one of the `valid` values."""
-    if value not in valid:
-        raise PlanError(
-            f"The format {format_name} was given {option}={value!r}.",
-            f"It can be {' or '.join(map(repr, valid))}.",
-            f"choose one of these for {option}.",
-        )
-
-
-def gzip_refused(path: str, hint: str = "") -> CorruptRecordError:
-    """The error for a file compressed as a whole with gzip that should be read at random."""
+def cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:
+    """The error for a file that ends inside its record `number`, which begins at byte `record`."""
     return CorruptRecordError(
-        f"{path} is compressed with gzip, from byte offset 0 on.",
-        "A gzip stream allows no random access, so its records cannot be indexed.",
-        hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+        f"{path} ends inside record {number}, which begins at byte offset {record}.",
+        f"The file was cut short: {how}.",
         path=path,
-        offset=0,
+        offset=record,
     )
+
+
+def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
+    """Raise CorruptRecordError if a file that should be read at random is compressed as a whole with gzip."""
+    if head.startswith(GZIP_MAGIC):
+        raise CorruptRecordError(
+            f"{path} is compressed with gzip, from byte offset 0 on.",
+            "A gzip stream allows no random access, so its records cannot be indexed.",
+            hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+            path=path,
+            offset=0,
+        )

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import (
-    GZIP_MAGIC,
-    ByteFormat,
-    RecordIndex,
-    check_choice,
-    gzip_refused,
-    labelled_index,
-)
+from data_sharding.formats.interface import RecordFormat, RecordIndex, refuse_gzip
+from data_sharding.formats.labelled import labelled_bytes, labelled_index
 from data_sharding.records import RecordBatch
 from data_sharding.storage import ByteSource, describe_file, open_source
 
+Split = Literal["train", "test"]
+
 _STEMS: Final = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES: Final = 8
+_IMAGES_AT: Final = 16  # behind type and dimensions
+_LABELS_AT: Final = 8
 
 
 @final
 @dataclass(frozen=True)
-class MnistFormat(ByteFormat):
+class MnistFormat(RecordFormat):
     """`RecordFormat` for pairs of idx files: payloads of rows x columns bytes (28 x 28 for MNIST), and labels.
 
     The labels' file is found by the images' name: `images` becomes `labels` and `idx3` becomes `idx1`.
@@ -44,12 +43,12 @@ class MnistFormat(ByteFormat):
         PlanError: another split, or a number of classes outside 1 to 256.
     """
 
-    split: Literal["train", "test"] = "train"
+    split: Split = "train"
     classes: int = 10
-    name: ClassVar[str] = "mnist"
+    name = "mnist"
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "split", self.split, tuple(_STEMS))
+        one_of("split", self.split, Split)
         if not 1 <= self.classes <= 256:
             raise PlanError(
                 f"The format mnist was given classes={self.classes}.",
@@ -68,19 +67,16 @@ class MnistFormat(ByteFormat):
             MissingDataError: there is no file of labels beside the images.
             CorruptRecordError: one of the files is no such idx file, compressed, or they do not belong together.
         """
-        header = _read_header(path, source, 3)
-        labels_path = _labels_path(path)
-        images, rows, columns = header.shape
-        size = rows * columns
+        images, rows, columns = _shape(path, source, 3)
+        labels_path, size = _labels_path(path), rows * columns
         if not 0 < size < 2**31:
             raise _not_idx(path, f"has images of {rows} x {columns} pixels")
         labels = _read_labels(labels_path, images)
-        whole = min(images, (source.size() - header.bytes) // size)
+        whole = min(images, (source.size() - _IMAGES_AT) // size)
         numbers = np.arange(whole, dtype=np.int64)
-        index = labelled_index(
-            labels_path, numbers * size + header.bytes, size, labels[:whole].astype(np.int64), self.classes, numbers + 8
-        )
-        if (announced := header.bytes + images * size) == source.size():
+        offsets, labels = numbers * size + _IMAGES_AT, labels[:whole]
+        index = labelled_index(labels_path, offsets, size, labels, self.classes, numbers + _LABELS_AT)
+        if (announced := _IMAGES_AT + images * size) == source.size():
             return index
         how = "was cut short" if source.size() < announced else "is longer than it says"
         damage = CorruptRecordError(
@@ -98,32 +94,18 @@ def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dic
     Raises:
         PlanError: the records are not of this format, or their images not of this shape.
     """
-    payloads = b"".join(records.payloads)
-    if records.labels is None or len(payloads) != len(records) * shape[0] * shape[1]:
-        raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as images of {shape[0]} x {shape[1]}.",
-            f"Such a record has {shape[0] * shape[1]} bytes and a label.",
-            "give the shape of the images, or another decode function.",
-        )
-    # A copy: views of bytes objects are read-only, which torch.from_numpy warns about.
-    return {"image": np.frombuffer(payloads, np.uint8).reshape(-1, *shape).copy(), "label": records.labels}
+    pixels, labels = labelled_bytes(records, shape[0] * shape[1], f"images of {shape[0]} x {shape[1]}")
+    return {"image": pixels.reshape(-1, *shape).copy(), "label": labels}
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    bytes: int
-
-
-def _read_header(path: str, source: ByteSource, dimensions: int) -> _Header:
-    length = 4 + 4 * dimensions
-    start = source[0:length]
-    if start[:2] == GZIP_MAGIC:
-        raise gzip_refused(path, f"decompress it once with `gunzip --keep {path}`.")
+def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:
+    start = source[0 : 4 + 4 * dimensions]
+    refuse_gzip(path, start, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
-    if len(start) < length:
+    if len(start) < 4 + 4 * dimensions:
         raise _not_idx(path, "ends inside its header")
-    return _Header(struct.unpack_from(f">{dimensions}I", start, 4), length)
+    return struct.unpack_from(f">{dimensions}I", start, 4)
 
 
 def _labels_path(path: str) -> str:
@@ -137,7 +119,7 @@ def _labels_path(path: str) -> str:
     return folder + slash + name.replace("images", "labels").replace("idx3", "idx1")
 
 
-def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
+def _read_labels(path: str, images: int) -> NDArray[np.int64]:
     try:
         source = open_source(describe_file(path))
     except MissingDataError as error:
@@ -146,12 +128,12 @@ def _read_labels(path: str, images: int) -> NDArray[np.uint8]:
             "Images without labels cannot be learnt from.",
             f"put {path} beside the images, decompressed.",
         ) from error
-    header = _read_header(path, source, 1)
-    if header.shape != (images,):
-        raise _not_idx(path, f"announces {header.shape[0]} labels, and its file of images {images} images")
-    if source.size() != header.bytes + images:
-        raise _not_idx(path, f"announces {images} labels but has {source.size() - header.bytes} bytes of them")
-    return np.frombuffer(source[header.bytes : header.bytes + images], np.uint8)
+    (announced,) = _shape(path, source, 1)
+    if announced != images:
+        raise _not_idx(path, f"announces {announced} labels, and its file of images {images} images")
+    if source.size() != _LABELS_AT + images:
+        raise _not_idx(path, f"announces {images} labels but has {source.size() - _LABELS_AT} bytes of them")
+    return np.frombuffer(source[_LABELS_AT : _LABELS_AT + images], np.uint8).astype(np.int64)
 
 
 def _not_idx(path: str, how: str) -> CorruptRecordError:

@@ -1,4 +1,4 @@
-"""Where the arrays of an .npz or .npy file lie in it: their headers are read, their values are not.
+"""Where the arrays of an .npz or .npy file are in it: their headers are read, their values are not.
 
 An .npz file is a zip of .npy files. Formats: numpy's `numpy.lib.format` docstring, and PKWARE's APPNOTE 4.3.7 for the
 local header that precedes each member of a zip.

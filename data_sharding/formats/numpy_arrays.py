@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from data_sharding.errors import ChangedDataError, CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
 from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource, open_source
 from data_sharding.storage.torn_maps import watching_maps
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class NumpyFormat(ByteFormat):
+class NumpyFormat(RecordFormat):
     """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
 
     Attributes:
@@ -33,8 +33,8 @@ class NumpyFormat(ByteFormat):
 
     data: str = ""
     labels: str = ""
-    name: ClassVar[str] = "npz"
-    patterns: ClassVar[tuple[str, ...]] = ("*.npz", "*.npy")
+    name = "npz"
+    patterns = ("*.npz", "*.npy")
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the arrays' headers and the labels are read; with `check_data`, all is compared with the zip's CRC-32.
@@ -47,9 +47,10 @@ class NumpyFormat(ByteFormat):
         data, labels = _choose(path, members, self.data, self.labels)
         begins = np.arange(data.rows, dtype=np.int64) * data.row_bytes + data.begin
         used = (data,) if labels is None else (data, labels)
-        damage = [_damage(path, member) for member in used if check_data and damaged_member(source, member)]
-        if damage:
-            return RecordIndex.of_nothing(*damage)
+        damaged = [member for member in used if check_data and damaged_member(source, member)]
+        if damaged:
+            how = "holds an array {} that does not match the zip's CRC"
+            return RecordIndex.of_nothing(*(unusable(path, one.begin, how.format(one)) for one in damaged))
         return RecordIndex(
             begins,
             np.full_like(begins, data.row_bytes),
@@ -71,8 +72,16 @@ def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
             "Only rows of numpy arrays have a type of their own.",
             "decode these records with the function that fits how they were written.",
         )
-    # Files of several types are no catalog; one without records may be damaged.
-    return _row_type_of(catalog.files[catalog.file_ids[0]], catalog.format)
+    entry = catalog.files[
+        catalog.file_ids[0]
+    ]  # files of several types are no catalog; one without records may be damaged
+    source = open_source(entry)
+    if source.size() != entry.size:
+        raise entry.changed("was cut short")
+    with watching_maps:
+        members = find_members(entry.path, source)
+    data, _ = _choose(entry.path, members, catalog.format.data, catalog.format.labels)
+    return data.dtype, data.shape[1:]
 
 
 def decode_rows(records: RecordBatch, dtype: DTypeLike, shape: Sequence[int]) -> dict[str, NDArray[Any]]:
@@ -93,18 +102,6 @@ def decode_rows(records: RecordBatch, dtype: DTypeLike, shape: Sequence[int]) ->
     return {"data": rows} if records.labels is None else {"data": rows, "label": records.labels}
 
 
-def _row_type_of(entry: FileEntry, record_format: NumpyFormat) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    source = open_source(entry)
-    if source.size() != entry.size:
-        raise ChangedDataError(
-            f"{entry.path} was cut short.", "The catalog no longer describes the data.", "restore the file."
-        )
-    with watching_maps:
-        members = find_members(entry.path, source)
-    data, _ = _choose(entry.path, members, record_format.data, record_format.labels)
-    return data.dtype, data.shape[1:]
-
-
 def _choose(path: str, members: list[Member], data_name: str, labels_name: str) -> tuple[Member, Member | None]:
     named = {member.name: member for member in members}
     for name in (data_name, labels_name):
@@ -121,15 +118,11 @@ def _choose(path: str, members: list[Member], data_name: str, labels_name: str) 
     chosen = labelled or pairs
     for member in (member for pair in chosen for member in pair if member is not None and member.compressed):
         _check_usable(path, member)
-    if len(chosen) > 1:
-        raise _unclear(path, members, "has several arrays that could be meant")
-    if not chosen:
-        raise _unclear(path, members, "has no array that could be meant")
-    data, labels = chosen[0]
-    _check_usable(path, data)
-    if labels is not None:
-        _check_usable(path, labels)
-    return data, labels
+    if len(chosen) != 1:
+        raise _unclear(path, members, f"has {'several arrays' if chosen else 'no array'} that could be meant")
+    for member in filter(None, chosen[0]):
+        _check_usable(path, member)
+    return chosen[0]
 
 
 def _fits(data: Member, labels: Member | None) -> bool:
@@ -142,15 +135,25 @@ def _fits(data: Member, labels: Member | None) -> bool:
 
 
 def _check_usable(path: str, member: Member) -> None:
-    if member.compressed:
-        raise _refused(path, member, "is compressed", "write it with numpy.savez instead of numpy.savez_compressed.")
-    if member.dtype.hasobject:
-        raise _refused(path, member, "holds Python objects", "write numbers: objects would have to be unpickled.")
-    if member.fortran_order and len(member.shape) > 1:
-        hint = "write numpy.ascontiguousarray of it instead."
-        raise _refused(path, member, "is kept column by column", hint)
-    if not member.row_bytes:
-        raise _refused(path, member, "has rows of no bytes", "name another array with the option data.")
+    """Raise CorruptRecordError unless the rows are in the file one after the other."""
+    obstacles = {
+        "is compressed": (member.compressed, "write it with numpy.savez instead of numpy.savez_compressed."),
+        "holds Python objects": (member.dtype.hasobject, "write numbers: objects would have to be unpickled."),
+        "is kept column by column": (
+            member.fortran_order and len(member.shape) > 1,
+            "write numpy.ascontiguousarray of it instead.",
+        ),
+        "has rows of no bytes": (not member.row_bytes, "name another array with the option data."),
+    }
+    for how, (found, hint) in obstacles.items():
+        if found:
+            raise CorruptRecordError(
+                f"The array {member} of {path}, at byte offset {member.begin}, {how}.",
+                "Its rows are not in the file one after the other, so none can be read by itself.",
+                hint,
+                path=path,
+                offset=member.begin,
+            )
 
 
 def _read_labels(path: str, source: ByteSource, member: Member) -> NDArray[np.int64]:
@@ -158,20 +161,6 @@ def _read_labels(path: str, source: ByteSource, member: Member) -> NDArray[np.in
     if values.size and values.max() > np.iinfo(np.int64).max:
         raise unusable(path, member.begin, f"has a label {values.max()}, beyond 64 bits with a sign")
     return values.astype(np.int64)
-
-
-def _refused(path: str, member: Member, how: str, hint: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"The array {member} of {path}, at byte offset {member.begin}, {how}.",
-        "Its rows do not lie in the file one after the other, so none can be read by itself.",
-        hint,
-        path=path,
-        offset=member.begin,
-    )
-
-
-def _damage(path: str, member: Member) -> CorruptRecordError:
-    return unusable(path, member.begin, f"holds an array {member} that does not match the zip's CRC")
 
 
 def _unclear(path: str, members: list[Member], how: str) -> MissingDataError:

@@ -14,14 +14,15 @@ that were written with page checksums (`write_page_checksum=True`) tell most of 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import ByteFormat, Damaged, RecordIndex, Unpacked
+from data_sharding.formats.interface import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
 from data_sharding.formats.parquet_rows import (
     RowSource,
@@ -39,7 +40,7 @@ from data_sharding.storage import ByteSource, FileEntry, open_source
 
 @final
 @dataclass(frozen=True)
-class ParquetFormat(ByteFormat):
+class ParquetFormat(RecordFormat):
     """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.
 
     Attributes:
@@ -50,9 +51,9 @@ class ParquetFormat(ByteFormat):
 
     data: str = ""
     label: str = ""
-    name: ClassVar[str] = "parquet"
-    patterns: ClassVar[tuple[str, ...]] = ("*.parquet",)
-    offset_unit: ClassVar[str] = "row"
+    name = "parquet"
+    patterns = ("*.parquet",)
+    offset_unit = "row"
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """The footer and the labels are read; with `check_data`, all that payloads are made of.
@@ -106,33 +107,39 @@ def _lengths(parquet: Any, columns: Columns, size: int) -> NDArray[np.int64]:
 
 def _labelled(path: str, parquet: Any, name: str, index: RecordIndex) -> RecordIndex:
     """The index without rows whose label is null or damaged: nothing would reveal those when they are read."""
-    good = np.zeros(len(index.offsets), np.bool_)
-    values, damage, first = [np.empty(0, np.int64)], [], 0
-    for group, count in enumerate(group_rows(parquet.metadata).tolist()):
-        try:
-            labels = read_group(parquet, Columns(name, (), ""), group).column(name)
-            values.append(labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64))
-            valid = labels.is_valid().to_numpy()
-            good[first : first + count] = valid
-            damage += [
-                _refusal(path, first + row, f"row {first + row} is without a label.")
-                for row in np.flatnonzero(~valid).tolist()
-            ]
-        except decoding_errors() as error:
-            damage.append(_refusal(path, first, unreadable(named_rows(parquet, group), error)))
-        first += count
+    good, values = np.zeros(len(index.offsets), np.bool_), [np.empty(0, np.int64)]
+
+    def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
+        labels = read_group(parquet, Columns(name, (), ""), group).column(name)
+        values.append(labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64))
+        good[first : first + count] = valid = labels.is_valid().to_numpy()
+        rows = (np.flatnonzero(~valid) + first).tolist()
+        return [_refusal(path, row, f"row {row} is without a label.") for row in rows]
+
+    damage = tuple(_look_at_groups(path, parquet, look))
     labels = np.concatenate(values)
-    return index._replace(offsets=index.offsets[good], lengths=index.lengths[good], labels=labels, damage=tuple(damage))
+    return index._replace(offsets=index.offsets[good], lengths=index.lengths[good], labels=labels, damage=damage)
 
 
 def _damage(path: str, parquet: Any, columns: Columns) -> list[CorruptRecordError]:
     """All row groups that cannot be decoded, and all rows without a payload. A reader finds them, too."""
+
+    def look(group: int, first: int, _: int) -> list[CorruptRecordError]:
+        payloads = payloads_of(read_group(parquet, columns, group), columns)
+        nulls = [row for row, payload in enumerate(payloads, first) if payload is None]
+        return [_refusal(path, row, f"row {row} has no value in the column {columns.data!r}.") for row in nulls]
+
+    return _look_at_groups(path, parquet, look)
+
+
+def _look_at_groups(
+    path: str, parquet: Any, look: Callable[[int, int, int], list[CorruptRecordError]]
+) -> list[CorruptRecordError]:
+    """What `look` finds in each row group, given its number, first row and rows; or why it cannot be decoded."""
     damage, first = [], 0
     for group, count in enumerate(group_rows(parquet.metadata).tolist()):
         try:
-            payloads = payloads_of(read_group(parquet, columns, group), columns)
-            nulls = [row for row, payload in enumerate(payloads, first) if payload is None]
-            damage += [_refusal(path, row, f"row {row} has no value in the column {columns.data!r}.") for row in nulls]
+            damage += look(group, first, count)
         except decoding_errors() as error:
             damage.append(_refusal(path, first, unreadable(named_rows(parquet, group), error)))
         first += count

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import re
+from typing import Any, Final, NamedTuple
 
 from data_sharding.errors import CorruptRecordError, ExampleError, MissingDataError
+
+_BINARY: Final = re.compile(r"(large_)?binary$|fixed_size_binary\[")
+_INTEGER: Final = re.compile(r"u?int(8|16|32|64)$")
+_FEATURE: Final = re.compile(rf"{_BINARY.pattern}|{_INTEGER.pattern}|(bool|halffloat|float|double|(large_)?string)$")
+_HOLDS_VALUES: Final = re.compile(r"((large_|fixed_size_)?list|dictionary)<")
 
 
 class Columns(NamedTuple):
@@ -27,7 +33,9 @@ class Columns(NamedTuple):
 
     def layout(self, schema: Any) -> frozenset[str]:
         """The columns with their types. What Arrow alone tells apart (large types, dictionaries) is one type here."""
-        kinds = {field.name: _plain_type(field.type) for top in schema for field in top.flatten()}
+        types = [(field.name, field.type) for top in schema for field in top.flatten()]
+        values = {name: kind.value_type if str(kind).startswith("dictionary<") else kind for name, kind in types}
+        kinds = {name: str(kind).replace("large_", "") for name, kind in values.items()}
         used = {f"{name} {kinds[name]}" for name in self.payload}
         return frozenset(used | ({f"label {self.label} {kinds[self.label]}"} if self.label else set()))
 
@@ -52,8 +60,8 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
             path=path,
             offset=0,
         )
-    binary = [name for name, kind in kinds.items() if _is_binary(kind)]
-    integers = [name for name, kind in kinds.items() if _is_integer(kind)]
+    binary = [name for name, kind in kinds.items() if _BINARY.match(str(kind))]
+    integers = [name for name, kind in kinds.items() if _INTEGER.match(str(kind))]
     if data and data not in binary:
         raise _no_column(path, kinds, data, "byte strings")
     if label and label not in integers:
@@ -65,39 +73,15 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
         raise _no_column(path, kinds, "", "data")
     if data or (len(features) == 1 and binary):
         return Columns(data or features[0], (), label)
-    _check_features(path, {name: kinds[name] for name in features})
-    return Columns("", features, label)
-
-
-def _check_features(path: str, kinds: dict[str, Any]) -> None:
-    for name, kind in kinds.items():
-        if not _is_feature(kind.value_type if _holds_values(kind) else kind):
+    for name in features:
+        kind = kinds[name]
+        if not _FEATURE.match(str(kind.value_type if _HOLDS_VALUES.match(str(kind)) else kind)):
             raise ExampleError(
                 f"The column {name!r} of {path} has the type {kind}.",
                 "A row of several columns becomes a tf.train.Example, which holds bytes, integers and floats only.",
                 "name a column of byte strings with the option data, or write the table without this column.",
             )
-
-
-def _is_binary(kind: Any) -> bool:
-    return str(kind) in ("binary", "large_binary") or str(kind).startswith("fixed_size_binary[")
-
-
-def _is_integer(kind: Any) -> bool:
-    return str(kind) in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-def _is_feature(kind: Any) -> bool:
-    others = ("bool", "halffloat", "float", "double", "string", "large_string")
-    return _is_binary(kind) or _is_integer(kind) or str(kind) in others
-
-
-def _plain_type(kind: Any) -> str:
-    return str(kind.value_type if str(kind).startswith("dictionary<") else kind).replace("large_", "")
-
-
-def _holds_values(kind: Any) -> bool:
-    return str(kind).startswith(("list<", "large_list<", "fixed_size_list<", "dictionary<"))
+    return Columns("", features, label)
 
 
 def _no_column(path: str, kinds: dict[str, Any], name: str, wanted: str) -> MissingDataError:

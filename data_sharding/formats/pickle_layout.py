@@ -24,7 +24,7 @@ _MOST_READS: Final = 1 << 21
 
 _FOLLOWED: Final = (
     "PROTO NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 EMPTY_DICT EMPTY_LIST EMPTY_TUPLE LIST TUPLE TUPLE1 "
-    "TUPLE2 TUPLE3 MARK APPEND APPENDS GLOBAL STACK_GLOBAL REDUCE BUILD BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET "
+    "TUPLE2 TUPLE3 MARK APPEND APPENDS GLOBAL STACK_GLOBAL BUILD BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET "
     "STOP"
 )
 """Instructions that do what they do in any unpickler."""
@@ -37,7 +37,7 @@ _LENGTHS: Final = {
 }
 """What precedes the strings of instructions of these kinds."""
 
-_UNFOLLOWABLE: Final = (pickle.UnpicklingError, LookupError, TypeError, ValueError, AttributeError)
+_UNFOLLOWABLE: Final = (pickle.UnpicklingError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What the unpickler raises for instructions that make no sense."""
 
 
@@ -72,7 +72,7 @@ class _Function(NamedTuple):
 
 
 def read_pickled_dict(path: str, source: ByteSource) -> dict[str, Any]:
-    """The dict that a file of pickle protocol 2 to 5 stands for, without entries whose keys are not short strings.
+    """The dict in a file of pickle protocol 2 to 5, without entries whose keys are not short strings.
 
     Values are None, bool, int, tuple, list, dict, `Call`, str for strings of up to 64 bytes of any kind, and `Span` for
     longer ones, which are not read.
@@ -87,13 +87,9 @@ def read_pickled_dict(path: str, source: ByteSource) -> dict[str, Any]:
                 raise _RefusedError(f"holds a {type(result).__name__}, where a dict was expected")
             return result
         except (_RefusedError, *_UNFOLLOWABLE) as error:
-            how = (
-                str(error)
-                if isinstance(error, _RefusedError)
-                else f"cannot be followed ({type(error).__name__}: {error})"
-            )
+            wrong = "" if isinstance(error, _RefusedError) else f"cannot be followed: {type(error).__name__}: "
             raise CorruptRecordError(
-                f"{path}, read as a pickle, {how}, at byte offset {file.tell()}.",
+                f"{path}, read as a pickle, {wrong}{error}, at byte offset {file.tell()}.",
                 "The data in it cannot be found.",
                 "restore the file from its source, and check that it is the one meant.",
                 path=path,
@@ -162,6 +158,12 @@ def _instruction(name: str, size: int) -> Callable[[Any], None]:
         # Names are all that is asked for, and to hash other keys, such as nested tuples, may recurse without bound.
         dict.update(machine.stack[-1], {key: value for key, value in entries if isinstance(key, str)})
 
+    def load_call(machine: Any) -> None:
+        arguments, function = machine.stack.pop(), machine.stack.pop()
+        if not isinstance(function, _Function) or not isinstance(arguments, tuple):
+            raise _RefusedError("calls what is no function")  # not named: it may be endless
+        machine.append(function(*arguments))
+
     def refuse(_: Any) -> None:
         raise _RefusedError(f"uses the instruction {name}")
 
@@ -169,9 +171,8 @@ def _instruction(name: str, size: int) -> Callable[[Any], None]:
         return pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
     if name == "FRAME":
         return lambda machine: machine.read(8)
-    if name in ("SETITEM", "SETITEMS"):
-        return load_items
-    return load_string if size in _LENGTHS and not name.startswith("LONG") else refuse
+    own = {"SETITEM": load_items, "SETITEMS": load_items, "REDUCE": load_call}
+    return own.get(name, load_string if size in _LENGTHS and not name.startswith("LONG") else refuse)
 
 
 for _opcode in pickletools.opcodes:

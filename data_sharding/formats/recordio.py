@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, final, get_args
+from typing import Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, check_choice, gzip_refused
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]
@@ -45,7 +46,7 @@ def framed(payload: bytes, multipart: Multipart) -> bytes:
 
 
 def split(payload: bytes) -> list[bytes]:
-    """Cut at every magic number that stands at a multiple of 4 of the payload, leaving the magic numbers out."""
+    """Cut at every magic number at a multiple of 4 of the payload, leaving the magic numbers out."""
     parts, start, found = [], 0, payload.find(MAGIC_BYTES)
     while found >= 0:
         if found % 4 == 0:
@@ -63,7 +64,7 @@ def padded(length: int) -> int:
 
 @final
 @dataclass(frozen=True)
-class RecordIOFormat(ByteFormat):
+class RecordIOFormat(RecordFormat):
     """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.
 
     Args:
@@ -74,11 +75,11 @@ class RecordIOFormat(ByteFormat):
     """
 
     multipart: Multipart = "dmlc"
-    name: ClassVar[str] = "recordio"
-    patterns: ClassVar[tuple[str, ...]] = ("*.rec", "*.recordio")
+    name = "recordio"
+    patterns = ("*.rec", "*.recordio")
 
     def __post_init__(self) -> None:
-        check_choice(self.name, "multipart", self.multipart, get_args(Multipart))
+        one_of("multipart", self.multipart, Multipart)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only the 8 header bytes of each part are touched; there is no checksum that `check_data` could compare."""
@@ -99,7 +100,7 @@ class RecordIOFormat(ByteFormat):
                 lengths.append(after - record)
                 record = after
         if damage is None and record < end:
-            damage = _cut_short(path, record, len(offsets), "its last part is missing")
+            damage = cut_short(path, record, len(offsets), "its last part is missing")
         found = () if damage is None else (damage,)
         return RecordIndex(np.array(offsets, np.int64), np.array(lengths, np.int64), damage=found)
 
@@ -134,48 +135,33 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
     """
     if head[:4] != MAGIC_BYTES[: len(head)]:
         if frame == 0:
-            raise gzip_refused(path) if head.startswith(GZIP_MAGIC) else _not_recordio(path, head)
-        return _lost(path, frame, number, f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}")
-    if len(head) < HEADER.size:
-        return _cut_short(path, record, number, f"its part at byte offset {frame} has {len(head)} of 8 header bytes")
-    word = HEADER.unpack(head)[1]
-    cflag, needed = word >> LENGTH_BITS, HEADER.size + padded(word & LENGTH_MASK)
-    if cflag in expected_flags(frame > record):
-        left = end - frame
-        return _cut_short(
-            path, record, number, f"its part at byte offset {frame} needs {needed} bytes, {left} are left"
-        )
-    if cflag > LAST:
-        return _lost(path, frame, number, f"is marked {cflag}, which means nothing")
-    if frame == record:
-        return _lost(path, frame, number, f"is marked {cflag}, the rest of a record whose start is missing")
-    kind = "starts another record" if cflag == FIRST else "is another record"
-    return _lost(path, frame, number, f"{kind}, while the one of byte offset {record} has no end")
-
-
-def _not_recordio(path: str, head: bytes) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} is not a RecordIO file.",
-        f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",
-        "check the path, or name the format that the file has.",
-        path=path,
-        offset=0,
-    )
-
-
-def _lost(path: str, frame: int, number: int, how: str) -> CorruptRecordError:
+            refuse_gzip(path, head)
+            raise CorruptRecordError(
+                f"{path} is not a RecordIO file.",
+                f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",
+                "check the path, or name the format that the file has.",
+                path=path,
+                offset=0,
+            )
+        how = f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}"
+    elif len(head) < HEADER.size:
+        how = f"its part at byte offset {frame} has {len(head)} of 8 header bytes"
+        return cut_short(path, record, number, how)
+    else:
+        word = HEADER.unpack(head)[1]
+        cflag, needed = word >> LENGTH_BITS, HEADER.size + padded(word & LENGTH_MASK)
+        if cflag in expected_flags(frame > record):
+            how = f"its part at byte offset {frame} needs {needed} bytes, {end - frame} are left"
+            return cut_short(path, record, number, how)
+        how = f"is marked {cflag}, which means nothing"
+        if cflag in (MIDDLE, LAST):
+            how = f"is marked {cflag}, the rest of a record whose start is missing"
+        elif cflag in (WHOLE, FIRST):
+            kind = "starts another record" if cflag == FIRST else "is another record"
+            how = f"{kind}, while the one of byte offset {record} has no end"
     return CorruptRecordError(
         f"The part at byte offset {frame} of {path}, where record {number} was expected, {how}.",
         "Without its framing the rest of the file cannot be read.",
         path=path,
         offset=frame,
-    )
-
-
-def _cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {number}, which begins at byte offset {record}.",
-        f"The file was cut short: {how}.",
-        path=path,
-        offset=record,
     )

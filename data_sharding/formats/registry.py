@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
-from data_sharding.storage.folder_walk import listing
-from data_sharding.storage.input_files import Paths
+from data_sharding.storage.input_files import Paths, listing
 from data_sharding.storage.patterns import matches
 
 _FORMATS: Final = {
@@ -45,7 +44,8 @@ def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordF
             f"The formats are {', '.join(_FORMATS)}.",
             f"did you mean {near[0]!r}?" if near else "choose one of these.",
         )
-    kind = _load(name)
+    module, _, class_name = _FORMATS[name].partition(":")
+    kind = getattr(importlib.import_module(module), class_name)
     known = {field.name: field.default for field in dataclasses.fields(kind)}
     fitted: dict[str, Any] = {}
     for option, value in (options or {}).items():
@@ -118,10 +118,5 @@ def _format_of_folder(folder: str) -> RecordFormat:
     return format_named(_LAST if any(matches(name, format_named(_LAST).patterns) for name in names) else "tfrecord")
 
 
-def _load(name: str) -> Any:
-    module, _, kind = _FORMATS[name].partition(":")
-    return getattr(importlib.import_module(module), kind)
-
-
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
-_LAST: Final = "text"  # notes and lists of names lie beside any data, and above folders of images
+_LAST: Final = "text"  # notes and lists of names are found beside any data, and above folders of images

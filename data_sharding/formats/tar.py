@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordIndex, Unpacked, gzip_refused
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, refuse_gzip
 from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
@@ -18,7 +18,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class TarFormat(ByteFormat):
+class TarFormat(RecordFormat):
     """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_members`.
 
     A record's span goes from the first header of its first member to the last byte of its last member's content, and
@@ -26,8 +26,8 @@ class TarFormat(ByteFormat):
     archive are damage; so is an archive without its end mark, whose last sample may lack members.
     """
 
-    name: ClassVar[str] = "tar"
-    patterns: ClassVar[tuple[str, ...]] = ("*.tar",)
+    name = "tar"
+    patterns = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only headers are touched; there is no checksum of content that `check_data` could compare."""
@@ -63,7 +63,7 @@ class _Scan:
             self._check_rest_is_zero(self._walk())
         except TarError as error:
             self._damage.append(self._lost(error))
-            # Members of the last sample may lie behind the damage.
+            # Members of the last sample may be behind the damage.
             del self._begins[-1:], self._ends[-1:]
         begins = np.array(self._begins, np.int64)
         return RecordIndex(begins, np.array(self._ends, np.int64) - begins, damage=tuple(self._damage))
@@ -100,7 +100,14 @@ class _Scan:
         for begin in range(mark, self._end, _CHUNK_BYTES):
             chunk = self._source[begin : min(begin + _CHUNK_BYTES, self._end)]
             if chunk.count(0) != len(chunk):
-                self._damage.append(self._more_behind(mark))
+                error = CorruptRecordError(
+                    f"{self._path} continues after its end-of-archive mark at byte offset {mark}.",
+                    "Members after it would never be read.",
+                    "join archives with `tar --concatenate`, or name them one by one.",
+                    path=self._path,
+                    offset=mark,
+                )
+                self._damage.append(error)
                 return
 
     def _refused(self, member: Member, why: str) -> CorruptRecordError:
@@ -112,20 +119,11 @@ class _Scan:
             offset=member.begin,
         )
 
-    def _more_behind(self, mark: int) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"{self._path} continues after its end-of-archive mark at byte offset {mark}.",
-            "Members after it would never be read.",
-            "join archives with `tar --concatenate`, or name them one by one.",
-            path=self._path,
-            offset=mark,
-        )
-
     def _lost(self, error: TarError) -> CorruptRecordError:
         """Why nothing can be read from a member on; raised instead where it shows that the file is no tar archive."""
         head = self._source[0:BLOCK]
-        if error.offset == 0 and head.startswith(GZIP_MAGIC):
-            raise gzip_refused(self._path)
+        if error.offset == 0:
+            refuse_gzip(self._path, head)
         if error.offset == 0 and head[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",

@@ -14,9 +14,10 @@ group_by_keys(); there a hidden file inside a folder forms a sample whose key is
 from __future__ import annotations
 
 import zlib
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from data_sharding.errors import ExampleError
+from data_sharding.storage import ByteSource
 
 BLOCK: Final = 512
 ZERO_BLOCK: Final = bytes(BLOCK)
@@ -38,23 +39,12 @@ _ADLER_MODULUS: Final = 65521
 
 
 class TarError(Exception):
-    """The bytes are no sound member.
-
-    Args:
-        what: the end of a sentence that begins with the member.
-        offset: byte at which the member, with the headers that extend its own, begins.
-    """
+    """The bytes are no sound member: `what` ends a sentence about it, and `offset` is where its first header begins."""
 
     def __init__(self, what: str, offset: int) -> None:
         super().__init__(what, offset)
         self.what = what
         self.offset = offset
-
-
-class Sliceable(Protocol):
-    """Bytes, or a file that can be read like them."""
-
-    def __getitem__(self, span: slice, /) -> bytes: ...
 
 
 class Member(NamedTuple):
@@ -79,7 +69,7 @@ class Member(NamedTuple):
     refused: str | None
 
 
-def next_member(source: Sliceable, begin: int, end: int) -> Member | None:
+def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | None:
     """The member whose headers begin at byte `begin` of a source of `end` bytes; None at the end-of-archive mark.
 
     Raises:
@@ -141,10 +131,15 @@ def _member(header: bytes, kind: bytes, begin: int, data: int, size: int, extend
     if kind not in _REGULAR or any(keyword.startswith("GNU.sparse") for keyword in extended):
         raise TarError(f"has a type that is not supported (sparse, or type flag {kind!r})", begin)
     if "size" in extended:
-        size = _pax_size(extended["size"], begin)
+        value = extended["size"]
+        if not (value.isascii() and value.isdigit() and len(value) < 20):
+            raise TarError(f"has an extended header with size {value!r}", begin)
+        size = int(value)
     if data + size > end:
         raise TarError(f"is cut short: its content needs {size} bytes, {max(end - data, 0)} are left", begin)
-    return Member(name, begin, data, size, data + padded(size), True, _unsafe(name))
+    unsafe = "has a name that leaves its folder" if ".." in name.split("/") else None
+    refused = "has an absolute name" if name.startswith("/") else unsafe
+    return Member(name, begin, data, size, data + padded(size), True, refused)
 
 
 def _name(header: bytes) -> str:
@@ -152,12 +147,6 @@ def _name(header: bytes) -> str:
     if header[257:263] == b"ustar\0" and header[345]:
         name = header[345:500].partition(b"\0")[0] + b"/" + name
     return name.decode("utf-8", "surrogateescape")
-
-
-def _unsafe(name: str) -> str | None:
-    if name.startswith("/"):
-        return "has an absolute name"
-    return "has a name that leaves its folder" if ".." in name.split("/") else None
 
 
 def _extension(kind: bytes, content: bytes, begin: int) -> dict[str, str]:
@@ -186,12 +175,6 @@ def _pax_records(content: bytes, begin: int) -> dict[str, str]:
         records[keyword.decode("utf-8", "surrogateescape")] = value[:-1].decode("utf-8", "surrogateescape")
         content = content[length:]
     return records
-
-
-def _pax_size(value: str, begin: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 20):
-        raise TarError(f"has an extended header with size {value!r}", begin)
-    return int(value)
 
 
 class TarSample(NamedTuple):

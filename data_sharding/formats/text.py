@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import ByteFormat, RecordIndex
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.storage import ByteSource
 
 _WINDOW_LIMIT: Final = 1 << 62  # offsets are int64
@@ -17,7 +17,7 @@ _WINDOW_LIMIT: Final = 1 << 62  # offsets are int64
 
 @final
 @dataclass(frozen=True)
-class TextFormat(ByteFormat):
+class TextFormat(RecordFormat):
     """`RecordFormat` for windows of any file's bytes.
 
     A window has `window` bytes and one more, with which the next window begins: so each byte but a file's first is
@@ -35,8 +35,8 @@ class TextFormat(ByteFormat):
     window: int = 256
     first: float = 0.0
     last: float = 1.0
-    name: ClassVar[str] = "text"
-    patterns: ClassVar[tuple[str, ...]] = ("*.txt",)
+    name = "text"
+    patterns = ("*.txt",)
 
     def __post_init__(self) -> None:
         if not 1 <= self.window < _WINDOW_LIMIT or not 0 <= self.first < self.last <= 1:

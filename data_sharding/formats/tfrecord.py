@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.idx_file import idx_path, read_idx
-from data_sharding.formats.interface import GZIP_MAGIC, ByteFormat, RecordFormat, RecordIndex, Unpacked, gzip_refused
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
@@ -19,7 +19,7 @@ from data_sharding.storage.torn_maps import watching_maps
 
 @final
 @dataclass(frozen=True)
-class TFRecordFormat(ByteFormat):
+class TFRecordFormat(RecordFormat):
     """`RecordFormat` for uncompressed TFRecord files.
 
     Attributes:
@@ -28,10 +28,10 @@ class TFRecordFormat(ByteFormat):
     """
 
     use_idx: bool = False
-    name: ClassVar[str] = "tfrecord"
-    patterns: ClassVar[tuple[str, ...]] = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
-    has_crc: ClassVar[bool] = True
-    header_bytes: ClassVar[int] = HEADER.size
+    name = "tfrecord"
+    patterns = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
+    has_crc = True
+    header_bytes = HEADER.size
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Only the 16 framing bytes of each record are touched, unless `check_data` asks for the payloads' CRCs."""
@@ -74,18 +74,21 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
     frame, end = 0, source.size()
     while frame < end:
         if end - frame < HEADER.size:
-            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size))
+            damage.append(
+                cut_short(path, frame, len(offsets), f"the record needs more than the {end - frame} bytes left")
+            )
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
-            if frame == 0 and source[0:2] == GZIP_MAGIC:  # not looked at before: a sound length may begin so too
-                raise gzip_refused(path)
+            if frame == 0:  # not looked at before: a sound length may begin so too
+                refuse_gzip(path, source[0:2])
             damage.append(_bad_length(path, frame, len(offsets)))
             break
         payload = frame + HEADER.size
         after = payload + length
         if end - after < FOOTER.size:
-            damage.append(_truncated(path, frame, len(offsets), end - frame, HEADER.size + length + FOOTER.size))
+            how = f"the record needs {length + HEADER.size + FOOTER.size} bytes but only {end - frame} are left"
+            damage.append(cut_short(path, frame, len(offsets), how))
             break
         offsets.append(payload)
         lengths.append(length)
@@ -110,15 +113,6 @@ def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list
                 )
             )
     return damage
-
-
-def _truncated(path: str, frame: int, number: int, present: int, needed: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{path} ends inside record {number}, which begins at byte offset {frame}.",
-        f"The record needs {needed} bytes but only {present} are left: the file was cut short.",
-        path=path,
-        offset=frame,
-    )
 
 
 def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:

@@ -8,12 +8,11 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self, get_args
+from typing import BinaryIO, Self
 
 from data_sharding.atomic import atomic_file
-from data_sharding.checks import whole
+from data_sharding.checks import one_of, whole
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import check_choice
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
@@ -56,10 +55,7 @@ class _Writer:
 
 
 class TFRecordWriter(_Writer):
-    """Context manager that writes one TFRecord file.
-
-    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
-    """
+    """Context manager that writes one TFRecord file, which gets its name when the block ends well, or is not left."""
 
     def write(self, data: bytes) -> None:
         """Append one record.
@@ -76,9 +72,7 @@ class TFRecordWriter(_Writer):
 
 
 class RecordIOWriter(_Writer):
-    """Context manager that writes one RecordIO file.
-
-    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
+    """Context manager that writes one RecordIO file, which gets its name when the block ends well, or is not left.
 
     Args:
         multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do, which lets their readers find
@@ -90,7 +84,7 @@ class RecordIOWriter(_Writer):
     """
 
     def __init__(self, path: str | Path, multipart: Multipart = "dmlc") -> None:
-        check_choice("recordio", "multipart", multipart, get_args(Multipart))
+        one_of("multipart", multipart, Multipart)
         super().__init__(path)
         self._multipart = multipart
 
@@ -111,10 +105,9 @@ class RecordIOWriter(_Writer):
 
 
 class TarWriter(_Writer):
-    """Context manager that writes one tar shard, sample by sample.
+    """Context manager that writes one tar shard, which gets its name when the block ends well, or is not left.
 
-    Equal samples give equal files: no times, owners or modes of this machine go in. The file gets its name when the
-    block ends well; an exception leaves neither it nor a temporary file.
+    Equal samples give equal files: no times, owners or modes of this machine go in.
     """
 
     _last_key: str | None = None
@@ -162,6 +155,20 @@ class TarWriter(_Writer):
                 )
 
 
+def shard_names(name: str, num_shards: int, suffix: str) -> list[str]:
+    """`<name>-00000-of-00004.tar` and so on."""
+    return [f"{name}-{part:05d}-of-{num_shards:05d}{suffix}" for part in range(num_shards)]
+
+
+def too_few(records: int, files: int) -> PlanError:
+    """The error for fewer records than files."""
+    return PlanError(
+        f"{records} records were to be distributed over {files} files.",
+        "Some files would be empty.",
+        f"ask for at most {max(records, 1)} files.",
+    )
+
+
 def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], num_shards: int) -> list[Path]:
     """Deal `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
 
@@ -176,25 +183,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
             number of files, which would later be read together with this one.
     """
     folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
-    paths = [folder / f"{name}-{part:05d}-of-{num_shards:05d}.tfrecord" for part in range(num_shards)]
-    _check_shard_request(folder, name, paths)
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
-        count = 0
-        for record in records:
-            writers[count % num_shards].write(record)
-            count += 1
-        if count < num_shards:
-            raise PlanError(
-                f"{count} records were to be distributed over {num_shards} files.",
-                "Some files would be empty.",
-                f"ask for at most {max(count, 1)} files.",
-            )
-    return paths
-
-
-def _check_shard_request(folder: Path, name: str, paths: list[Path]) -> None:
+    paths = [folder / file for file in shard_names(name, num_shards, ".tfrecord")]
     if not paths:
         raise PlanError("Fewer than 1 file was asked for.", "Records need a file to go to.", "ask for 1 file or more.")
     stale = sorted(set(folder.glob(f"{glob.escape(name)}-?????-of-?????.tfrecord")) - set(paths))
@@ -204,3 +193,13 @@ def _check_shard_request(folder: Path, name: str, paths: list[Path]) -> None:
             f"Readers of the folder would get the records of both sets of '{name}'.",
             "remove the old files, or choose another folder or name.",
         )
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
+        count = 0
+        for record in records:
+            writers[count % num_shards].write(record)
+            count += 1
+        if count < num_shards:
+            raise too_few(count, num_shards)
+    return paths

@@ -45,39 +45,27 @@ class DecodeProcesses:
         reader: its catalog and options are used; each process opens the files for itself.
         decode: importable by its name: a function, or a method of an object that can be pickled. Not defined in the
             script that was started, which no helper runs again.
-        processes: how many.
+        processes: how many, at least one.
 
     Raises:
-        PlanError: fewer than one process, or the decode function cannot be sent to another process.
+        PlanError: an argument is refused.
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
         at_least(1, "processes", processes, "Decoding needs at least one.")
         self.catalog = reader.catalog
-        setup, columns = Setup.of(reader, decode)
-        self._helpers = [_Helper(setup, columns) for _ in range(processes)]
-        self._idle = list(self._helpers)
-        self._changed = threading.Condition()
-        self._closed = False
-        self._finalizer = weakref.finalize(self, _end_all, list(self._helpers), columns)
+        self._pool = _Pool(*Setup.of(reader, decode), processes)
+        self._finalizer = weakref.finalize(self, self._pool.close)
 
     def __len__(self) -> int:
-        return len(self._helpers)
+        return self._pool.size
 
     def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
         """Read and decode records ids int64[k] in one of the processes, as `read_and_decode` does.
 
-        Raises:
-            ShardingError: the process died; names its exit code. Or as `read_and_decode`.
-            PlanError: closed.
+        ShardingError if the process died; names its exit code. PlanError if closed.
         """
-        helper = self._borrow()
-        try:
-            answer = helper.ask((ids, random))
-        finally:
-            with self._changed:
-                self._idle.append(helper)
-                self._changed.notify()
+        answer = self._pool.ask((ids, random))
         if isinstance(answer, Failure):
             raise answer.rebuild()
         assert isinstance(answer, Decoded)
@@ -85,9 +73,6 @@ class DecodeProcesses:
 
     def close(self) -> None:
         """End the processes, in the middle of a batch too. May be called twice."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -96,13 +81,74 @@ class DecodeProcesses:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _borrow(self) -> _Helper:
+
+@final
+class _Pool:
+    """The processes of a `DecodeProcesses`, which can be collected before they have ended."""
+
+    def __init__(self, setup: Setup, columns: int, size: int) -> None:
+        self._setup, self._columns, self.size = setup, columns, size
+        self._idle: list[_Process | None] = [None] * size  # None: still to be started
+        self._busy: set[_Process] = set()
+        # Reentrant: `close` may run in a garbage collection inside any of the methods.
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def ask(self, request: tuple[NDArray[np.int64], SampleRandom | None]) -> Any:
+        process = self._borrow()
+        dead = False
+        try:
+            return process.ask(self._setup, request)
+        except (EOFError, ConnectionError) as error:
+            dead = True
+            raise self._lost(process) from error
+        finally:
+            self._give_back(process, dead)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            for process in self._busy:
+                process.end()
+            for idle in filter(None, self._idle):
+                idle.end()
+                idle.release()
+        os.close(self._columns)
+
+    def _borrow(self) -> _Process:
         with self._changed:
             # No deadline: the caller is a background thread, and whoever waits for its batch has one.
             self._changed.wait_for(lambda: self._closed or self._idle)
             if self._closed:
                 raise _closed_error()
-            return self._idle.pop()
+            process = self._idle[-1] or _Process(self._columns)
+            self._idle.pop()
+            self._busy.add(process)
+            return process
+
+    def _give_back(self, process: _Process, dead: bool) -> None:
+        with self._changed:
+            self._busy.discard(process)
+            if self._closed and not dead:
+                process.end()
+            if self._closed or dead:
+                process.release()
+            self._idle.append(None if self._closed or dead else process)
+            self._changed.notify()
+
+    def _lost(self, process: _Process) -> ShardingError:
+        with self._changed:
+            if self._closed:
+                return _closed_error()
+            code = process.end()
+        named = {known.value: known.name for known in signal.Signals}  # of the real-time signals, two have names
+        name = f" ({named.get(-code, 'a real-time signal')})" if code < 0 else ""
+        return ShardingError(
+            f"Decode process {process.pid} ended with exit code {code}{name} while it worked on a batch.",
+            "The batch is lost.",
+            "use fewer processes if memory ran out; else set processes=0 to see the fault of the decode function.",
+        )
 
 
 @final
@@ -110,10 +156,10 @@ class _Process:
     """A running helper process, and the ways to it."""
 
     def __init__(self, columns: int) -> None:
-        self.channel, theirs = socket.socketpair()
+        self._channel, theirs = socket.socketpair()
         self._memory = os.memfd_create("data_sharding-arena")
-        self.arena = Arena(self._memory)
-        self.greeted = False
+        self._arena = Arena(self._memory)
+        self._greeted = False
         with theirs:
             descriptors = (theirs.fileno(), columns, self._memory)
             arguments = map(str, (*descriptors, os.getpid()))
@@ -125,23 +171,24 @@ class _Process:
             )
         self.pid = self._popen.pid
 
-    def wait_for_reply(self) -> None:
-        """Wait until there is something to receive.
-
-        Raises:
-            EOFError: the process has died. That closes its socket, unless something that the decode function forked
-                holds it open.
-        """
+    def ask(self, setup: Setup, request: tuple[NDArray[np.int64], SampleRandom | None]) -> Any:
+        """Send a request and return the answer. Raises EOFError or ConnectionError if the process has died."""
+        if not self._greeted:
+            send(self._channel, setup)
+            self._greeted = True
+        send(self._channel, request)
         poller = select.poll()
-        poller.register(self.channel, select.POLLIN)
+        poller.register(self._channel, select.POLLIN)
+        # Its death closes its socket, unless something that the decode function forked holds it open.
         while not poller.poll(_ALIVE_CHECK_MS):
             if self._popen.poll() is not None:
                 raise EOFError("the process died")
+        return receive(self._channel, self._arena)
 
     def end(self) -> int:
         """End it, unless it has ended by itself, and return its exit code."""
         # Only shut down: a thread that waits on the descriptor wakes up. `release` closes it.
-        self.channel.shutdown(socket.SHUT_RDWR)
+        self._channel.shutdown(socket.SHUT_RDWR)
         try:
             return self._popen.wait(_END_S)
         except subprocess.TimeoutExpired:  # stopped by a signal, or deep in the kernel
@@ -150,73 +197,8 @@ class _Process:
 
     def release(self) -> None:
         """Close the descriptors, once nobody waits on them."""
-        self.channel.close()
+        self._channel.close()
         os.close(self._memory)
-
-
-@final
-class _Helper:
-    """The place of one process. `ask` is called by one thread at a time, `end` by any."""
-
-    def __init__(self, setup: Setup, columns: int) -> None:
-        self._setup, self._columns = setup, columns
-        self._process: _Process | None = None
-        self._asking = self._ended = False
-        # Reentrant: `end` may run in a garbage collection inside `_begin`.
-        self._lock = threading.RLock()
-
-    def ask(self, request: tuple[NDArray[np.int64], SampleRandom | None]) -> Any:
-        process = self._begin()
-        try:
-            if not process.greeted:
-                send(process.channel, self._setup)
-                process.greeted = True
-            send(process.channel, request)
-            process.wait_for_reply()
-            return receive(process.channel, process.arena)
-        except (EOFError, ConnectionError) as error:
-            raise self._lost(process) from error
-        finally:
-            self._finish(process)
-
-    def end(self) -> None:
-        """End the process, which may be working. May be called twice."""
-        with self._lock:
-            self._ended = True
-            process, self._process = self._process, None
-            if process is not None:
-                process.end()
-                if not self._asking:
-                    process.release()
-
-    def _begin(self) -> _Process:
-        with self._lock:
-            if self._ended:
-                raise _closed_error()
-            if self._process is None:
-                self._process = _Process(self._columns)
-            self._asking = True
-            return self._process
-
-    def _finish(self, process: _Process) -> None:
-        with self._lock:
-            self._asking = False
-            if self._process is not process:
-                process.release()
-
-    def _lost(self, process: _Process) -> ShardingError:
-        with self._lock:
-            if self._ended:
-                return _closed_error()
-            self._process = None
-            code = process.end()
-        named = {known.value: known.name for known in signal.Signals}  # of the real-time signals, two have names
-        name = f" ({named.get(-code, 'a real-time signal')})" if code < 0 else ""
-        return ShardingError(
-            f"Decode process {process.pid} ended with exit code {code}{name} while it worked on a batch.",
-            "The batch is lost.",
-            "use fewer processes if memory ran out; else set processes=0 to see the fault of the decode function.",
-        )
 
 
 def _environment() -> dict[str, str]:
@@ -224,12 +206,6 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER_PREFIXES)}
     import_path = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(import_path), "OMP_NUM_THREADS": "1"}
-
-
-def _end_all(helpers: list[_Helper], columns: int) -> None:
-    for helper in helpers:
-        helper.end()
-    os.close(columns)
 
 
 def _closed_error() -> PlanError:

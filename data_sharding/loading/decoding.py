@@ -37,11 +37,7 @@ def read_and_decode(
 
 
 def decode_rows(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
-    """What `decode` makes of k records: arrays of k rows by name.
-
-    Raises:
-        PlanError: it returned no mapping of arrays, or another number of rows; and whatever `decode` raises.
-    """
+    """What `decode` makes of k records: arrays of k rows by name. Errors as `read_and_decode`."""
     try:
         features = decode(records)
     except StopIteration as error:

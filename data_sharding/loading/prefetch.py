@@ -16,13 +16,15 @@ T = TypeVar("T")
 class OrderedPrefetch(Generic[T]):
     """Calls `produce(i)` for i in [start, stop) in background threads; `take()` returns the results in that order.
 
-    At most `depth` results are ready or in the making ahead of the consumer. An exception in `produce(i)` is raised by
-    the take() of i, after all results before it. Threads begin at `start()` and are daemons: a read that never returns
-    cannot keep a failing process alive.
+    Results that are ready or in the making ahead of the consumer weigh at most `depth`, each 1 by default. An exception
+    in `produce(i)` is raised by the take() of i, after all results before it. Threads begin at `start()` and are
+    daemons: a
+    read that never returns cannot keep a failing process alive.
 
     Args:
         timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.
         name: what errors call this.
+        weigh: what a result that is ready counts for.
     """
 
     def __init__(
@@ -35,13 +37,15 @@ class OrderedPrefetch(Generic[T]):
         threads: int,
         timeout_s: float,
         name: str = "The loader",
+        weigh: Callable[[T], int] = lambda _: 1,
     ) -> None:
-        self._name = name
+        self._name, self._weigh = name, weigh
+        self._held = 0  # weight of what is ready or in the making
         self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
         self._next_made = self._next_taken = start
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
         self._changed = threading.Condition()
-        self._results: dict[int, tuple[T | None, BaseException | None]] = {}
+        self._results: dict[int, tuple[T | None, BaseException | None, int]] = {}
         self._cancelled = self._given_up = False
         self._failure = ""  # no exception: its traceback would keep the consumer alive
         self._threads = [
@@ -76,13 +80,14 @@ class OrderedPrefetch(Generic[T]):
             if index not in self._results:
                 self._given_up = True
                 raise self._timeout(f"Batch {index} was not ready after {self._timeout_s:g} seconds.")
-            value, error = self._results.pop(index)
+            value, error, weight = self._results.pop(index)
             if error is not None:
                 reason = str(error).partition("\n")[0]
                 self._failure = f": batch {index} ended it with {type(error).__name__}: {reason}"
                 self.cancel()
                 raise error
             self._next_taken += 1
+            self._held -= weight
             self._changed.notify_all()
             return value  # type: ignore[return-value]
 
@@ -102,8 +107,7 @@ class OrderedPrefetch(Generic[T]):
         """End the threads and wait for them. May be called twice.
 
         Raises:
-            LoaderTimeoutError: a thread is still busy after `timeout_s`; not after `abandon`, nor where take() has said
-                so already.
+            LoaderTimeoutError: one is still busy after `timeout_s`; not after `abandon`, nor where take() has said so.
         """
         self.cancel()
         deadline = time.monotonic() + (0 if self._given_up else self._timeout_s)
@@ -115,24 +119,27 @@ class OrderedPrefetch(Generic[T]):
 
     def _work(self) -> None:
         while (index := self._next_index()) is not None:
-            value, error = None, None
+            value, error, weight = None, None, self._depth
             try:
                 value = self._produce(index)
+                weight = self._weigh(value)
             except BaseException as raised:  # handed to the consumer, whatever it is: a thread must not die unseen
                 error = raised
             with self._changed:
                 if not self._cancelled:
-                    self._results[index] = value, error
+                    self._results[index] = value, error, weight
+                    self._held += weight - 1
                     self._changed.notify_all()
 
     def _next_index(self) -> int | None:
         """The next index to produce, once there is room; None when there is nothing left to do."""
         with self._changed:
             # No deadline: the wait lasts as long as the consumer's own work, and ends with close() or cancel().
-            self._changed.wait_for(lambda: self._is_over() or self._next_made < self._next_taken + self._depth)
+            self._changed.wait_for(lambda: self._is_over() or self._held < self._depth)
             if self._is_over():
                 return None
             self._next_made += 1
+            self._held += 1
             return self._next_made - 1
 
     @property

@@ -73,7 +73,7 @@ class RecordReader:
         payloads, intact = self._unpacked(ids)
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
-        for slot in np.flatnonzero(~intact).tolist():
+        for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
             payloads[slot] = (
                 payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])

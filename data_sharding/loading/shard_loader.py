@@ -152,7 +152,7 @@ class ShardLoader:
 
         Raises:
             LoaderTimeoutError: it was not ready within `timeout_s`.
-            PlanError: the loader is closed.
+            PlanError: the loader is closed, or an error ended it before.
             ShardingError: as `RecordReader.read`; and whatever `decode` raised.
         """
         self._prefetch.start()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding.errors import MissingDataError
 from data_sharding.loading.decoding import Decode, decode_rows
@@ -38,27 +37,10 @@ class BatchShape:
     first_id: int = 0
 
 
-class RawBatch(NamedTuple):
-    """One rank's batch before it is known what the others have.
-
-    Attributes:
-        ids: int64[width].
-        real: so many rows, the first ones, are records; the others have weight 0.
-        features: arrays of `width` rows.
-    """
-
-    ids: NDArray[np.int64]
-    real: int
-    features: dict[str, NDArray[Any]]
-
-    def loaded(self, step: int, global_weight: float) -> LoadedBatch:
-        """The same as loaders give it: rows past `real` have weight 0."""
-        weights = (np.arange(len(self.ids)) < self.real).astype(np.float32)
-        return LoadedBatch(step, self.ids, weights, self.features, global_weight)
-
-
 class PipeBatches:
     """The batches of a pass, read ahead by one thread; after the pass has ended, batches without records.
+
+    Weights are 1 for records and 0 for the slots after them. `global_weight` is 0: only others know it.
 
     Args:
         one: the open pass, closed with this.
@@ -86,7 +68,7 @@ class PipeBatches:
         self._pass, self._shape, self._records, self._start_step = one, shape, records, start_step
         self.filler = filler
         self._taken = 0
-        self._empty: RawBatch | None = None
+        self._empty: LoadedBatch | None = None
         self.prefetch = OrderedPrefetch(
             self._make, start_step, steps, depth=prefetch, threads=1, timeout_s=timeout_s + _GRACE_S
         )
@@ -97,35 +79,36 @@ class PipeBatches:
         self._pass.close()
         self.prefetch.close()
 
-    def _make(self, step: int) -> RawBatch:
+    def _make(self, step: int) -> LoadedBatch:
         try:
             if step == self._start_step and step:
                 self._read_over(step * self._shape.width)
-            return self._next()
+            return self._next(step)
         except Exception as error:
             error.add_note(f"while loading step {step} of {self._pass.name}")
             raise
 
-    def _next(self) -> RawBatch:
+    def _next(self, step: int) -> LoadedBatch:
         if self._empty is not None:
-            return self._empty
+            return self._empty._replace(step=step)
         payloads = self._read()
         if payloads:
             self.filler = payloads[-1]
-        batch = self._decoded(payloads)
+        batch = self._decoded(step, payloads)
         self._taken += len(payloads)
         if not payloads:  # so will be all that follow
             self._empty = batch
         return batch
 
-    def _decoded(self, payloads: list[bytes]) -> RawBatch:
+    def _decoded(self, step: int, payloads: list[bytes]) -> LoadedBatch:
         """Rows past the last payload repeat the last record that came, id and all."""
         shape, count = self._shape, len(payloads)
         ids = shape.first_id + np.minimum(self._taken + np.arange(shape.width), max(self._taken + count - 1, 0))
         random = None if shape.seed is None else SampleRandom(shape.seed, self._pass.name.epoch, ids)
         filled = payloads + [self._last()] * (shape.width - count)
         records = RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random)
-        return RawBatch(ids, count, decode_rows(shape.decode, records))
+        weights = (np.arange(shape.width) < count).astype(np.float32)
+        return LoadedBatch(step, ids, weights, decode_rows(shape.decode, records), global_weight=0.0)
 
     def _read(self) -> list[bytes]:
         if self._records is None:

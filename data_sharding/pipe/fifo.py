@@ -122,16 +122,21 @@ class Fifo:
         self._bytes = 0
         try:
             self._open()
-            depth = 1 + buffer_bytes // fcntl.fcntl(self._file.fileno(), fcntl.F_GETPIPE_SZ)
         except OSError as error:
             raise _unreadable(name, error) from error
         self._poll = select.poll()
         self._poll.register(self._file.fileno(), select.POLLIN)
         self._poll.register(self._stop.fileno(), select.POLLIN)
         # The thread keeps the deadline; the consumer stops trusting the thread some seconds later.
-        wait_s = timeout_s + _GRACE_S
         self._chunks = OrderedPrefetch(
-            self._read_chunk, 0, sys.maxsize, depth=depth, threads=1, timeout_s=wait_s, name=str(name.path)
+            self._read_chunk,
+            0,
+            sys.maxsize,
+            depth=buffer_bytes,
+            threads=1,
+            timeout_s=timeout_s + _GRACE_S,
+            name=str(name.path),
+            weigh=lambda chunk: len(chunk) if chunk else buffer_bytes,  # nothing comes after the end
         )
         self._chunks.start()
 
@@ -140,8 +145,7 @@ class Fifo:
 
         Raises:
             LoaderTimeoutError: nothing came for `timeout_s` seconds.
-            MissingDataError: it cannot be read.
-            PlanError: closed before.
+            MissingDataError, PlanError: it cannot be read, or is closed.
         """
         return self._chunks.take()
 

@@ -67,7 +67,6 @@ class ChannelLock:
 
     Args:
         base: folder of the FIFOs.
-        channel: name of the channel.
         who: the holder, as the error of a second opener names it.
 
     Raises:
@@ -127,15 +126,11 @@ def lock_at_once(file: OwnedDescriptor, channel: str, holder: Path | None = None
 
 @dataclass(frozen=True)
 class FifoOpener:
-    """A rank, and the FIFO that it is about to open.
+    """A rank of the job, and the FIFO of a channel that it is about to open; `host` is for messages.
 
-    Attributes:
-        rank: of the job.
-        host: name of its node, for the message.
-        local_rank: among the workers of its node.
-        channel: name of the channel.
-        machine: what tells kernels apart, such as the boot id: names of hosts may be equal.
-        device, inode: of the FIFO. On one machine two paths with the same ones are one FIFO.
+    `machine` tells kernels apart, such as the boot id: names of hosts may be equal. On one machine two paths with the
+    same
+    device and inode are one FIFO.
     """
 
     rank: int
@@ -151,11 +146,7 @@ class FifoOpener:
 
 
 def check_openers(openers: Sequence[FifoOpener]) -> None:
-    """Refuse what would give one FIFO two readers. All ranks pass all ranks' openers, so that all raise or none.
-
-    Raises:
-        PlanError: two of them are for one FIFO.
-    """
+    """Raise PlanError if one FIFO would get two readers. All ranks pass all ranks' openers, so all raise or none."""
     seen: dict[tuple[str, int, int], FifoOpener] = {}
     for opener in openers:
         first = seen.setdefault((opener.machine, opener.device, opener.inode), opener)

@@ -29,12 +29,7 @@ def parser_for(framing: Framing) -> FrameParser:
 
 
 class FrameError(Exception):
-    """The bytes are no sound sequence of frames. The reader, which knows whose they are, turns it into its own error.
-
-    Args:
-        what: one sentence.
-        offset: byte of the stream at which the frame in question begins.
-    """
+    """The bytes are no sound sequence of frames: `what`, at byte `offset` of the stream, where the frame begins."""
 
     def __init__(self, what: str, offset: int) -> None:
         super().__init__(what, offset)

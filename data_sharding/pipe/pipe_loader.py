@@ -58,11 +58,7 @@ class PipeSteps:
         return slots(rank, len(self.records), self.global_batch)
 
     def count(self, rank: int, step: int) -> int:
-        """Real records of a rank in a step; its other slots are masked.
-
-        Raises:
-            PlanError: the step is outside [0, steps).
-        """
+        """Real records of a rank in a step; its other slots are masked. PlanError for a step outside the epoch."""
         check_step(step, self.steps)
         width = self.slots(rank)
         return min(width, max(0, self.records[rank] - step * width))
@@ -90,13 +86,11 @@ class PipeLoader:
     Args:
         one: the open pass; closed with this loader, and then, as everywhere in pipe mode, the epoch is over.
         steps: counts of all ranks.
-        decode: turns k records into arrays of k rows, in the background thread.
+        decode, seed: as for `BatchShape`.
         rank: whose batches.
-        seed: of the draws that `decode` is given for augmentation; None: no draws.
         start_step: first step to deliver. A pipe cannot be entered in the middle: what comes before is read and
             discarded.
-        prefetch: batches ready or in the making ahead of the consumer.
-        timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
+        prefetch, timeout_s: as for `PipeBatches`.
     """
 
     def __init__(
@@ -122,7 +116,7 @@ class PipeLoader:
             timeout_s=timeout_s,
         )
         self._prefetch = self._batches.prefetch
-        self._next, self._ended = start_step, False
+        self._ended = False
         weakref.finalize(self, self._prefetch.cancel)
 
     def __iter__(self) -> Self:
@@ -133,18 +127,15 @@ class PipeLoader:
     def __next__(self) -> LoadedBatch:
         """The next batch; `ids` count the records of all ranks' streams, rank by rank, in the order of arrival.
 
-        Raises:
-            LoaderTimeoutError, CorruptRecordError, ChangedDataError, PlanError: as `PipePass.read`; and whatever
-                `decode` raised.
+        Errors as `PipePass.read`; and whatever `decode` raised.
         """
         self._prefetch.start()
         try:
-            raw = self._prefetch.take()
+            batch = self._prefetch.take()
         except StopIteration:
             self._ended = True
             raise
-        step, self._next = self._next, self._next + 1
-        return raw.loaded(step, self._steps.global_weight(step))
+        return batch._replace(global_weight=self._steps.global_weight(batch.step))
 
     def abandon(self) -> None:
         """As `ShardLoader.abandon`. A pipe itself is never waited for at its close."""

@@ -52,7 +52,7 @@ class PipeChannel:
 
 @dataclass(frozen=True)
 class PipePlan:
-    """Which channel each worker reads, and what will arrive there.
+    """Which channel each worker reads, and what will arrive there; errors as `make_plan`.
 
     Attributes:
         prefix: what stands before every file's name, e.g. "s3://bucket/folder/".
@@ -62,9 +62,6 @@ class PipePlan:
             its own). "sharded-by-s3-key": a channel for each worker of a host, whose files the service divides over
             the hosts, so that nobody knows before an epoch what arrives where.
         channels: of `divided` in the order of ranks, else in that of local ranks.
-
-    Raises:
-        PlanError: see `make_plan`.
     """
 
     prefix: str

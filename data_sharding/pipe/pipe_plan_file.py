@@ -28,13 +28,10 @@ PLAN_FORMAT: Final = "data_sharding.pipe_plan/1"
 
 
 def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
-    """Write `plan.json` and for each channel `<channel>.manifest`; the folder is made.
+    """Write `plan.json` and for each channel `<channel>.manifest` into a folder, which is made; return their paths.
 
     A manifest is SageMaker's ManifestFile, `[{"prefix": "s3://…"}, "key", …]` (API_S3DataSource): it names the objects
     of a channel where they are, instead of copies of them under a prefix of their own.
-
-    Returns:
-        The paths, the plan first.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,10 +75,7 @@ def load_plan(path: str | Path) -> PipePlan:
 def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tuple[str, list[PipeFile]]:
     """Files, folders, globs or URLs as a plan takes them: (common folder with a slash at its end, files below it).
 
-    Args:
-        sources: what to find.
-        framing: of the records; folders are searched for files with its usual names.
-        count: whether to count records, by their framing.
+    Folders are searched for files with the framing's usual names. `count`: whether to count records, by their framing.
 
     Raises:
         MissingDataError: nothing was found.
@@ -118,7 +112,7 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
     if folder is None and "://" in plan.prefix:
         raise PlanError(
             f"The plan's files are at {plan.prefix}.",
-            "They cannot be read as local files.",
+            "Local copies are needed.",
             "say where copies of them are: --source DIR.",
         )
     return tuple(str(Path(plan.prefix if folder is None else folder) / file.name) for file in channel.files)

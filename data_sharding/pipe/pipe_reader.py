@@ -21,15 +21,13 @@ class PipeReader:
 
     Args:
         base: folder in which the FIFOs `<channel>_<epoch>` appear.
-        channel: name of the channel.
         rank: whose channel it is, as errors say.
         framing: how records stand in the stream; see `parser_for`.
         timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
-        buffer_bytes: what may wait in memory, drained and not yet asked for.
+        buffer_bytes: what may wait in memory, read and not yet asked for.
 
     Raises:
-        MissingDataError: no such folder, or one in which nothing can be locked.
-        PlanError: the channel has a reader already, or this is a data-loading subprocess.
+        MissingDataError, PlanError: as `ChannelLock`.
     """
 
     def __init__(

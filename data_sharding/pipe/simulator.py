@@ -93,9 +93,7 @@ class PipeSimulator:
             self._base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MissingDataError(
-                f"The folder {self._base} cannot be made: {error.strerror}.",
-                "FIFOs are to appear in it.",
-                "choose another folder.",
+                f"The folder {self._base} cannot be made: {error.strerror}.", "It is for the FIFOs.", "choose another."
             ) from error
         for name in self._threads:
             if numbers := numbers_of(self._base, name):
@@ -120,11 +118,9 @@ class PipeSimulator:
         return any(thread.is_alive() for thread in self._threads.values())
 
     def join(self, timeout_s: float) -> None:
-        """Return when all epochs of all channels were taken.
+        """Return when all epochs of all channels were taken; raises what ended a channel's thread.
 
-        Raises:
-            LoaderTimeoutError: some were not within `timeout_s` seconds.
-            PlanError, MissingDataError: what ended a channel's thread.
+        LoaderTimeoutError if some were not taken within `timeout_s` seconds.
         """
         end = time.monotonic() + timeout_s
         for thread in self._threads.values():

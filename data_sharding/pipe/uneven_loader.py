@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
+import numpy as np
+
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.loading.shard_loader import LoadedBatch
-from data_sharding.pipe.batches import BatchShape, PipeBatches, RawBatch
+from data_sharding.pipe.batches import BatchShape, PipeBatches
 from data_sharding.pipe.pipe_loader import read_to_its_end
 from data_sharding.pipe.pipe_reader import PipePass
 
@@ -28,9 +30,7 @@ class UnevenStream:
     Args:
         open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
         gather_counts: the exchange of counts.
-        shape: of the batches.
-        prefetch: batches ready or in the making ahead of the consumer.
-        timeout_s: longest wait for one batch, in seconds, beside what the pipe itself may take for its first bytes.
+        shape, prefetch, timeout_s: as for `PipeBatches`.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class UnevenStream:
             ShardingError: as `PipePass.read`.
         """
         for _ in range(2):  # the first try may find the end of a pass, which all ranks then leave together
-            raw = self._next_raw()
-            counts = self._gather_counts(raw.real)
-            if sum(counts):
+            batch = self._next_own()
+            real = sum(self._gather_counts(int(np.count_nonzero(batch.weights))))
+            if real:
                 self.steps_taken += 1
-                return raw.loaded(self.steps_taken - 1, float(sum(counts)))
+                return batch._replace(step=self.steps_taken - 1, global_weight=float(real))
             self.close()
         raise MissingDataError(
             "A whole epoch of all channels brought no rank a record.",
@@ -74,7 +74,7 @@ class UnevenStream:
             self._batches.close()
             self._filler, self._batches = self._batches.filler, None
 
-    def _next_raw(self) -> RawBatch:
+    def _next_own(self) -> LoadedBatch:
         if self._batches is None:
             self._batches = PipeBatches(
                 self._open_pass(), self._shape, filler=self._filler, prefetch=self._prefetch, timeout_s=self._timeout_s

@@ -37,14 +37,7 @@ def stream_count(global_batch: int) -> int:
 
 
 class BlockShuffle:
-    """The block order of one epoch: a bijection on [0, N).
-
-    Args:
-        num_records: N, 1 to 2**53.
-        global_batch: G, at least 1.
-        block_records: length of a full block, at least 1.
-        seed, epoch: select the order.
-    """
+    """The block order of one epoch, which (seed, epoch) select: a bijection on [0, N), N from 1 to 2**53."""
 
     def __init__(self, num_records: int, global_batch: int, block_records: int, seed: int, epoch: int) -> None:
         self._num_records, self._global_batch, self._block = num_records, global_batch, block_records

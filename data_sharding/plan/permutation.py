@@ -2,8 +2,7 @@
 
 An unbalanced Feistel network permutes the smallest power of two that holds n; values that fall outside [0, n) walk on
 along their cycle until they come back (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), fewer
-than one extra pass on average. The round function is `mixing.mix`.
-This is a shuffle, not a cipher: nothing secret depends on it.
+than one extra pass on average. The round function is `splitmix.mix`. This is a shuffle, not a cipher.
 """
 
 from __future__ import annotations
@@ -30,12 +29,9 @@ _UInt64s = np.uint64 | NDArray[np.uint64]
 class Permutation:
     """A bijection on [0, n) that depends on (n, seed, epoch) only: the same on every machine and in every version.
 
-    O(1) memory and O(1) access to any position.
-
-    Args:
-        n: size of the domain, 1 to 2**62.
-        seed: any integer.
-        epoch: any integer; each epoch has an unrelated order.
+    O(1) memory and O(1) access to any position. n is 1 to 2**62, seed and epoch any integers: each epoch has an
+    unrelated
+    order.
     """
 
     def __init__(self, n: int, seed: int, epoch: int) -> None:
@@ -72,17 +68,13 @@ class Permutation:
 
 
 def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Map each value by its own permutation: that of [0, sizes[i]) which keys[i] selects.
-
-    Values with equal size and key are mapped by one bijection; different keys select unrelated ones.
+    """Map values int64[k] in [0, sizes[i]) each by its own permutation: that of [0, sizes[i]) which keys[i] selects.
 
     Args:
-        values: int64[k], values[i] in [0, sizes[i]), which is not checked: a value outside may walk for ever.
+        values: not checked: one outside may walk for ever.
         sizes: int64[k], 1 to 2**53.
-        keys: uint64[k], well mixed: keys that differ in few low bits select related permutations.
-
-    Returns:
-        int64[k], result[i] in [0, sizes[i]).
+        keys: uint64[k], well mixed: different keys select unrelated permutations, but those that differ in few low
+        bits.
     """
     # frexp gives the bit length of size - 1 exactly, for it is exact in a float64.
     halves = _Halves.of_bits(np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64))

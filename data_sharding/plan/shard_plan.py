@@ -131,18 +131,15 @@ class ShardPlan:
         return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *block)).encode()).hexdigest()
 
     def batch(self, step: int) -> StepBatch:
-        """The whole global batch of a step: ids int64[G], weights float32[G].
-
-        Raises:
-            PlanError: the step is outside [0, steps).
-        """
+        """The whole global batch of a step: ids int64[G], weights float32[G]. Errors as `shard`."""
         return self.shard(0, 1, step)
 
     def shard(self, rank: int, size: int, step: int) -> StepBatch:
         """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
-        With `balance="bytes"`, as many slots that were dealt to it. The length is the same in every step, and differs
-        by at most one between ranks.
+        With `balance="bytes"`, as many slots that were dealt to it: the same number in every step, and at most one more
+        or
+        less than another rank's.
 
         Raises:
             PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
@@ -155,10 +152,8 @@ class ShardPlan:
         """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
 
         Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
-        every rank computes the whole global batches, so its cost grows with their size.
-
-        Raises:
-            PlanError: as `shard`, or the range is empty.
+        every
+        rank computes the whole global batches. Errors as `shard`; the range must not be empty.
         """
         self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
@@ -168,14 +163,10 @@ class ShardPlan:
         return StepBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def by_rank(self, size: int, steps: range) -> Iterator[tuple[range, StepBatch]]:
-        """Whole global batches, their slots put in the order of the W ranks that read them.
+        """Whole global batches in the order of the W ranks that read them, some steps at a time (a few MiB).
 
-        Yields:
-            some steps in a row, few enough for a few MiB, and their ids int64[s, G] and weights float32[s, G], of which
-            columns [r*G//W, (r+1)*G//W) are rank r's.
-
-        Raises:
-            PlanError: a step is outside [0, steps), or G < W.
+        Yields the steps, and their ids int64[s, G] and weights float32[s, G], of which columns [r*G//W, (r+1)*G//W) are
+        rank r's. Errors as `shard`.
         """
         together = max(1, _BLOCK_SLOTS // self.global_batch)
         for begin in range(0, len(steps), together):
@@ -189,18 +180,12 @@ class ShardPlan:
         return self._records(np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records))
 
     def global_weight(self, step: int) -> float:
-        """Real (unmasked) records of a step over all ranks: what a sum over the global batch is divided by.
-
-        Raises:
-            PlanError: the step is outside [0, steps).
-        """
+        """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""
         check_step(step, self.steps)
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
-        """The step that begins when `position` samples of the epoch have been taken: position / G.
-
-        The epoch's end, steps * G, gives `steps`.
+        """The step that begins when `position` samples of the epoch have been taken: position / G; `steps` at its end.
 
         Raises:
             PlanError: the position is not the beginning of a step of this plan.

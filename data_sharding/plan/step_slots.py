@@ -29,8 +29,8 @@ class StepSlots(Sequence[int]):
         ids: int64[k].
         weights: float32[k], 0 for masked slots.
         global_weight: real records of the step over all ranks.
-        random: draws for augmentation; None where nothing is to be augmented.
-        data_fingerprint: of the data that the ids belong to; None where that is not known.
+        random: draws for augmentation, if any.
+        data_fingerprint: of the data that the ids belong to, if known.
     """
 
     step: int

@@ -42,7 +42,7 @@ class PlanSummary:
 
 
 def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
-    """Count what W ranks read in one epoch. Goes through the epoch in blocks: memory is some MiB for any N.
+    """Count what W ranks read in one epoch, in blocks of some MiB for any N.
 
     Raises:
         PlanError: the plan was made for other data, or G < W.
@@ -66,10 +66,7 @@ def requests_per_1000(plan: ShardPlan, catalog: Catalog, size: int) -> float | N
     """Requests by which W ranks read 1,000 slots of files behind a URL; of longer epochs by a sample of 64 slices.
 
     Each slice of a step is asked for at once: records at most 64 KiB apart by one request, and nothing is kept from one
-    step to the next. None where records are not kept by their bytes (Parquet).
-
-    Raises:
-        PlanError: G < W.
+    step to the next. None where records are not kept by their bytes (Parquet). Raises PlanError if G < W.
     """
     if catalog.format.offset_unit != "byte":
         return None

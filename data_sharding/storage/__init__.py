@@ -1,6 +1,8 @@
-"""Where files lie: on this machine, or behind a URL that fsspec can read."""
+"""Where files are: on this machine, or behind a URL that fsspec can read."""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 from data_sharding.storage.byte_source import ByteSource
 from data_sharding.storage.file_entry import FileEntry
@@ -37,35 +39,26 @@ def locate_file(path: str) -> FileEntry:
     Raises:
         MissingDataError: it cannot be reached, or is no file.
     """
-    if is_remote(path):
-        from data_sharding.storage.remote import stat_remote
-
-        return stat_remote(path)
-    return stat_local(path)
+    return cast(FileEntry, _remote().stat_remote(path)) if is_remote(path) else stat_local(path)
 
 
 def open_source(entry: FileEntry) -> ByteSource:
     """Open a file that was indexed. Raises ChangedDataError (it has gone, or is not the one that was indexed)."""
-    if is_remote(entry.path):
-        from data_sharding.storage.remote import open_remote
-
-        return open_remote(entry)
-    return open_local(entry)
+    return cast(ByteSource, _remote().open_remote(entry)) if is_remote(entry.path) else open_local(entry)
 
 
 def verify_unchanged(entry: FileEntry) -> None:
     """Raise ChangedDataError unless the file still is the one that was indexed."""
-    if is_remote(entry.path):
-        from data_sharding.storage.remote import verify_remote
-
-        verify_remote(entry)
-    else:
-        verify_local(entry)
+    (_remote().verify_remote if is_remote(entry.path) else verify_local)(entry)
 
 
 def verify_read(entry: FileEntry) -> None:
     """As `verify_unchanged`, for a file that was read just now: S3's answers have been compared one by one already."""
-    if is_remote(entry.path):
-        open_source(entry)  # which asks other stores
-    else:
-        verify_local(entry)
+    (open_source if is_remote(entry.path) else verify_local)(entry)  # to open a file asks stores other than S3
+
+
+def _remote() -> Any:
+    """Imported on first use: fsspec takes a while."""
+    from data_sharding.storage import remote
+
+    return remote

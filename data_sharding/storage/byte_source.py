@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, final
 
+from data_sharding.checks import at_least
 from data_sharding.errors import PlanError
 from data_sharding.storage.file_entry import FileEntry
 
@@ -122,13 +123,9 @@ class OpenFiles:
     """
 
     def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], ByteSource], max_open: int) -> None:
-        if max_open < 1:
-            raise PlanError(
-                f"A limit of {max_open} open files was set.", "Reading needs one.", "allow 1 open file or more."
-            )
         self._files = files
         self._opener = opener
-        self._max_open = max_open
+        self._max_open = at_least(1, "max_open_files", max_open, "Reading needs one open file.")
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False

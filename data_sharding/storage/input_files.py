@@ -1,23 +1,28 @@
-"""From what a user names (file, folder, glob, URL, or several) to an ordered list of data files."""
+"""From what a user names (file, folder, glob, URL, or several) to an ordered list of data files.
+
+Folders below folders and globs that cross them are walked through links too, in a time that follows the number of
+folders.
+"""
 
 from __future__ import annotations
 
 import glob
 import itertools
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.folder_walk import glob_files, identity, walk
 from data_sharding.storage.patterns import matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
 
 _VERSIONS: Final = (".bin", ".gz")
 """Put after a file's name, these give another version of it: CIFAR's batches without pickle, and compressed files."""
+_LOST_FILES: Final = "lost+found"  # fsck's, on the root of a disk; only root may read it
 _DOUBLE: Final = "Its records would be read twice in an epoch."
 
 
@@ -26,13 +31,13 @@ def find_files(
 ) -> list[str]:
     """Absolute paths or URLs of all files named, in the order of the arguments, sorted by path within each.
 
-    A folder stands for its own files (with `recursive` also those of its subfolders) whose names match one of
+    A folder means its own files (with `recursive` also those of its subfolders) whose names match one of
     `patterns`; a glob (`**` crosses folders) for whatever files it matches; a path that exists is taken as it is even
     if it holds glob characters. Links to nothing are among them: else the records of a disk that is not mounted would
     vanish without a word.
 
     Args:
-        listed: takes up the files whose entries are known by the way, as `describe_file` would give them.
+        listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
 
     Raises:
         MissingDataError: nothing was named, or an argument leads to no file.
@@ -87,28 +92,91 @@ def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
     named: dict[object, str] = {}
     for file in files:
         key = file if "://" in file else identity(file)
+        if named.get(key) == file:
+            raise PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
         if key in named:
-            raise _twice(file) if named[key] == file else _linked(named[key], file)
+            hint = "leave out one of them; if its records are to count twice, make one of them a copy, not a link."
+            raise PlanError(f"{named[key]} and {file} are one file.", _DOUBLE, hint)
         named[key] = file
     there = set(files)
     for file in files:
         for suffix in _VERSIONS:
             if f"{file}{suffix}" in there and matches(file, patterns):
-                raise _two_versions(file, suffix)
+                raise PlanError(
+                    f"{file} and {file}{suffix} are two versions of one file.",
+                    _DOUBLE,
+                    f"keep one of them, or name the files of one kind by a glob such as *{suffix}, and their format.",
+                )
 
 
-def _twice(file: str) -> PlanError:
-    return PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
+def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folder and all that are not hidden below it, each with the names of its files.
+
+    Links are followed, but not to a folder that holds the link itself: its files are found anyway. A folder to which
+    several links lead is given twice and not more often: that shows its files to be doubled, and the number of ways may
+    double with each link.
+
+    Raises:
+        MissingDataError: a folder cannot be read.
+    """
+    above = {folder: frozenset(map(identity, map(str, Path(folder).resolve().parents)))}
+    visits: Counter[object] = Counter()
+    for parent, subfolders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
+        holders, this = above.pop(parent), identity(parent)
+        visits[this] += 1
+        if this in holders or visits[this] > 2:
+            subfolders.clear()
+            continue
+        subfolders[:] = _visible(subfolders)
+        above.update((os.path.join(parent, name), holders | {this}) for name in subfolders)
+        yield parent, names
 
 
-def _linked(first: str, second: str) -> PlanError:
-    hint = "leave out one of them; if its records are to count twice, make one of them a copy instead of a link."
-    return PlanError(f"{first} and {second} are one file.", _DOUBLE, hint)
+def listing(folder: str) -> tuple[list[str], list[str]]:
+    """Names of the subfolders that are not hidden, and of all that is no folder.
+
+    Raises:
+        MissingDataError: the folder cannot be read.
+    """
+    _, subfolders, names = next(os.walk(folder, onerror=_unreadable))
+    return _visible(subfolders), names
 
 
-def _two_versions(file: str, suffix: str) -> PlanError:
-    return PlanError(
-        f"{file} and {file}{suffix} are two versions of one file.",
-        _DOUBLE,
-        f"keep one of them, or name the files of one kind, for example by a glob such as *{suffix}, and their format.",
-    )
+def glob_files(pattern: str) -> list[str]:
+    """All that an absolute pattern matches and is no folder, sorted; `**` means the folders of `walk`.
+
+    Raises:
+        MissingDataError: as `walk`.
+    """
+    return sorted(path for path in _matches(pattern) if not os.path.isdir(path))
+
+
+def identity(path: str) -> object:
+    """What links, hard links and `..` cannot hide; of a path that is not there, the path."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino
+
+
+def _matches(pattern: str) -> set[str]:
+    head, crossing, tail = f"{pattern}/".partition("/**/")
+    if not crossing:
+        return set(glob.glob(pattern))
+    tail = tail.rstrip("/") or "*"
+    roots = [path for path in glob.glob(head or "/") if os.path.isdir(path)]
+    folders = (parent for root in roots for parent, _ in walk(root))
+    return {path for parent in folders for path in _matches(f"{glob.escape(parent.rstrip('/'))}/{tail}")}
+
+
+def _visible(subfolders: list[str]) -> list[str]:
+    return [name for name in subfolders if not name.startswith(".") and name != _LOST_FILES]
+
+
+def _unreadable(error: OSError) -> None:
+    raise MissingDataError(
+        f"Folder {error.filename} cannot be read: {error.strerror}.",
+        "Records in it would be left out.",
+        "allow it to be read, or name the folders that hold the data.",
+    ) from error

@@ -15,17 +15,46 @@ from data_sharding.storage.redaction import redacted, without_secrets
 
 
 class Trouble(enum.Enum):
-    """What an exception means."""
+    """What an exception means: one sentence of fact, one of conflict, and a hint."""
 
-    NO_CREDENTIALS = enum.auto()
-    DENIED = enum.auto()
-    UNREACHABLE = enum.auto()
-    TIMEOUT = enum.auto()
-    NO_BUCKET = enum.auto()
-    OUT_OF_RANGE = enum.auto()
-    NOT_FOUND = enum.auto()
-    BROKEN_ANSWER = enum.auto()
-    OTHER = enum.auto()
+    NO_CREDENTIALS = (
+        "No credentials for {url} were found{tried}.",
+        "The store answers only those it knows",
+        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role; for public data "
+        "set FSSPEC_S3_ANON=true.",
+    )
+    DENIED = (
+        "Access to {url} was denied{tried}.",
+        "The credentials in use may not read it, or have expired",
+        "check them and the bucket's policy.",
+    )
+    UNREACHABLE = (
+        "{url} cannot be reached{tried}.",
+        "No connection to the store could be made",
+        "check the network, and AWS_ENDPOINT_URL if one is set.",
+    )
+    TIMEOUT = (
+        "{url} was not answered in time{tried}.",
+        "The store, or the network to it, does not respond",
+        "try again later.",
+    )
+    NO_BUCKET = (
+        "{url} is in a bucket that does not exist.",
+        "There is nothing to read",
+        "check the bucket's name, and AWS_ENDPOINT_URL if one is set.",
+    )
+    OUT_OF_RANGE = (
+        "{url} has no bytes where they were asked for.",
+        "It is shorter than its store says",
+        "index the data again.",
+    )
+    BROKEN_ANSWER = (
+        "{url} could not be read{tried}.",
+        "The store failed to answer, or broke off",
+        "try again later.",
+    )
+    OTHER = ("{url} could not be read{tried}.", "The store refused", "check the URL and the store's settings.")
+    NOT_FOUND = ()
 
 
 class ShortAnswerError(Exception):
@@ -98,7 +127,7 @@ def unreadable(url: str, error: Exception, attempts: int, seconds: float) -> Exc
     if trouble is Trouble.NOT_FOUND:
         return FileNotFoundError(name)
     tried = f" after {attempts} attempts in {seconds:.1f} s" if attempts > 1 else ""
-    fact, conflict, hint = _WORDS[trouble]
+    fact, conflict, hint = trouble.value
     last = without_secrets(f"{type(error).__name__}: {error}", url).rstrip(".")
     return MissingDataError(fact.format(url=name, tried=tried), f"{conflict} ({last}).", hint)
 
@@ -118,47 +147,6 @@ def no_filesystem(url: str, error: Exception) -> MissingDataError:
 def missing(url: str) -> MissingDataError:
     """The error for an object that does not exist."""
     return MissingDataError(f"{redacted(url)} does not exist.", "Its records cannot be read.", "check the URL.")
-
-
-_WORDS: Final = {
-    Trouble.NO_CREDENTIALS: (
-        "No credentials for {url} were found{tried}.",
-        "The store answers only those it knows",
-        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role; for public data "
-        "set FSSPEC_S3_ANON=true.",
-    ),
-    Trouble.DENIED: (
-        "Access to {url} was denied{tried}.",
-        "The credentials in use may not read it, or have expired",
-        "check them and the bucket's policy.",
-    ),
-    Trouble.UNREACHABLE: (
-        "{url} cannot be reached{tried}.",
-        "No connection to the store could be made",
-        "check the network, and AWS_ENDPOINT_URL if one is set.",
-    ),
-    Trouble.TIMEOUT: (
-        "{url} was not answered in time{tried}.",
-        "The store, or the network to it, does not respond",
-        "try again later.",
-    ),
-    Trouble.NO_BUCKET: (
-        "{url} lies in a bucket that does not exist.",
-        "There is nothing to read",
-        "check the bucket's name, and AWS_ENDPOINT_URL if one is set.",
-    ),
-    Trouble.OUT_OF_RANGE: (
-        "{url} has no bytes where they were asked for.",
-        "It is shorter than its store says",
-        "index the data again.",
-    ),
-    Trouble.BROKEN_ANSWER: (
-        "{url} could not be read{tried}.",
-        "The store failed to answer, or broke off",
-        "try again later.",
-    ),
-    Trouble.OTHER: ("{url} could not be read{tried}.", "The store refused", "check the URL and the store's settings."),
-}
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

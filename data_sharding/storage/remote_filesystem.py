@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -87,31 +88,29 @@ def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[A
         limit_s: seconds for each request.
     """
     if fs.async_impl:
-        answers: list[Answer | Exception] = sync(fs.loop, _fetch_async, fs, path, ranges, limit_s)
-        return answers
-    return [_fetch_here(fs, path, begin, end, limit_s) for begin, end in ranges]
-
-
-def _fetch_here(fs: Any, path: str, begin: int, end: int, limit_s: float) -> Answer | Exception:
-    try:
-        return Answer(_in_thread(lambda: fs.cat_file(path, begin, end), limit_s), None)
-    except Exception as error:
-        return error
+        return cast(list[Answer | Exception], sync(fs.loop, _fetch_async, fs, path, ranges, limit_s))
+    answers: list[Answer | Exception] = []
+    for begin, end in ranges:
+        try:
+            answers.append(Answer(_in_thread(functools.partial(fs.cat_file, path, begin, end), limit_s), None))
+        except Exception as error:
+            answers.append(error)
+    return answers
 
 
 async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | BaseException]:
-    ask = _ask_s3 if is_s3(fs) else _ask
     turns = asyncio.Semaphore(_CONCURRENT)
+
+    async def ask(begin: int, end: int) -> Answer:
+        if is_s3(fs):
+            return await _ask_s3(fs, path, begin, end)
+        return Answer(await fs._cat_file(path, start=begin, end=end), None)
 
     async def one(begin: int, end: int) -> Answer:
         async with turns:
-            return await asyncio.wait_for(ask(fs, path, begin, end), limit_s)
+            return await asyncio.wait_for(ask(begin, end), limit_s)
 
     return await asyncio.gather(*(one(begin, end) for begin, end in ranges), return_exceptions=True)
-
-
-async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
-    return Answer(await fs._cat_file(path, start=begin, end=end), None)
 
 
 async def _ask_s3(fs: Any, path: str, begin: int, end: int) -> Answer:

@@ -1,4 +1,4 @@
-"""From a URL (file, folder or glob) to the files it stands for."""
+"""From a URL (file, folder or glob) to the files that it means."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def expand_remote(
     """URLs of all files that `url` names, sorted; the rules are those of `find_files`, a prefix being a folder.
 
     Args:
-        listed: takes up the files that need not be asked about again, as S3's listing describes them. (Of other stores'
+        listed: receives the files that need not be asked about again, as S3's listing describes them. (Of other stores'
             listings it is not known that they name the same version as the file itself.)
 
     Raises:

@@ -7,7 +7,7 @@ A gradient sync reduces the gradients of all ranks in every update, or averages 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
@@ -19,61 +19,40 @@ BUCKET_BYTES = 25 * 2**20
 enough for the first bucket's communication to start early."""
 
 
-class HookState(Protocol):
-    """The half of a comm hook that knows no framework.
+class HookState:
+    """The half of a framework's comm hook that knows no framework. Here: nothing is carried on.
 
-    Attributes:
+    Args:
         loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
     """
 
-    loss_multiplier: float
+    def __init__(self, loss_multiplier: float = 1.0) -> None:
+        self.loss_multiplier = loss_multiplier
 
     def rank_local_state(self) -> State:
         """Float arrays that differ between ranks, whose mean over ranks may replace each of them (see `Adapter`)."""
-        ...
+        return {}
 
     def load_rank_local_state(self, arrays: State) -> None:
         """Put back what `rank_local_state` returned, averaged."""
 
     def state(self) -> State:
         """What a resumed run needs, equal on all ranks after `load_rank_local_state`; names begin with "exchange/"."""
-        ...
+        return {}
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, at this world size or another."""
 
 
-class Stateless:
-    """Implements `HookState` for hooks that carry nothing on."""
-
-    def __init__(self, loss_multiplier: float = 1.0) -> None:
-        self.loss_multiplier = loss_multiplier
-
-    def rank_local_state(self) -> State:
-        return {}
-
-    def load_rank_local_state(self, arrays: State) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def load_state(self, state: State) -> None:
-        pass
-
-
 class SyncState:
-    """The half of a framework's `GradientSync` that knows no framework: the state is its comm hook's.
+    """The half of a framework's `GradientSync` that knows no framework: its state is its comm hook's.
 
     Args:
         hook: None: nothing is carried on.
-
-    Attributes:
-        loss_multiplier: see `HookState`.
     """
 
     def __init__(self, hook: HookState | None = None) -> None:
-        own: HookState = Stateless() if hook is None else hook
+        own = hook or HookState()
         self.loss_multiplier = own.loss_multiplier
         self.rank_local_state, self.load_rank_local_state = own.rank_local_state, own.load_rank_local_state
         self.state, self.load_state = own.state, own.load_state
@@ -95,7 +74,7 @@ class PeriodicAverage(SyncState):
     """
 
     def __init__(self, sync_every: int, loss_multiplier: float, average: Callable[[], object]) -> None:
-        super().__init__(Stateless(loss_multiplier))
+        super().__init__(HookState(loss_multiplier))
         self._sync_every, self._average = sync_every, average
         self._weights_differ = False
 

@@ -1,7 +1,7 @@
-"""The best validation so far, and when to stop waiting for a better one.
+"""The best validation so far, and when to stop training because none is better.
 
-Pure arithmetic on reduced values, so that all ranks come to the same answers. What must survive an interruption is a
-`ValidationHistory`, which is part of every checkpoint's position.
+Pure arithmetic on reduced values, so that all ranks decide alike. A `ValidationHistory` is saved as a part of every
+checkpoint's position.
 """
 
 from __future__ import annotations
@@ -71,31 +71,31 @@ class EarlyStopping:
     def compares(self) -> str:
         return f"{self.mode} {self.metric}"
 
-    def resume_from(self, standing: ValidationHistory) -> ValidationHistory:
-        """`standing`, if it compares what this judge does; else a new one, of which the last validation is no part."""
-        return standing if standing.compared == self.compares else ValidationHistory()
+    def resume_from(self, history: ValidationHistory) -> ValidationHistory:
+        """`history`, if it compared the same; otherwise a new one, without the last validation."""
+        return history if history.compared == self.compares else ValidationHistory()
 
     def after(
-        self, standing: ValidationHistory, epoch: int, step: int, values: Mapping[str, float]
+        self, history: ValidationHistory, epoch: int, step: int, values: Mapping[str, float]
     ) -> ValidationHistory:
-        """The standing after one more validation. Doing one again, after the same step, changes nothing.
+        """The history after one more validation. Repeating one, after the same step, changes nothing.
 
         Raises:
             UsageError: `values` are the same on all ranks, and have no such metric.
         """
         require_metric(self.metric, values)
-        if step <= standing.step:
-            return standing
-        value, best = values[self.metric], standing.best
+        if step <= history.step:
+            return history
+        value, best = values[self.metric], history.best
         if self._improves(value, best.value if best is not None else None):
             best = Best(self.metric, value, step, epoch)
-        if self._improves(value, standing.mark, self.min_delta):
+        if self._improves(value, history.mark, self.min_delta):
             return ValidationHistory(best, value, 0, step, self.compares)
-        return ValidationHistory(best, standing.mark, standing.waited + 1, step, self.compares)
+        return ValidationHistory(best, history.mark, history.waited + 1, step, self.compares)
 
-    def should_stop(self, standing: ValidationHistory) -> bool:
+    def should_stop(self, history: ValidationHistory) -> bool:
         """Whether training is to end early."""
-        return self.patience is not None and standing.waited >= self.patience
+        return self.patience is not None and history.waited >= self.patience
 
     def _improves(self, value: float, on: float | None, by: float = 0.0) -> bool:
         """As in Keras and Lightning: by more than `by`. NaN and infinities never do."""

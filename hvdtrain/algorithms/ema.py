@@ -33,7 +33,7 @@ def saved_averages(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State
     """The averages in a checkpoint's arrays, by the parameters' names; None: it was written without.
 
     Args:
-        state: named arrays, of which those of other names than `PREFIX` are left alone.
+        state: named arrays; those with other names than `PREFIX` are ignored.
         shapes: of all trainable parameters.
 
     Raises:

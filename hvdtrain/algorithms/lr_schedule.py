@@ -64,7 +64,7 @@ class Schedule:
         return float(max(0.0, 1.0 - progress) ** (self.power if self.shape == "polynomial" else 1.0))
 
     def describe(self) -> str:
-        """What comes after the warm-up, for people: "polynomial of power 2 down to 0"."""
+        """The schedule after the warm-up, for people: "polynomial of power 2 down to 0"."""
         if self.shape == "constant":
             return "constant"
         if self.shape == "step":

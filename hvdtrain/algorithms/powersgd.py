@@ -127,7 +127,7 @@ class Round:
     def next_factors(self, right: Sequence[Any], first_factors: Sequence[Any]) -> list[Any]:
         """Q for the next update.
 
-        A column of zeros, which a gradient of zeros leaves, would remain zero for ever: it begins again.
+        A column of zeros, which a gradient of zeros leaves, would remain zero for ever, so the first Q replaces it.
         """
         return [self._operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
@@ -136,7 +136,7 @@ def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State |
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
 
     Args:
-        state: named arrays, of which those of other names are left alone.
+        state: named arrays; others than these are ignored.
         shapes: of the arrays that this model needs.
 
     Raises:

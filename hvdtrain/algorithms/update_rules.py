@@ -194,7 +194,7 @@ class Optimizer:
     Attributes:
         rule: (operations, settings, weight, gradient, slots, corrections) → (direction, slots).
         slots: the names of what the rule keeps for each parameter.
-        usual: the options that it has, in the order in which people are told them, and their values if not given.
+        usual: its options in the order in which they are printed, and their values if not given.
         torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
     """
 

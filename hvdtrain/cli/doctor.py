@@ -109,8 +109,8 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
         found = platform_hosts(os.environ)
         if found is None:
             return (Host("localhost", _LOCAL_WORKERS if options.np is None else options.np),)
-        sys.stderr.write(f"hvdtrain doctor: hosts from {found.source}\n")
-        hosts = found.hosts
+        hosts, source = found
+        sys.stderr.write(f"hvdtrain doctor: hosts from {source}\n")
     if options.np is None:
         return hosts
     return _first(JobSpec(command=("train",), np=options.np, hosts=hosts))

@@ -1,4 +1,4 @@
-"""Turn Horovod's ways of saying "another rank is gone" into one exception."""
+"""Collectives that fail because of another rank: one exception for all of Horovod's ways to report that."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from hvdtrain.comm.stall_deadline import StallDeadline, Standing
+from hvdtrain.comm.deadlines import CurrentWait, StallDeadline
 from hvdtrain.errors import PeerError
 
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
-# importing TensorFlow; torch raises HorovodInternalError. Both carry Horovod's texts.
+# importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.
 _SIGNS = (
     "Horovod has been shut down",
     "HorovodAllreduce",
@@ -27,25 +27,25 @@ _deadline: list[StallDeadline] = []  # of this process, which has one Horovod
 
 
 def limit_waits(rank: int, stall_timeout: float) -> None:
-    """From now on, end this process where one of `waits_for_peers` outlasts what `StallDeadline` grants."""
+    """From now on, end this process if one of `waits_for_peers` exceeds the limit of `StallDeadline`."""
     if not _deadline:
         _deadline.append(StallDeadline(rank, stall_timeout))
 
 
 @contextmanager
-def waits_for_peers(standing: Standing = lambda: True) -> Iterator[None]:
+def waits_for_peers(current: CurrentWait = lambda: True) -> Iterator[None]:
     """Run collectives, as in `peer_failures`, and for a limited time.
 
     Args:
-        standing: when the block waits, if it also computes: no limit holds for what this rank itself does.
+        current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
     """
-    with peer_failures(), _deadline[0].waiting(standing) if _deadline else nullcontext():
+    with peer_failures(), _deadline[0].waiting(current) if _deadline else nullcontext():
         yield
 
 
 @contextmanager
 def peer_failures() -> Iterator[None]:
-    """Run what has collectives in it; raise `PeerError` where one failed because of another rank."""
+    """Run a block with collectives; raise `PeerError` if one failed because of another rank."""
     try:
         yield
     except Exception as error:

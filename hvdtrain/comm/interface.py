@@ -1,9 +1,9 @@
-"""What the loop may ask of the other ranks."""
+"""Collectives of the training loop: the protocol, and its implementation for one process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, final
 
 from numpy.typing import NDArray
 
@@ -30,7 +30,7 @@ class Communicator(Protocol):
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
         """As `allreduce`, without waiting: what it returns waits for the reduction and returns it. Call that once.
 
-        Of one name, one may be under way at a time.
+        Only one of each name may be pending.
         """
         ...
 
@@ -47,5 +47,31 @@ class Communicator(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave in order: waits for the others first, so that nobody's last operation is cut off."""
+        """Wait for all ranks to close, so that no rank's last operation is interrupted."""
         ...
+
+
+@final
+class SerialCommunicator:
+    """A `Communicator` of one process: every collective is the identity. It needs neither Horovod nor a framework."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:  # noqa: ARG002
+        return array.copy()
+
+    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:  # noqa: ARG002
+        return array.copy
+
+    def allgather(self, array: Array, name: str) -> Array:  # noqa: ARG002
+        return array.copy()
+
+    def broadcast(self, array: Array, name: str, root: int = 0) -> Array:  # noqa: ARG002
+        return array.copy()
+
+    def barrier(self, name: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

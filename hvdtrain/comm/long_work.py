@@ -1,4 +1,4 @@
-"""Work for whose end other ranks wait longer than a collective may take: indexing data, writing a checkpoint."""
+"""Work for which other ranks wait longer than a collective may take: indexing data, writing a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar, final
 
 import numpy as np
 
-from hvdtrain.comm.ending import end_process
+from hvdtrain.comm.deadlines import end_process
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.errors import HvdtrainError
 
@@ -58,7 +58,7 @@ def _somebody_works(comm: Communicator, name: str, self_too: bool) -> bool:
 
 @final
 class _Beats:
-    """Tells the other ranks every now and then that this one still works."""
+    """Tells the other ranks at intervals that this one still works."""
 
     def __init__(self, comm: Communicator, name: str, limit: float) -> None:
         self._comm, self._name, self._limit = comm, name, limit
@@ -68,7 +68,7 @@ class _Beats:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the collective that is under way; raises what it raised."""
+        """Wait for the pending collective; raises what it raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -78,15 +78,15 @@ class _Beats:
         try:
             while not self.stopping.wait(_BEAT_SECONDS):
                 if time.monotonic() > end:
-                    self._give_up()
+                    self._end()
                 _somebody_works(self._comm, self._name, True)
         except Exception as error:  # handed to the main thread, whatever it is
             self._error = error
 
-    def _give_up(self) -> None:
+    def _end(self) -> None:
         error = HvdtrainError(
-            f"{self._name.removesuffix('.done')} has not come to its end within {self._limit:g} s.",
+            f"{self._name.removesuffix('.done')} has not ended within {self._limit:g} s.",
             "All other ranks wait for it.",
-            "look above for where it stands, and at the disk or network that it uses.",
+            "look at its stack above, and at the disk or network that it uses.",
         )
         end_process(self._comm.topology.rank, "error", error, with_stacks=True)

@@ -42,7 +42,7 @@ def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[
 
     Without this a rank that finds, say, its data missing would leave the others waiting in their next collective.
     `refusals` are further exception types that carry `fact`, `conflict` and `hint`. Anything else is a defect and
-    leaves this rank at once, with its traceback. The work may take longer on some ranks than collectives may.
+    ends this rank at once, with its traceback. The work may take longer on some ranks than collectives may.
     """
     kinds: tuple[type[Exception], ...] = (HvdtrainError, *refusals)
     result, refusal = do_while_others_wait(comm, lambda: _attempt(work, kinds), name, START_SECONDS)

@@ -1,4 +1,4 @@
-"""Open the communicator that fits the topology, and refuse to go on when Horovod disagrees with it."""
+"""Open the communicator that fits the topology; refuse to continue if Horovod disagrees with the launcher."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import importlib.util
 import os
 from pathlib import Path
 
+from hvdtrain.comm.deadlines import bounded_start
 from hvdtrain.comm.failure import limit_waits
-from hvdtrain.comm.horovod import Binding, HorovodCommunicator
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.horovod import (
+    Binding,
+    HorovodCommunicator,
+    bound_stalls,
+    confirmed,
+    starts_processes_only,
+    yield_when_idle,
+)
+from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets
-from hvdtrain.comm.serial import SerialCommunicator
-from hvdtrain.comm.start_deadline import bounded_start
-from hvdtrain.comm.world import bound_stalls, confirmed, starts_processes_only, yield_when_idle
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -48,20 +53,18 @@ def open_communicator(
         allow_process_sets(os.environ)
     binding = load_binding(framework)
     if not starts_processes_only(topology, os.environ):
-        with bounded_start(topology, os.environ):
-            binding.hvd.init()
         return _connected(binding, topology, stall_timeout, process_sets)
     from hvdtrain.comm.rendezvous.connect import connected_ranks
 
     with connected_ranks(topology, os.environ):
-        with bounded_start(topology, os.environ):
-            binding.hvd.init()
         comm = _connected(binding, topology, stall_timeout, process_sets)
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
 
 
 def _connected(binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None) -> Communicator:
+    with bounded_start(topology, os.environ):
+        binding.hvd.init()
     comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)
     if process_sets is not None:

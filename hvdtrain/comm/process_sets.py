@@ -1,4 +1,4 @@
-"""Horovod's process sets: formed when ranks meet, found again by whoever sums within one.
+"""Horovod's process sets: formed when ranks meet, and found again by gradient syncs that sum within one.
 
 They are formed right after Horovod's start, because under Gloo the ranks of a set meet through the same store as all
 ranks did, which may be gone later, and because that is collective: work that one rank may refuse must not contain it.

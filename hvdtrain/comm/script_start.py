@@ -1,8 +1,8 @@
-"""Start a script of the user's own that knows nothing of our rendezvous, so that its `hvd.init()` finds all ranks:
+"""Start a user's script that does not use our rendezvous, so that its `hvd.init()` finds all ranks:
 
     python -P -m hvdtrain.comm.script_start COMMAND...      with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 
-The ranks meet first; then the command runs with Horovod's variables. Rank 0 goes on serving Horovod's store beside it.
+The ranks meet first; then the command runs with Horovod's variables. Rank 0 serves Horovod's store beside it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         return code
     if -code not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(-code, signal.SIG_DFL)
-    os.kill(os.getpid(), -code)  # so that whoever started this one sees the same end
+    os.kill(os.getpid(), -code)  # so that the parent process sees the same end
     return 128 - code
 
 

@@ -1,19 +1,21 @@
-"""Horovod's collectives through TensorFlow, as graph functions.
+"""Horovod's collectives through TensorFlow: on flat numpy arrays, and an allreduce of tensors for measurements.
 
-In eager mode TensorFlow drops the name given to a Horovod operation: two ranks that send differently named tensors are
-matched without a complaint. A graph function keeps it; there is one for each name and dtype, traced at its first call.
+They are graph functions, one for each name and dtype, traced at its first call: in eager mode TensorFlow drops the name
+of a Horovod operation, and then two ranks that send differently named tensors are matched without a complaint.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, final
 
-import horovod.tensorflow
+import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvdtrain.comm.background import in_background
+from hvdtrain.comm.horovod import transport
 from hvdtrain.comm.interface import Array, Reduction
 
 
@@ -22,14 +24,14 @@ class TensorFlowBinding:
     """Implements `Binding`."""
 
     def __init__(self) -> None:
-        self.hvd: Any = horovod.tensorflow
+        self.hvd: Any = hvd
 
     def allreduce(self, flat: Array, name: str, op: Reduction) -> Array:
         return _run(_allreduce(name, flat.dtype.name, op), flat)
 
     def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
         function = _allreduce(name, flat.dtype.name, op)  # traced here: by one thread only
-        return in_background(lambda: _run(function, flat))
+        return _in_background(lambda: _run(function, flat))
 
     def allgather(self, flat: Array, name: str) -> Array:
         return _run(_allgather(name, flat.dtype.name), flat)
@@ -46,21 +48,66 @@ def _run(function: Callable[[Any], Any], flat: Array) -> Array:
 
 @functools.cache
 def _allreduce(name: str, dtype: str, op: Reduction) -> Any:
-    hvd = horovod.tensorflow
     operation = {"sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
     return _graph(lambda flat: hvd.allreduce(flat, op=operation, name=name, ignore_name_scope=True), dtype)
 
 
 @functools.cache
 def _allgather(name: str, dtype: str) -> Any:
-    return _graph(lambda flat: horovod.tensorflow.allgather(flat, name=name, ignore_name_scope=True), dtype)
+    return _graph(lambda flat: hvd.allgather(flat, name=name, ignore_name_scope=True), dtype)
 
 
 @functools.cache
 def _broadcast(name: str, dtype: str, root: int) -> Any:
-    return _graph(lambda flat: horovod.tensorflow.broadcast(flat, root, name=name, ignore_name_scope=True), dtype)
+    return _graph(lambda flat: hvd.broadcast(flat, root, name=name, ignore_name_scope=True), dtype)
 
 
 def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
     function = tf.function(operation, autograph=False, input_signature=[tf.TensorSpec([None], dtype)])
     return function.get_concrete_function()  # else TensorFlow takes the many traces of one lambda for a mistake
+
+
+def _in_background(work: Callable[[], Array]) -> Callable[[], Array]:
+    """Start `work`, for TensorFlow has no handles; the function returned waits for it and returns or raises as it did.
+
+    The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
+    """
+    future: Future[Array] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # handed to the caller, whatever it is
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="background-collective", daemon=True).start()
+    return future.result
+
+
+@final
+class TensorFlowAllreduce:
+    """Implements `hvdtrain.doctor.allreduce.Prepared`, in a graph, as gradients are reduced.
+
+    Tensors are on this worker's GPU if it has one, otherwise on the CPU.
+    """
+
+    def __init__(self) -> None:
+        on_gpu = bool(tf.config.list_logical_devices("GPU"))
+        self.device = "/gpu:0" if on_gpu else "/cpu:0"
+        self.kind = transport(hvd, on_gpu)
+
+    def prepare(self, elements: int) -> Callable[[], None]:
+        """A function that sums a float32 tensor of so many elements over all ranks, and returns when that is done."""
+        name = f"hvdtrain.bench.{elements}"
+        with tf.device(self.device):
+            tensor = tf.zeros(elements, tf.float32)
+
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+        def total() -> object:
+            with tf.device(self.device):
+                return hvd.allreduce(tensor, op=hvd.Sum, name=name, ignore_name_scope=True)[:1]
+
+        def run() -> None:
+            total().numpy()
+
+        return run

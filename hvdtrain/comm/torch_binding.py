@@ -1,4 +1,4 @@
-"""Horovod's collectives through torch."""
+"""Horovod's collectives through torch: on flat numpy arrays, and an allreduce of tensors for measurements."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, final
 import horovod.torch
 import torch
 
+from hvdtrain.comm.horovod import transport
 from hvdtrain.comm.interface import Array, Reduction
 
 
@@ -35,3 +36,28 @@ class TorchBinding:
 
 def _array(tensor: torch.Tensor) -> Array:
     return tensor.numpy()
+
+
+@final
+class TorchAllreduce:
+    """Implements `hvdtrain.doctor.allreduce.Prepared`, in place, as gradients are reduced.
+
+    Tensors are on this worker's GPU if it has one, otherwise on the CPU.
+    """
+
+    def __init__(self) -> None:
+        on_gpu = torch.cuda.is_available()
+        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        self.kind = transport(horovod.torch, on_gpu)
+
+    def prepare(self, elements: int) -> Callable[[], None]:
+        """A function that sums a float32 tensor of so many elements over all ranks, and returns when that is done."""
+        tensor = torch.zeros(elements, dtype=torch.float32, device=self.device)
+        name = f"hvdtrain.bench.{elements}"
+
+        def run() -> None:
+            horovod.torch.allreduce_(tensor, op=horovod.torch.Sum, name=name)
+            if tensor.is_cuda:
+                torch.cuda.synchronize()
+
+        return run

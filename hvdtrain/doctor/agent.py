@@ -9,9 +9,8 @@
     received        what arrived of a stream
     send            stream bytes to another agent for a while
 
-An answer holds `ok` or `error`. A frame `measure` starts the ranks of a measurement that belong to this host. The agent
-runs with the rights of the user who called the doctor, and listens only on the address it was told, to peers that know
-the examination's token.
+An order to start names the ranks of a measurement that belong to this host. The agent runs with the rights of the user
+who called the doctor, and listens only on the address it was told, to peers that know the examination's token.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from hvdtrain.topology.launcher_variables import without_launcher
 def main(seconds: float) -> None:
     """Serve until the doctor is gone, or has answered nothing for `seconds`."""
     with StreamServer() as streams, TokenFiles() as tokens, OrphanReaper(secrets.token_hex(16), adopts=True) as reaper:
-        answers: dict[str, Callable[..., Any]] = {
+        questions: dict[str, Callable[..., Any]] = {
             "clock": time.time,
             "connect": reach,
             "facts": lambda **request: collect(FactsRequest(**request)),
@@ -47,11 +46,8 @@ def main(seconds: float) -> None:
             "send": send,
         }
 
-        def ask(agent: Agent, question: dict[str, Any]) -> None:
-            agent.answer(question["number"], lambda: answers[question["do"]](**question["arguments"]))
-
-        Agent(seconds, {"ask": ask, "measure": _measure}).run()
-        reaper.sweep()  # an answer's child processes
+        Agent(seconds, questions, _start).run()
+        reaper.sweep()  # child processes that a question has started
 
 
 def free_port(address: str) -> int:
@@ -65,7 +61,7 @@ def free_port(address: str) -> int:
         return port
 
 
-def _measure(agent: Agent, job: dict[str, Any]) -> None:
+def _start(agent: Agent, job: dict[str, Any]) -> None:
     """Start `python -m hvdtrain COMMAND` as torchrun would, once for each of the job's `ranks`."""
 
     def specs(tokens: str) -> list[WorkerSpec]:

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from hvdtrain.doctor.addresses import Choice, choose_interfaces
-from hvdtrain.doctor.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.doctor.environment import environment_findings, process_findings
 from hvdtrain.doctor.facts import FactsRequest
 from hvdtrain.doctor.files import data_findings, output_findings, working_dir_findings
@@ -23,6 +22,7 @@ from hvdtrain.doctor.measured_allreduce import Job, allreduce_findings, run_allr
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.request import DoctorRequest, DoctorResult
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 
 _PROBE_SECONDS = 60.0
 _FACTS_SECONDS = 90.0

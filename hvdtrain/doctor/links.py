@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.agent_client import Agent, AgentError, Request, ask_at_once
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.units import in_rate
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, Request, ask_at_once
 
 ALL_PAIRS_UP_TO = 8
 """Hosts of which every pair is measured; of more, each with the next one, as the ring has them."""

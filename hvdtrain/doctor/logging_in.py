@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from hvdtrain.doctor.agent_client import Agent
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.request import DoctorRequest, DoctorResult
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.ssh.agent_client import Agent
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.host_agents import HostAgents

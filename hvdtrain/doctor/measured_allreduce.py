@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.agent_client import Agent, AgentError
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.ring_model import RingModel
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
-from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 _MARGIN_SECONDS = 15.0
@@ -92,7 +91,7 @@ def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, job: Job) -> Any:
         if len(hosts) > 1:
             variables["HOROVOD_GLOO_IFACE"] = chosen[host]["name"]
         order = {"token": f"{token}-{node}", "command": job.command, "ranks": ranks, "variables": variables}
-        groups.append(RemoteWorkerGroup(agents[host].link, ranks, "measure", order))
+        groups.append(RemoteWorkerGroup(agents[host].link, ranks, order))
         workers |= {rank: WorkerState(rank, host) for rank in ranks}
     said = _output(groups, workers, _START_SECONDS + 3 * job.seconds + _MARGIN_SECONDS)
     return json.loads(said.strip().splitlines()[-1])

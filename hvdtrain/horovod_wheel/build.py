@@ -17,10 +17,10 @@ from pathlib import Path
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.horovod_wheel.build_log import Progress, first_error, hint_for
 from hvdtrain.horovod_wheel.cache import WheelCache
-from hvdtrain.horovod_wheel.compiler import find_compiler, python_headers, require_make
 from hvdtrain.horovod_wheel.gpu import cuda_home, linkable_nccl
 from hvdtrain.horovod_wheel.recipe import Recipe
 from hvdtrain.horovod_wheel.source import fetch_sdist, unpack
+from hvdtrain.horovod_wheel.toolchain import find_compiler, python_headers, require_make
 
 BUILD_SECONDS = 7200.0
 

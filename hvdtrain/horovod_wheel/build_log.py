@@ -6,7 +6,7 @@ import re
 import time
 from typing import TextIO
 
-from hvdtrain.horovod_wheel.compiler import debian_package
+from hvdtrain.horovod_wheel.toolchain import debian_package
 
 _PERCENT = re.compile(r"^\s*\[\s*(\d+)%\]")
 

@@ -8,7 +8,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -16,11 +16,7 @@ from hvdtrain.user_cache import user_cache
 
 
 def cache_folder() -> Path:
-    """`user_cache`, absolute; created if missing.
-
-    Raises:
-        UsageError: it cannot be written to.
-    """
+    """`user_cache`, absolute; created if missing. Raises `UsageError` if it cannot be written to."""
     folder = user_cache().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,28 +84,22 @@ class WheelCache:
 
 
 def lock_within(descriptor: int, seconds: float, waiting: str) -> None:
-    """Takes an exclusive `flock` on an open file or folder; `HvdtrainError` if that takes longer than `seconds`."""
+    """Takes an exclusive `flock` on an open file; `HvdtrainError` if that takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
-    told = False
-    while not _try_lock(descriptor):
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         if time.monotonic() > deadline:
             raise HvdtrainError(
                 f"Another set-up has held the lock for more than {seconds:.0f} s.",
                 "Two at once would disturb each other.",
                 "wait for the other one to end, or end it, then run `make setup` again.",
             )
-        if waiting and not told:
+        if waiting:
             print(waiting, flush=True)
-            told = True
+            waiting = ""
         time.sleep(min(0.1, seconds))
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_intact(wheel: Path) -> bool:

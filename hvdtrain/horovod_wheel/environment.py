@@ -10,21 +10,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.horovod_wheel.cache import lock_within
-from hvdtrain.horovod_wheel.compiler import debian_package
 from hvdtrain.horovod_wheel.packages import pip_install
 from hvdtrain.horovod_wheel.source import series
+from hvdtrain.horovod_wheel.toolchain import debian_package
 
 DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi,dev"
 
 # Files in the environment: what it holds by a hash, and which extras it was set up with.
 _STAMP = "hvdtrain-setup"
-_EXTRAS = "hvdtrain-extras"
+EXTRAS = "hvdtrain-extras"
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
@@ -53,11 +51,12 @@ def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
     if read_line(stamp) == wanted:
         print(f"setup: nothing changed, {ready}")
         return
-    with _one_at_a_time(root):
+    with open(root / "pyproject.toml", "rb") as project:
+        lock_within(project.fileno(), _LOCK_SECONDS, f"setup: another set-up is at work in {root}; waiting for it")
         if read_line(stamp) != wanted:  # the one that we waited for may have done it
             stamp.unlink(missing_ok=True)
             python = _ensure_venv(venv)
-            remember_extras(venv, extras)
+            write_line(venv / EXTRAS, extras)
             _install_all(root, python, extras)
             write_line(stamp, wanted)
     print(f"setup: {ready}", flush=True)
@@ -131,16 +130,6 @@ def _run_to_its_end(command: list[str]) -> None:
         raise SystemExit(code)
 
 
-@contextmanager
-def _one_at_a_time(root: Path) -> Iterator[None]:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        lock_within(descriptor, _LOCK_SECONDS, f"setup: another set-up is at work in {root}; waiting for it")
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
     """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`.
 
@@ -149,7 +138,7 @@ def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
     Raises:
         UsageError: pyproject.toml in `root` has no such extra.
     """
-    chosen = _names(asked if asked is not None else read_line(venv / _EXTRAS) or DEFAULT_EXTRAS)
+    chosen = _names(asked if asked is not None else read_line(venv / EXTRAS) or DEFAULT_EXTRAS)
     known = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name in chosen:
         if name not in known:
@@ -159,11 +148,6 @@ def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
     if missing:
         print(f"setup: {','.join(missing)} is added to {','.join(chosen)}: checks and tests need it", flush=True)
     return ",".join(chosen + missing)
-
-
-def remember_extras(venv: Path, extras: str) -> None:
-    """Has `chosen_extras` find them in `venv`."""
-    write_line(venv / _EXTRAS, extras)
 
 
 def read_line(file: Path) -> str:

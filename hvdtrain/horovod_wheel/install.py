@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.horovod_wheel.build import BUILD_SECONDS, build_wheel
 from hvdtrain.horovod_wheel.cache import WheelCache, cache_folder
 from hvdtrain.horovod_wheel.gpu import why_no_gpu
-from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
-from hvdtrain.horovod_wheel.packages import BUILD_TOOLS, MPI_PACKAGE, pip_install
+from hvdtrain.horovod_wheel.packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
 
 # An extension that was not built only warns when it is imported, so it is asked.
 _QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built() and hvd.gloo_built(){nccl} else 3)"
@@ -33,7 +32,7 @@ def install(constraints: Path | None, copy_to: Path | None = None) -> None:
     """
     recipe = find_recipe(ensure_mpi(constraints))
     print(recipe.describe(why_no_gpu()), flush=True)
-    if copy_to is None and installed_version() == recipe.version():
+    if copy_to is None and installed_version("horovod") == recipe.version():
         print(f"  installed already: {recipe.version()}")
         return
     wheel = _cached_or_built(recipe, constraints)
@@ -60,14 +59,6 @@ def ensure_mpi(constraints: Path | None) -> Mpi:
             "install an MPI on the system (Debian, Ubuntu: `apt-get install libopenmpi-dev openmpi-bin`).",
         )
     return mpi
-
-
-def installed_version() -> str | None:
-    """The version of the installed Horovod, which ends in its recipe's key if we built it; None without one."""
-    try:
-        return importlib.metadata.version("horovod")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def verify(recipe: Recipe, wheel: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -46,6 +47,17 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
             "The environment is not complete without these packages.",
             "check the network, pip's index (`pip config list`) and the free disk space, then run `make setup` again.",
         )
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package in the environment of this Python; None where it is not installed.
+
+    That of Horovod ends in its recipe's key if we built it.
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def write_pins(root: Path, extras: str) -> None:

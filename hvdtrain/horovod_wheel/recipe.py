@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.compiler import FLAG_VARIABLES, architecture_flags, compiler_version, find_compiler
 from hvdtrain.horovod_wheel.gpu import Gpu, find_gpu
-from hvdtrain.horovod_wheel.mpi import Mpi
+from hvdtrain.horovod_wheel.packages import installed_version
 from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
+from hvdtrain.horovod_wheel.toolchain import FLAG_VARIABLES, Mpi, architecture_flags, compiler_version, find_compiler
 
 # Raised by hand when the way of building changes without any other field changing.
 BUILD_REVISION = 1
@@ -96,11 +96,7 @@ def find_recipe(mpi: Mpi) -> Recipe:
 
 
 def find_frameworks() -> tuple[Framework, ...]:
-    """The frameworks that are installed in this environment.
-
-    Raises:
-        UsageError: none is.
-    """
+    """The frameworks that are installed in this environment. Raises `UsageError` if none is."""
     found = tuple(framework for name in _CORE_LIBRARY for framework in _find_framework(name))
     if not found:
         raise UsageError(
@@ -112,10 +108,9 @@ def find_frameworks() -> tuple[Framework, ...]:
 
 
 def _find_framework(name: str) -> tuple[Framework, ...]:
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
+    version = installed_version(name)
+    if version is None:
         return ()
-    record = distribution.read_text("RECORD") or ""
+    record = importlib.metadata.distribution(name).read_text("RECORD") or ""
     match = re.search(rf"^{re.escape(_CORE_LIBRARY[name])},([^,]+),", record, flags=re.MULTILINE)
-    return (Framework(name, distribution.version, match[1] if match else ""),)
+    return (Framework(name, version, match[1] if match else ""),)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.comm.horovod import sum_in_order
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.comm.world import sum_in_order
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import write_failure

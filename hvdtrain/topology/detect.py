@@ -9,8 +9,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
 from hvdtrain.topology.readers import readers_for
+from hvdtrain.topology.readers.unjoined import Unjoined
 from hvdtrain.topology.topology import Topology
-from hvdtrain.topology.unjoined import Unjoined
 
 HINTS = {
     "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),

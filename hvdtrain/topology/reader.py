@@ -6,33 +6,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.contradictions import require_consistent
-from hvdtrain.topology.facts import Env, Facts, Table, read_table
+from hvdtrain.topology.assume import assume_place
+from hvdtrain.topology.facts import Env, Facts, Table, read_table, require_consistent
 from hvdtrain.topology.topology import FACTS, Topology
 
 TELLING = ("rank", "size", "local_rank", "local_size")
 
 
-def _as_stated(facts: Facts, _env: Env) -> Facts:
-    return facts
+def four_facts(rank: str, size: str, local_rank: str, local_size: str) -> Table:
+    """The table of a platform that has one variable for each of these facts, and none for nodes."""
+    return {"rank": (rank,), "size": (size,), "local_rank": (local_rank,), "local_size": (local_size,)}
 
 
-def _always(_env: Env) -> str | None:
-    return None
+def host_by(variable: str) -> Callable[[Facts, Env], tuple[str, ...]]:
+    """For `Reader.hosts`: a variable that names this process's own host, which says all where there is one node."""
+    return lambda facts, env: (env[variable],) if facts["num_nodes"].value == 1 and env.get(variable) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How one platform's variables become a Topology: table, `fill`, check of rank and size, `place`, `hosts`.
+    """How one platform's variables become a Topology: the table, `fill`, a check of rank and size, `place`, `hosts`.
 
     Args:
         platform: for people, such as "Open MPI".
         launcher: the value of `Topology.launcher`.
         table: fact → variables that may hold it. A variable of rank, size, local rank or local size is evidence of the
             platform; one of the other facts alone is not.
-        place: rank, size and whatever else is known → all six facts.
-        hosts: all six facts → host names in the order of node rank, or ().
         fill: facts that the table gave → the same and those that an agreeing outer launcher tells.
+        place: rank, size and whatever else is known → all six facts; unless given, `assume_place`.
+        hosts: all six facts → host names in the order of node rank, or ().
         outside: why the variables do not describe this process although they are set, or None when they do.
         context: further variables that `explain` shows.
         named_by: a variable with the name of another launcher that speaks through the same variables.
@@ -41,10 +43,10 @@ class Reader:
     platform: str
     launcher: str
     table: Table
-    place: Callable[[Facts, Env], Facts]
-    hosts: Callable[[Facts, Env], tuple[str, ...]]
-    fill: Callable[[Facts, Env], Facts] = _as_stated
-    outside: Callable[[Env], str | None] = _always
+    fill: Callable[[Facts, Env], Facts] = lambda facts, _env: facts
+    place: Callable[[Facts, Env], Facts] = lambda facts, _env: assume_place(facts)
+    hosts: Callable[[Facts, Env], tuple[str, ...]] = lambda _facts, _env: ()
+    outside: Callable[[Env], str | None] = lambda _env: None
     context: tuple[str, ...] = ()
     named_by: str = ""
 

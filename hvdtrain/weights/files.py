@@ -33,11 +33,7 @@ _READABLE: Final = (
 
 
 def kind_of(path: Path) -> Kind:
-    """What `path` is.
-
-    Raises:
-        UsageError: it is not there, or nothing that holds weights.
-    """
+    """What `path` is. Raises `UsageError` if it is not there, or holds no weights."""
     try:
         if path.is_dir() or is_in_checkpoint(path) or followed(path) != path:
             return "run"

@@ -104,7 +104,8 @@ def _to_array(variable: Any) -> NDArray[Any]:
 
 
 def _write_onnx(model: keras.Model, path: Path) -> None:
-    model([tf.zeros((1, *x.shape[1:]), x.dtype) for x in model.inputs] if len(model.inputs) > 1 else _zeros(model))
+    zeros = [tf.zeros((1, *x.shape[1:]), x.dtype) for x in model.inputs]
+    model(zeros if len(zeros) > 1 else zeros[0])
     try:
         model.export(path, format="onnx", verbose=False)
     except ImportError as error:
@@ -113,11 +114,6 @@ def _write_onnx(model: keras.Model, path: Path) -> None:
             "Keras writes ONNX by it.",
             "pip install 'hvdtrain[export]'.",
         ) from error
-
-
-def _zeros(model: keras.Model) -> Any:
-    (only,) = model.inputs
-    return tf.zeros((1, *only.shape[1:]), only.dtype)
 
 
 @contextmanager

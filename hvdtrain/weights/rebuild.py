@@ -42,11 +42,7 @@ def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
 
 
 def built_model(task: Task) -> Any:
-    """The task's model.
-
-    Raises:
-        UsageError: it cannot be built, which may be for want of the data.
-    """
+    """The task's model. Raises `UsageError` if it cannot be built, which may be for want of the data."""
     try:
         return task.build_model()
     except UsageError:

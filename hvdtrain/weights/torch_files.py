@@ -1,24 +1,34 @@
-"""State dicts in torch's own format. Imports torch."""
+"""State dicts in torch's own format, and torch models as files that other programs run. Imports torch."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.weights.named_weights import Arrays
+from hvdtrain.task.interface import Task
+from hvdtrain.weights.named_weights import Arrays, NamedWeights, fitted
+
+_PROTOBUF_BYTES: Final = 2**31 - 2**20  # an ONNX file is one protobuf message, which ends below 2 GiB
 
 _WRAPPED_AS: Final = ("state_dict", "model_state_dict", "model")
 """Under which of these a training script's checkpoint keeps the state_dict: PyTorch's ImageNet example, its tutorial,
 torchvision's references."""
 
 _RESAVE: Final = "where you trust the file, save its state_dict alone: torch.save(model.state_dict(), PATH)."
+
+
+class _SeenInputError(Exception):
+    """The model was called; ends the task's measure()."""
 
 
 def read_state_dict(path: Path) -> Arrays:
@@ -37,7 +47,7 @@ def read_state_dict(path: Path) -> Arrays:
         ) from error
     tensors = _state_dict_of(content)
     if tensors is None:
-        raise UsageError(f"{path} holds no state_dict.", f"It is {_described(content)}.", _RESAVE)
+        raise UsageError(f"{path} holds no state_dict.", f"It is {_content_of(content)}.", _RESAVE)
     odd = [name for name, value in tensors.items() if not _is_plain(value)]
     if odd:
         raise UsageError(
@@ -53,6 +63,135 @@ def state_dict_bytes(arrays: Arrays, prefix: str) -> bytes:
     content = io.BytesIO()
     torch.save({prefix + name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, content)
     return content.getvalue()
+
+
+def give_weights(model: torch.nn.Module, found: NamedWeights) -> None:
+    """Put `found` into `model`. Errors as `fitted`."""
+    wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    arrays = fitted(found, wanted, "torch")
+    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+
+
+def write_model(
+    model: torch.nn.Module, task: Task, features: Mapping[str, NDArray[Any]], format_name: str, path: Path
+) -> str:
+    """Write a model for inference as "torchscript", "torch-export" or "onnx". Returns what it takes, in words.
+
+    Args:
+        model: with its weights.
+        task: whose measure() shows how the model is called.
+        features: of two samples or more, as the task's decode() gives them.
+        format_name: which format.
+        path: the file.
+
+    Raises:
+        UsageError: the model cannot be written so; the reason is torch's own.
+    """
+    model.eval()
+    inputs = _inputs(model, task, features)
+    samples = len(next(iter(features.values())))
+    write = {"torchscript": _torchscript, "torch-export": _torch_export, "onnx": _onnx}[format_name]
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            # TorchScript is deprecated as a whole, and the exporters of torch 2.13 use what is deprecated in it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            content = write(model, inputs, samples)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"ONNX needs a package that is not installed: {error}.",
+            "torch writes ONNX by it.",
+            "pip install 'hvdtrain[export]'.",
+        ) from error
+    except (RuntimeError, torch._dynamo.exc.UserError, torch.onnx.OnnxExporterError) as error:
+        raise UsageError(
+            f"The model cannot be written as {format_name}: {str(error).strip().splitlines()[0].rstrip('.')}.",
+            "torch follows what forward() computes, which must not depend on values in Python.",
+            "export weights alone (safetensors, state-dict), or write forward() without such branches.",
+        ) from error
+    path.write_bytes(content)
+    return ", ".join(_described(name, value, samples) for name, value in inputs.items())
+
+
+def _inputs(model: torch.nn.Module, task: Task, features: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """What measure() calls the model with, by the names of forward()'s arguments."""
+    seen: dict[str, Any] = {}
+
+    def look(_: torch.nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        bound = inspect.signature(model.forward).bind(*args, **options)
+        if bound.kwargs:
+            raise UsageError(
+                f"The task calls its model with {', '.join(bound.kwargs)} by name only.",
+                "Written models take their inputs by place.",
+                "give them by place in measure().",
+            )
+        seen.update(zip(bound.signature.parameters, bound.args, strict=False))
+        raise _SeenInputError
+
+    handle = model.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with torch.no_grad():
+            task.measure(model, {name: torch.from_numpy(np.array(array)) for name, array in features.items()})
+    except _SeenInputError:
+        return seen
+    finally:
+        handle.remove()
+    raise UsageError(
+        "The task's measure() does not call the model itself.",
+        "So it does not show what the model takes.",
+        "call model(...) in it, or export weights alone (safetensors, state-dict).",
+    )
+
+
+def _torchscript(model: torch.nn.Module, inputs: Mapping[str, Any], _: int) -> bytes:
+    content = io.BytesIO()
+    traced = torch.jit.trace(model, tuple(inputs.values()))  # type: ignore[no-untyped-call]
+    torch.jit.save(traced, content)
+    return content.getvalue()
+
+
+def _torch_export(model: torch.nn.Module, inputs: Mapping[str, Any], samples: int) -> bytes:
+    content = io.BytesIO()
+    program = torch.export.export(model, tuple(inputs.values()), dynamic_shapes=_batched(inputs, samples))
+    torch.export.save(program, content)
+    return content.getvalue()
+
+
+def _onnx(model: torch.nn.Module, inputs: Mapping[str, Any], samples: int) -> bytes:
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    if weights > _PROTOBUF_BYTES:
+        raise UsageError(
+            f"The weights are {weights:,} bytes.", "An ONNX file ends below 2 GiB.", "export as torch-export."
+        )
+    program = torch.onnx.export(
+        model,
+        tuple(inputs.values()),
+        input_names=list(inputs),
+        dynamo=True,
+        dynamic_shapes=_batched(inputs, samples),
+        verbose=False,
+    )
+    if program is None:
+        raise ValueError("torch.onnx.export(dynamo=True) returns a program")
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def _batched(inputs: Mapping[str, Any], samples: int) -> tuple[Any, ...]:
+    """The first axis of what has one row a sample may have any length."""
+    batch = torch.export.Dim("batch")
+    return tuple({0: batch} if _has_rows(value, samples) else None for value in inputs.values())
+
+
+def _has_rows(value: Any, samples: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == samples
+
+
+def _described(name: str, value: Any, samples: int) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{name}={value!r}"
+    shape = ["batch" if _has_rows(value, samples) else str(value.shape[0]), *map(str, value.shape[1:])]
+    return f"{name} {str(value.dtype).removeprefix('torch.')} [{', '.join(shape)}]"
 
 
 def _state_dict_of(content: Any) -> Mapping[str, Any] | None:
@@ -72,7 +211,7 @@ def _to_array(tensor: torch.Tensor) -> Any:
     return numbers.contiguous().numpy()
 
 
-def _described(content: Any) -> str:
+def _content_of(content: Any) -> str:
     if isinstance(content, Mapping):
         return f"a mapping of {', '.join(map(repr, list(content)[:8])) or 'nothing'}"
     return f"a {type(content).__name__}"

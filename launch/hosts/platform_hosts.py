@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
@@ -19,16 +18,10 @@ MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")
 """github.com/kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go: configMountPath and hostfileName."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Hosts, and in half a sentence what stated them."""
-
-    hosts: tuple[Host, ...]
-    source: str
-
-
-def platform_hosts(env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE) -> Found | None:
-    """The hosts that were given to this job, or None outside any; the innermost platform decides.
+def platform_hosts(
+    env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE
+) -> tuple[tuple[Host, ...], str] | None:
+    """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
 
     Args:
         env: the caller passes `os.environ`.
@@ -38,11 +31,11 @@ def platform_hosts(env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFIL
         UsageError: something states hosts and cannot be understood.
     """
     if env.get("SLURM_JOB_NODELIST"):
-        return Found(hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}")
+        return hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}"
     if hostfile.is_file():
-        return Found(read_hostfile(hostfile), str(hostfile))
+        return read_hostfile(hostfile), str(hostfile)
     if env.get("SM_HOSTS"):
-        return Found(hosts_from_sagemaker(env), f"SM_HOSTS={env['SM_HOSTS']}")
+        return hosts_from_sagemaker(env), f"SM_HOSTS={env['SM_HOSTS']}"
     return None
 
 
@@ -66,8 +59,8 @@ def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
     return join_hosts(zip(names, tasks, strict=True), "SLURM_JOB_NODELIST")
 
 
-def hosts_from_sagemaker(env: Mapping[str, str], slots: int | None = None) -> tuple[Host, ...]:
-    """Hosts of SM_HOSTS, a JSON list of names, each with `slots`, else one for each of SM_NUM_GPUS, else one.
+def hosts_from_sagemaker(env: Mapping[str, str]) -> tuple[Host, ...]:
+    """Hosts of SM_HOSTS, a JSON list of names, each with a slot for each of SM_NUM_GPUS, else one.
 
     Raises:
         UsageError: no such list, or an invalid number.
@@ -83,5 +76,5 @@ def hosts_from_sagemaker(env: Mapping[str, str], slots: int | None = None) -> tu
             "unset SM_HOSTS if SageMaker did not set it.",
         )
     gpus = env.get("SM_NUM_GPUS", "0")
-    each = slots if slots is not None else 1 if gpus == "0" else parse_slots(gpus, "each host", "SM_NUM_GPUS: ")
+    each = 1 if gpus == "0" else parse_slots(gpus, "each host", "SM_NUM_GPUS: ")
     return join_hosts([(name, each) for name in names], "SM_HOSTS")

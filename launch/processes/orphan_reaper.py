@@ -60,27 +60,28 @@ def processes_of(token: str) -> Iterator[int]:
 
 
 class Seen(NamedTuple):
-    """A running process: its parent, its session, and when it began, in ticks since the machine did."""
+    """A process: its parent, its session, when it began (in ticks since the machine did), and whether it has ended."""
 
     parent: int
     session: int
     began: int
+    is_zombie: bool
 
 
-def process_table() -> dict[int, Seen]:
-    """All processes that run, without zombies: /proc/PID/stat, proc(5)."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+def _all_processes() -> Iterator[tuple[int, Seen]]:
+    """/proc/PID/stat, proc(5)."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 words = file.read().rpartition(b")")[2].split()  # the program's name before that may hold anything
         except OSError:
             continue
-        if words[0] not in b"ZX":
-            table[int(name)] = Seen(int(words[1]), int(words[3]), int(words[19]))
-    return table
+        yield int(name), Seen(int(words[1]), int(words[3]), int(words[19]), words[0] in b"ZX")
+
+
+def process_table() -> dict[int, Seen]:
+    """All processes that run."""
+    return {process: seen for process, seen in _all_processes() if not seen.is_zombie}
 
 
 def relatives(found: Iterable[int], table: Mapping[int, Seen]) -> set[int]:
@@ -172,17 +173,10 @@ class OrphanReaper:
 
     def _bury(self) -> None:
         """Collect adopted processes that were killed: nobody else waits for them."""
-        own = str(os.getpid()).encode()
-        for name in os.listdir("/proc"):
-            with suppress(OSError):
-                if name.isdigit() and int(name) not in self._spared and _parent_of_zombie(name) == own:
-                    os.waitpid(int(name), os.WNOHANG)
-
-
-def _parent_of_zombie(name: str) -> bytes:
-    with open(f"/proc/{name}/stat", "rb") as file:
-        words = file.read().rpartition(b")")[2].split()
-    return words[1] if words[0] == b"Z" else b""
+        for process, seen in _all_processes():
+            if seen.is_zombie and seen.parent == os.getpid() and process not in self._spared:
+                with suppress(OSError):
+                    os.waitpid(process, os.WNOHANG)
 
 
 def _adopt_orphans(adopts: bool) -> None:

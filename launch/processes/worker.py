@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, final
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.failure_record import FailureRecord
 
 _READ_BYTES = 2**16
@@ -137,3 +137,13 @@ def _not_startable(program: str, folder: str | None, error: OSError) -> UsageErr
         "No worker is running.",
         "check the command after `--`, and that the program is on this machine's PATH.",
     )
+
+
+def require_none_left(processes: Sequence[object], kind: type[HvdtrainError] = HvdtrainError) -> None:
+    """Raise `kind` if processes of the job were killed and still run."""
+    if processes:
+        raise kind(
+            f"Processes {', '.join(map(str, processes))} of the job cannot be killed.",
+            "They wait inside the kernel, and may hold the run folder and the GPU.",
+            "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 import signal
 import tempfile
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import IO, Protocol, final
 
 from hvdtrain.failure_record import FILE_VARIABLE, read_failure
-from hvdtrain.launch.processes.memory import out_of_memory_kills
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
 OUT, ERR = 1, 2
 """The streams of a worker."""
 
+_OUT_OF_MEMORY = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LAST_READS = 64  # a pipe holds less, unless a child of the worker goes on writing
 
 
@@ -140,3 +141,40 @@ class LocalWorkerGroup:
         # A selector that was closed has no map.
         if self._selector is not None and file in (self._selector.get_map() or ()):
             self._selector.unregister(file)
+
+
+def out_of_memory_kills(root: Path = Path("/")) -> int:
+    """How often the kernel has killed a process for lack of memory, in this control group or on the whole machine.
+
+    cgroup v2: memory.events, v1: memory.oom_control, both in Documentation/admin-guide of the kernel; the machine's:
+    /proc/vmstat.
+
+    Args:
+        root: another root folder, for tests.
+    """
+    return max((_count(path) for path in (root / "proc/vmstat", *_group_files(root))), default=0)
+
+
+def _group_files(root: Path) -> list[Path]:
+    """The counters of this process's control group, and of the mounted root: in a container that is the group."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            files += [root / f"sys/fs/cgroup{folder}/memory.events" for folder in (path.rstrip("/"), "")]
+        elif "memory" in controllers.split(","):
+            base = "sys/fs/cgroup/memory"
+            files += [root / f"{base}{folder}/memory.oom_control" for folder in (path.rstrip("/"), "")]
+    return files
+
+
+def _count(path: Path) -> int:
+    try:
+        match = _OUT_OF_MEMORY.search(path.read_text())
+    except OSError:
+        return 0
+    return int(match[1]) if match else 0

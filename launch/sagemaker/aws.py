@@ -75,7 +75,6 @@ class Service:
                 "It hands the job over to SageMaker.",
                 "pip install 'hvdtrain[sagemaker]', or add --dry-run to print the request.",
             ) from error
-        self.region = region
         self._kms_key = kms_key
         config = Config(
             retries={"mode": "standard", "max_attempts": ATTEMPTS},

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
@@ -132,6 +133,13 @@ def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
                 "use up to 64 letters, digits, dots, hyphens and underscores.",
             )
     return {name: _input(name, value) for name, value in named.items()}
+
+
+def local_path(location: str) -> Path:
+    """The path of a file:// URI, or of what is a path already; absolute."""
+    return (
+        Path(unquote(urlsplit(location).path) if location.startswith("file://") else location).expanduser().absolute()
+    )
 
 
 def _input(name: str, value: object) -> TrainingInput | PipePlanInput:

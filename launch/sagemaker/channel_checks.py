@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel, local_path
 from hvdtrain.launch.sagemaker.cloud_checks import require_s3_uri
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
@@ -139,10 +138,3 @@ def _require_local(_spec: TrainingSpec, channel: Channel) -> None:
             "There is no such file or folder, or you may not look at it.",
             "check the path.",
         )
-
-
-def local_path(location: str) -> Path:
-    """The path of a file:// URI, or of what is a path already; absolute."""
-    return (
-        Path(unquote(urlsplit(location).path) if location.startswith("file://") else location).expanduser().absolute()
-    )

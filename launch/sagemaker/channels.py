@@ -12,8 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel, Inputs, PipePlanInput, TrainingInput, named_inputs
-from hvdtrain.launch.sagemaker.channel_checks import local_path, require_manifests, require_valid_channels
+from hvdtrain.launch.sagemaker.channel import (
+    NUMBERED_NAME,
+    Channel,
+    Inputs,
+    PipePlanInput,
+    TrainingInput,
+    local_path,
+    named_inputs,
+)
+from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
 from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, make_plan, read_plan, require_fit
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
@@ -80,7 +88,10 @@ def _given(
 
 def _resolved(spec: TrainingSpec, name: str, source: TrainingInput) -> TrainingInput:
     """The same with its mode and distribution decided."""
-    mode = source.input_mode or _default_mode(spec, name)
+    mode = source.input_mode or spec.input_mode
+    if source.input_mode is None and spec.task is not None and mode == "Pipe":
+        numbered = NUMBERED_NAME.fullmatch(name)  # of a task, hvdtrain takes only training data from pipes
+        mode = "Pipe" if (numbered[1] if numbered else name) in TRAINING_CHANNELS else "File"
     distribution = source.distribution
     if distribution is None:
         divided = mode == "Pipe" and spec.instance_count > 1
@@ -94,13 +105,6 @@ def _resolved(spec: TrainingSpec, name: str, source: TrainingInput) -> TrainingI
             "leave the distribution out.",
         )
     return replace(source, input_mode=mode, distribution=distribution)
-
-
-def _default_mode(spec: TrainingSpec, name: str) -> str:
-    """The job's mode; but of a task, hvdtrain takes only training data from pipes."""
-    numbered = NUMBERED_NAME.fullmatch(name)
-    is_training = (numbered[1] if numbered else name) in TRAINING_CHANNELS
-    return "File" if spec.task is not None and spec.input_mode == "Pipe" and not is_training else spec.input_mode
 
 
 def _divided(

@@ -45,7 +45,8 @@ def require_fields(spec: Any) -> None:
     """Raise UsageError for the first field of a `TrainingSpec` that SageMaker's machines could not use."""
     for name, (pattern, conflict, hint) in _PATTERNS.items():
         value = getattr(spec, name)
-        if value and not re.fullmatch(pattern, value):
+        is_missing = value is None or (value == "" and name in _NEEDED)
+        if not is_missing and not re.fullmatch(pattern, value):
             raise UsageError(f"The {name.replace('_', ' ')} is {value[:80]!r}.", conflict, hint)
     for name, wanted in _NEEDED.items():
         if not getattr(spec, name):

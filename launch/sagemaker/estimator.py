@@ -12,10 +12,10 @@ from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
-from hvdtrain.launch.sagemaker.channel import Channel, Inputs
-from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
 from hvdtrain.launch.sagemaker.channels import local_channels, make_channels, make_plans
-from hvdtrain.launch.sagemaker.readiness import FlagCheck, ask_hvdtrain, require_ready, require_writable
+from hvdtrain.launch.sagemaker.hyperparameters import FlagCheck, ask_hvdtrain, checkable_flags
+from hvdtrain.launch.sagemaker.local.folders import require_writable
 from hvdtrain.launch.sagemaker.request import (
     ARCHIVE,
     archive_uri,
@@ -26,7 +26,7 @@ from hvdtrain.launch.sagemaker.request import (
     secret_names,
 )
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
-from hvdtrain.launch.sagemaker.source_archive import write_source_archive
+from hvdtrain.launch.sagemaker.source_archive import source_files, write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import require_job_name
 from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
@@ -97,7 +97,10 @@ class Estimator:
 
     def require_ready(self, job_name: str) -> None:
         """Raise UsageError for a job name, source folder, entry point, task or flag that cannot be."""
-        require_ready(self.spec, job_name, self._check_flags)
+        require_job_name(job_name)
+        source_files(self.spec)
+        if self.spec.task is not None:
+            self._check_flags(checkable_flags(self.spec.worker_hyperparameters, self.spec.source_dir))
         if self.spec.is_local:
             require_writable(self._local_folder(job_name))
 

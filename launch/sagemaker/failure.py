@@ -18,7 +18,7 @@ from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 REASON_CHARACTERS = 1024
 """How much of the file SageMaker shows."""
-FILE = "failure"
+FAILURE_FILE = "failure"
 
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION_LINES = 3  # of its text
@@ -33,7 +33,7 @@ def write_failure(output: Path, text: str) -> bool:
     Raises:
         HvdtrainError: the folder cannot be written.
     """
-    path = output / FILE
+    path = output / FAILURE_FILE
     try:
         output.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
@@ -57,7 +57,7 @@ def await_first_cause(output: Path, seconds: float) -> None:
     For a worker that only stopped because another did, which is about to write why.
     """
     deadline = time.monotonic() + seconds
-    while not (output / FILE).exists() and time.monotonic() < deadline:
+    while not (output / FAILURE_FILE).exists() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 

@@ -7,12 +7,22 @@ training toolkit decodes them and turns them into flags (`sagemaker_training.map
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike
+from pathlib import Path
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.sagemaker.pipe_plan import run_hvdtrain
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
+
+FlagCheck = Callable[[Sequence[str]], object]
+"""Raises UsageError for flags that `hvdtrain train` would refuse."""
+
+_CHECKER = "hvdtrain.cli.launch.train_flags"
+_CHECK_SECONDS = 120.0
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
@@ -112,3 +122,35 @@ def _typed(text: str) -> HyperparameterValue:
             if str(kind(text)) == text and text not in ("nan", "inf", "-inf"):
                 return kind(text)
     return text
+
+
+def checkable_flags(
+    hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
+) -> list[str]:
+    """The flags of a task's workers, with the config file where it is now instead of where it will be there."""
+    own = dict(hyperparameters)
+    if "config" in own:
+        path = str(own["config"])
+        here = Path(source_dir or ".").expanduser() / path
+        if source_dir is None or Path(path).is_absolute() or not here.is_file():
+            raise UsageError(
+                f"--config is {path!r}.",
+                "In the container it is a file of the source folder.",
+                "put it into a folder, and give --source-dir FOLDER and --config its path there.",
+            )
+        own["config"] = str(here)
+    return flags(own)
+
+
+def ask_hvdtrain(words: Sequence[str]) -> None:
+    """The flag check in a process of its own, because `launch` knows none of hvdtrain's flags."""
+    try:
+        code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
+    except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
+        raise HvdtrainError(
+            f"The hyperparameters could not be checked: {error}.", "Workers would refuse them.", "make them shorter."
+        ) from error
+    if code != 0:
+        kind = UsageError if code == UsageError.exit_code else HvdtrainError
+        hint = hint or "`hvdtrain train --help-all` tells its flags."
+        raise kind("`hvdtrain train` refuses the hyperparameters.", message, hint)

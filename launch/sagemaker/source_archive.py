@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
@@ -47,8 +47,8 @@ def source_files(spec: TrainingSpec) -> dict[str, Path | bytes]:
     """Name in the archive → file, or its content.
 
     Raises:
-        UsageError: the folder or the entry point is not there, a link leads out of the folder, something is neither
-            file nor folder, or all are more than `MAX_BYTES`.
+        UsageError: the folder, the entry point or the task's module is not there, a link leads out of the folder,
+            something is neither file nor folder, or all are more than `MAX_BYTES`.
     """
     files: dict[str, Path | bytes] = {}
     if spec.source_dir is not None:
@@ -59,6 +59,7 @@ def source_files(spec: TrainingSpec) -> dict[str, Path | bytes]:
         files.update({script.name: script} if script.is_file() else {})
     _require_program(spec, files)
     if spec.task is not None:
+        _require_module(spec, files.keys())
         files[TASK_PROGRAM] = TASK_PROGRAM_TEXT.encode()
     _require_size(spec, files)
     return files
@@ -118,6 +119,23 @@ def _require_program(spec: TrainingSpec, files: dict[str, Path | bytes]) -> None
         where = f"in {spec.source_dir}" if spec.source_dir is not None else "here"
         raise UsageError(
             f"There is no file {spec.entry_point} {where}.", "It was given as entry_point.", "check the path."
+        )
+
+
+def _require_module(spec: TrainingSpec, files: Collection[str]) -> None:
+    module, colon, name = str(spec.task).partition(":")
+    if not colon or module.startswith("hvdtrain."):
+        return
+    path = module.replace(".", "/")
+    if not (module and name):
+        raise UsageError(f"The task is {spec.task!r}.", "That is not module:Class.", "write e.g. my_task:MyTask.")
+    if f"{path}.py" not in files and f"{path}/__init__.py" not in files:
+        where = f"in {spec.source_dir}" if spec.source_dir is not None else "and no source_dir"
+        raise UsageError(
+            f"The task is {spec.task!r}, and there is no {path}.py {where}.",
+            "Workers import the task's module from the folder that comes along.",
+            "give its folder as source_dir (--source-dir); for a class of a package in your image, put a module there "
+            "that imports it.",
         )
 
 

@@ -20,29 +20,19 @@ RESERVED = "sagemaker_"
 """What names of SageMaker's own hyperparameters begin with."""
 _MAX_JOB_NAME = 63
 
-_NONE = type(None)
-_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
-    "str": ("text", (str,)),
-    "InputMode": ("text", (str,)),
-    "str | None": ("text or None", (str, _NONE)),
-    "str | PathLike[str] | None": ("a path or None", (str, PathLike, _NONE)),
-    "int": ("a whole number", (int,)),
-    "int | None": ("a whole number or None", (int, _NONE)),
-    "bool": ("True or False", (bool,)),
-    "tuple[str, ...]": ("a tuple of texts", (tuple, list)),
-    "Mapping[str, str]": ("a mapping", (Mapping,)),
-    "Mapping[str, HyperparameterValue]": ("a mapping", (Mapping,)),
+_TEXT = ("text", (str,), "role='arn:aws:iam::111122223333:role/train'")
+_MAPPING = ("a mapping", (Mapping,), "environment={'NCCL_DEBUG': 'INFO'}")
+_TYPES: dict[str, tuple[str, tuple[type, ...], str]] = {
+    "str": _TEXT,
+    "InputMode": _TEXT,
+    "str | PathLike[str]": ("a path", (str, PathLike), "source_dir='src'"),
+    "int": ("a whole number", (int,), "instance_count=2"),
+    "bool": ("True or False", (bool,), "use_spot=True"),
+    "tuple[str, ...]": ("a tuple of texts", (tuple, list), "subnets=('subnet-1',)"),
+    "Mapping[str, str]": _MAPPING,
+    "Mapping[str, HyperparameterValue]": _MAPPING,
 }
-"""The annotation of a field → what messages call its type, and the types."""
-_EXAMPLES = {
-    "text": "role='arn:aws:iam::111122223333:role/train'",
-    "a path": "source_dir='src'",
-    "a whole number": "instance_count=2",
-    "True or False": "use_spot=True",
-    "a tuple": "subnets=('subnet-1',)",
-    "a mapping": "environment={'NCCL_DEBUG': 'INFO'}",
-}
-"""How the name of a type begins → an argument of that type."""
+"""The annotation of a field, without `| None` → what messages call its type, the types, and an example."""
 _RANGES = {
     "instance_count": ("instance count", 1, 10_000),
     "processes_per_host": ("number of processes per host", 1, 1024),
@@ -63,7 +53,7 @@ _MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
 def require_types_and_ranges(spec: Any) -> None:
     """Raise UsageError for the first field of a `TrainingSpec` that is of another type, or too small or large."""
     for field in fields(spec):
-        _require_type(field.name, getattr(spec, field.name), *_TYPES[field.type])
+        _require_type(field.name, getattr(spec, field.name), str(field.type))
     for name, (called, least, most) in _RANGES.items():
         value = getattr(spec, name)
         if value is not None and not least <= value <= most:
@@ -221,35 +211,39 @@ def require_metrics(metrics: Mapping[str, str]) -> None:
             ) from error
 
 
-def _require_type(name: str, value: Any, wanted: str, types: tuple[type, ...]) -> None:
+def _require_type(name: str, value: Any, annotation: str) -> None:
+    required = annotation.removesuffix(" | None")
+    wanted, types, example = _TYPES[required]
+    if value is None and required != annotation:
+        return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise _wrong_type(f"The argument {name}", value, wanted)
+        wanted += " or None" if required != annotation else ""
+        raise _wrong_type(f"The argument {name}", value, wanted, example)
     if isinstance(value, Mapping):
         _require_texts(name, value)
     elif isinstance(value, tuple | list):
         for entry in value:
             if not isinstance(entry, str):
-                raise _wrong_type(f"An entry of {name}", entry, "text", "a tuple")
+                raise _wrong_type(f"An entry of {name}", entry, "text", example)
     elif "\0" in str(value):
-        raise _wrong_type(f"The argument {name}", value, "text without a NUL")
+        raise _wrong_type(f"The argument {name}", value, "text without a NUL", _TEXT[-1])
 
 
 def _require_texts(name: str, mapping: Mapping[Any, Any]) -> None:
     """The messages do not show the values, which may be secret."""
     for key, value in mapping.items():
         if not isinstance(key, str):
-            raise _wrong_type(f"A name in {name}", key, "text", "a mapping")
+            raise _wrong_type(f"A name in {name}", key, "text", _MAPPING[-1])
         is_text = isinstance(value, str) or name == "hyperparameters"
         if not is_text or "\0" in f"{key}{value}":
             raise UsageError(
                 f"The value {name}[{key[:80]!r}] is of type {type(value).__name__}.",
                 f"It must be text{' without a NUL' if is_text else ''}.",
-                f"write it as in {_EXAMPLES['a mapping']}.",
+                f"write it as in {_MAPPING[-1]}.",
             )
 
 
-def _wrong_type(what: str, value: object, wanted: str, example_of: str | None = None) -> UsageError:
-    example = next(text for begin, text in _EXAMPLES.items() if (example_of or wanted).startswith(begin))
+def _wrong_type(what: str, value: object, wanted: str, example: str) -> UsageError:
     return UsageError(
         f"{what} is {repr(value)[:80]}, of type {type(value).__name__}.",
         f"It must be {wanted}.",

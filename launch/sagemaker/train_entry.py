@@ -24,7 +24,7 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.sagemaker.container.contract import folders_of, read_container
 from hvdtrain.launch.sagemaker.container.program import fetch_source, worker_command
 from hvdtrain.launch.sagemaker.container.variables import assigned_ranks
-from hvdtrain.launch.sagemaker.container.workers import Ending, run_workers
+from hvdtrain.launch.sagemaker.container.workers import ContainerExit, run_workers
 from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
 _WEIGHTS, _RESULT = "model.safetensors", "result.json"
@@ -35,33 +35,33 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     """Train as the container's files say; returns the exit code."""
     output = folders_of(environ).output
     try:
-        ending = _train(environ)
-        if ending.code == 0:
+        ended = _train(environ)
+        if ended.code == 0:
             return 0
-        if not ending.by_itself:
+        if not ended.by_itself:
             await_first_cause(output, _OTHERS_WORDS_SECONDS)
     except HvdtrainError as error:
-        ending = Ending(error.exit_code, str(error))
-        _say(ending.cause)
+        ended = ContainerExit(error.exit_code, str(error))
+        _print_error(ended.cause)
     except Exception:
-        ending = Ending(1, cause_of(traceback.format_exc()))
+        ended = ContainerExit(1, cause_of(traceback.format_exc()))
         traceback.print_exc()
     try:
-        write_failure(output, ending.cause)
+        write_failure(output, ended.cause)
     except HvdtrainError as error:
-        _say(str(error))
-    return ending.code
+        _print_error(str(error))
+    return ended.code
 
 
-def _train(environ: Mapping[str, str]) -> Ending:
+def _train(environ: Mapping[str, str]) -> ContainerExit:
     container = read_container(environ)
     fetch_source(container)
     command = worker_command(container)
-    ending = run_workers(command, container, environ)
+    ended = run_workers(command, container, environ)
     # The run folder is rank 0's; a user's own script writes its model itself.
-    if ending.code == 0 and command.run_folder is not None and assigned_ranks(container, environ)[0].rank == 0:
+    if ended.code == 0 and command.run_folder is not None and assigned_ranks(container, environ)[0].rank == 0:
         export_model(command.run_folder, container.folders.model)
-    return ending
+    return ended
 
 
 def export_model(run_folder: Path, model: Path) -> bool:
@@ -95,7 +95,7 @@ def export_model(run_folder: Path, model: Path) -> bool:
     return True
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"hvdtrain: {text}\n")
     sys.stderr.flush()
 

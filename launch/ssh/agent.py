@@ -22,13 +22,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
-from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec
+from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
 from hvdtrain.launch.ssh.network import interface_towards
@@ -48,12 +47,19 @@ class Agent:
 
     Args:
         seconds: without an answer, until the launcher is taken for dead.
-        actions: kind of frame → what to do about it, besides the launcher's own kinds.
+        questions: name → what answers it, in a thread of its own.
+        start: starts workers by the fields of an order; default: as this module's docstring has it.
     """
 
-    def __init__(self, seconds: float, actions: Mapping[str, Callable[[Agent, dict[str, Any]], None]]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        questions: Mapping[str, Callable[..., Any]],
+        start: Callable[[Agent, dict[str, Any]], None] | None = None,
+    ) -> None:
         self._seconds = seconds
-        self._actions = actions
+        self._questions = {"exists": os.path.exists, **questions}
+        self._start_workers = start or _start
         self._reader = FrameReader()
         self._outbox = bytearray(PREAMBLE)
         self._writing = False
@@ -98,27 +104,13 @@ class Agent:
             self._token = f"{host_token}.{os.getpid()}"
             self._reaper = self._stack.enter_context(OrphanReaper(self._token, adopts=True))
         try:
-            _require_swept(host_token)
+            require_none_left(kill_job(host_token), UsageError)  # of an agent that was cut off a moment ago
             self._group = LocalWorkerGroup(specs(f"{host_token},{self._token}"), folder)
         except UsageError as error:
             self._send("refused", fact=error.fact, conflict=error.conflict, hint=error.hint)
             self._sweep()
             return
         self._group.watch(self._selector, self)
-
-    def answer(self, number: int, work: Callable[[], Any]) -> None:
-        """Do `work` in a thread of its own, and send its result or error as the answer to question `number`."""
-
-        def run() -> None:
-            try:
-                fields = {"ok": work()}
-            except Exception as error:  # sent to whoever has asked, whatever it is
-                fields = {"error": str(error) or type(error).__name__}
-            self._answers.put(Frame("answer", {"number": number, **fields}))
-            with suppress(OSError):
-                os.eventfd_write(self._answered, 1)
-
-        threading.Thread(target=run, daemon=True).start()
 
     def started(self, rank: int, process: int) -> None:
         self._send("started", rank=rank, process=process)
@@ -136,9 +128,8 @@ class Agent:
         try:
             data = os.read(0, _READ_BYTES)
             for frame in self._reader.feed(data):
-                action = _ORDERS.get(frame.kind) or self._actions.get(frame.kind)
-                if action is not None:
-                    action(self, frame.fields)
+                if frame.kind in _ORDERS:
+                    _ORDERS[frame.kind](self, frame.fields)
         except BlockingIOError:
             return
         except (*_GONE, BrokenFrameError):
@@ -146,8 +137,8 @@ class Agent:
         if not data:
             self._over = True
 
-    def _start(self, job: dict[str, Any]) -> None:
-        self.start(str(job["token"]), lambda tokens: _specs(job, tokens), job["folder"])
+    def _start(self, order: dict[str, Any]) -> None:
+        self._start_workers(self, order)
 
     def _sweep(self) -> list[int]:
         left = self._reaper.sweep() if self._reaper is not None else []
@@ -163,15 +154,23 @@ class Agent:
         if self._group is not None:
             self._group.kill()
 
-    def _sweep_and_say_so(self, _order: dict[str, Any]) -> None:
-        left = self._sweep()
-        self._group = None
-        self._unread = 0
-        self._send("swept", left=left)
+    def _ask(self, question: dict[str, Any]) -> None:
+        number, do, arguments = question["number"], question["do"], question["arguments"]
+        if do == "sweep":  # not in a thread: it ends the workers
+            self._send("answer", number=number, ok=self._sweep())
+            self._group = None
+            self._unread = 0
+        else:
+            threading.Thread(target=self._answer, args=(number, do, arguments), daemon=True).start()
 
-    def _look(self, order: dict[str, Any]) -> None:
-        path = Path(order["folder"] or ".", order["path"])
-        self._send("looked", exists=path.exists())
+    def _answer(self, number: int, do: str, arguments: dict[str, Any]) -> None:
+        try:
+            fields: dict[str, Any] = {"ok": self._questions[do](**arguments)}
+        except Exception as error:  # sent to whoever has asked, whatever it is
+            fields = {"error": str(error) or type(error).__name__}
+        self._answers.put(Frame("answer", {"number": number, **fields}))
+        with suppress(OSError):
+            os.eventfd_write(self._answered, 1)
 
     def _read(self, order: dict[str, Any]) -> None:
         self._unread -= order["bytes"]
@@ -225,22 +224,14 @@ _ORDERS = {
     "start": Agent._start,
     "signal": Agent._signal,
     "kill": Agent._kill,
-    "sweep": Agent._sweep_and_say_so,
-    "look": Agent._look,
+    "ask": Agent._ask,
     "read": Agent._read,
     "heartbeat": Agent._on_heartbeat_answer,
 }
 
 
-def _require_swept(token: str) -> None:
-    """An agent before this one may have been cut off from its launcher a moment ago."""
-    left = kill_job(token)
-    if left:
-        raise UsageError(
-            f"Processes {', '.join(map(str, left))} of this job run here and cannot be killed.",
-            "They wait inside the kernel, and may hold the run folder and the GPU.",
-            "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
-        )
+def _start(agent: Agent, job: dict[str, Any]) -> None:
+    agent.start(str(job["token"]), lambda tokens: _specs(job, tokens), job["folder"])
 
 
 def _specs(job: dict[str, Any], tokens: str) -> list[WorkerSpec]:

@@ -4,8 +4,8 @@
     header    = JSON object: "kind", and the fields of that kind
     preamble  = what the agent sends before its first frame: a shell's greeting may stand before it, and is skipped
 
-    agent → launcher   hello, started, output, ended, refused, swept, answer, heartbeat
-    launcher → agent   start, signal, kill, sweep, look, read, ask, measure, heartbeat
+    agent → launcher   hello, started, output, ended, refused, answer, heartbeat
+    launcher → agent   start, signal, kill, read, ask, heartbeat
 
 Nothing here is pickled; a frame that is larger than it may be ends the connection.
 """

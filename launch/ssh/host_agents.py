@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self, final
 
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from hvdtrain.launch.ssh.frames import Frame
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
@@ -69,46 +68,30 @@ class HostAgents:
         missing = [host for host in self._hosts if host.name not in self.links]
         new = {host.name: self._start(host) for host in missing}
         self.failures.clear()
-        deadline = time.monotonic() + self._seconds + 1.0
-        number = self._follow(new, lambda link: link.hello is not None, _ignore, deadline, self._inbox)
+        number = self._await_hellos(new.values())
         for name, link in new.items():
             if link.hello is None:
                 self.failures[name] = link.lost or "it was not waited for"
                 link.close()
         alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
         self.links = {host.name: alive[host.name] for host in self._hosts if host.name in alive}
-        if number is None and self.failures:
-            number = self._sleep(self._safe_at)
+        if number is None and self.failures and self._inbox is not None:
+            number = self._inbox.sleep(self._safe_at - time.monotonic())
         return number
 
     def sweep(self) -> list[str]:
         """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
         self._drop_lost()
-        swept: dict[str, list[int]] = {}
-
-        def note(link: HostLink, frame: Frame) -> None:
-            if frame.kind == "swept":
-                swept[link.name] = [int(process) for process in frame.fields["left"]]
-
-        for link in self.links.values():
-            link.send("sweep")
-        deadline = time.monotonic() + 2 * SWEEP_SECONDS
-        self._follow(self.links, lambda link: link.name in swept, note, deadline)
+        answers = ask_at_once([(Agent(link), "sweep", {}) for link in self.links.values()], 2 * SWEEP_SECONDS)
+        swept = {name: left for name, left in zip(self.links, answers, strict=True) if isinstance(left, list)}
         return [f"{process} on {name}" for name, left in swept.items() for process in left]
 
-    def exists(self, host: str, folder: str | None, path: str) -> bool:
+    def exists(self, host: str, path: str) -> bool:
         """Whether there is a file on that host; False where the host does not say."""
-        answers: dict[str, bool] = {}
-
-        def note(link: HostLink, frame: Frame) -> None:
-            if frame.kind == "looked":
-                answers[link.name] = bool(frame.fields["exists"])
-
-        link = self.links[host]
-        link.send("look", folder=folder, path=path)
-        deadline = time.monotonic() + self._options.link_seconds
-        self._follow({host: link}, lambda asked: asked.name in answers, note, deadline)
-        return answers.get(host, False)
+        try:
+            return bool(Agent(self.links[host]).ask("exists", self._options.link_seconds, path=path))
+        except AgentError:
+            return False
 
     def _start(self, host: Host) -> HostLink:
         argv = agent_argv(self._options) if self._here[host.name] else ssh_argv(self._options, host.name)
@@ -121,42 +104,13 @@ class HostAgents:
             self._safe_at = max(self._safe_at, link.heard + self._options.link_seconds)
             link.close()
 
-    def _follow(
-        self,
-        links: dict[str, HostLink],
-        is_done: Callable[[HostLink], bool],
-        note: Callable[[HostLink, Frame], None],
-        deadline: float,
-        inbox: SignalInbox | None = None,
-    ) -> signal.Signals | None:
-        """Hear all links until each is done or lost, or `deadline`; returns a signal that came to `inbox` meanwhile."""
-        waiting = dict(links)
-        with selectors.DefaultSelector() as selector:
-            if inbox is not None:
-                selector.register(inbox, selectors.EVENT_READ, inbox)
-            for link in waiting.values():
-                selector.register(link, selectors.EVENT_READ, link)
-            while waiting and (left := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    link = key.data
-                    if inbox is not None and link is inbox:
-                        if numbers := inbox.take():
-                            return numbers[0]
-                        continue
-                    for frame in link.take():
-                        note(link, frame)
-                    if is_done(link) or link.lost:
-                        selector.unregister(link)
-                        waiting.pop(link.name, None)
+    def _await_hellos(self, links: Iterable[HostLink]) -> signal.Signals | None:
+        """Wait for all agents, until each has said hello or is lost; returns a signal that came meanwhile."""
+        deadline = time.monotonic() + self._seconds + 1.0
+        for link in links:
+            while link.hello is None and not link.lost and (left := deadline - time.monotonic()) > 0:
+                link.wait(left, self._inbox)
+                link.take()
+                if self._inbox is not None and (numbers := self._inbox.take()):
+                    return numbers[0]
         return None
-
-    def _sleep(self, until: float) -> signal.Signals | None:
-        while self._inbox is not None and (left := until - time.monotonic()) > 0:
-            number = self._inbox.wait(left)
-            if number is not None:
-                return number
-        return None
-
-
-def _ignore(_link: HostLink, _frame: Frame) -> None:
-    """What agents say while others still start."""

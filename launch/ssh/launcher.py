@@ -9,20 +9,20 @@ from dataclasses import asdict
 from typing import Any, final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
 from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import reject_unsupported, require_hosts
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
-from hvdtrain.launch.ssh.remote_workers import RemoteWorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.restarts import RestartPolicy, run_with_restarts
-from hvdtrain.launch.supervisor.resume_command import command_for_restart, flag, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import command_for_restart, flag, run_with_restarts, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -46,7 +46,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
     with SignalInbox() as inbox, HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout) as agents:
         console = Console(inbox)
         attempt = Attempt(job, agents, console, inbox)
-        return run_with_restarts(attempt.run, RestartPolicy(job.max_restarts, job.backoff), console, inbox)
+        return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
 def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
@@ -111,7 +111,7 @@ class Attempt:
         self._tell_of_change(np, restarts)
         self._console.holding = True
         outcome = self._supervise(assign_ranks(hosts, np), restarts)
-        self._require_swept()
+        require_none_left(self._agents.sweep())
         return outcome
 
     def _supervise(self, places: list[RankAssignment], restarts: int) -> JobOutcome:
@@ -130,13 +130,14 @@ class Attempt:
             workers = [WorkerState(place.rank, place.host) for place in places]
             watched = len(places) > 1 and trains(self._command)
             timeouts = JobTimeouts(self._job.start_timeout if watched else None, self._job.grace)
-            console, inbox = self._console, self._inbox
-            return Supervisor(groups, workers, console, inbox, timeouts, server).run()
+            return Supervisor(groups, workers, self._console, self._inbox, timeouts, server).run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         if not restarts:
             return self._command
-        return command_for_restart(self._command, lambda path: self._agents.exists(host, self._folder, path))
+        return command_for_restart(
+            self._command, lambda path: self._agents.exists(host, os.path.join(self._folder, path))
+        )
 
     def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Order the workers of one host to start. Two host names may mean the same machine, and a sweep of one must not
@@ -148,20 +149,11 @@ class Attempt:
             "variables": host_variables(self._job, host, os.environ),
             "places": [asdict(place) for place in mine],
         }
-        return RemoteWorkerGroup(link, [place.rank for place in mine], "start", common | own)
+        return RemoteWorkerGroup(link, [place.rank for place in mine], common | own)
 
     @property
     def _folder(self) -> str:
         return self._job.working_dir or os.getcwd()
-
-    def _require_swept(self) -> None:
-        left = self._agents.sweep()
-        if left:
-            raise HvdtrainError(
-                f"Processes {', '.join(left)} of the job cannot be killed.",
-                "They wait inside the kernel, and may hold the run folder and the GPU.",
-                "look at them with `ps -o pid,stat,wchan,cmd`; a dead network disk is the usual cause.",
-            )
 
     def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
         if not restarts:

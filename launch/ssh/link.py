@@ -9,12 +9,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import IO, Any, final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _READ_BYTES = 2**18
 _ERRORS_BYTES = 4000
@@ -61,9 +62,9 @@ class HostLink:
         """Readable when `take` has something."""
         return self._event
 
-    def wait(self, seconds: float) -> bool:
-        """Whether `take` has something within `seconds`."""
-        return _is_ready(self._event, select.POLLIN, seconds)
+    def wait(self, seconds: float, inbox: SignalInbox | None = None) -> bool:
+        """Whether `take` has something within `seconds`, or a signal has come to `inbox`."""
+        return _is_ready((self, *([inbox] if inbox is not None else [])), select.POLLIN, seconds)
 
     @property
     def greeting(self) -> str:
@@ -144,7 +145,7 @@ class HostLink:
         """Wait a step: one that takes far longer than it should shows that this process itself stood still."""
         step = min(self._time_left(), self._link_seconds / _STEPS)
         began = time.monotonic()
-        is_ready = _is_ready(file, select.POLLIN, step)
+        is_ready = _is_ready([file], select.POLLIN, step)
         self._suspended = max(self._suspended, time.monotonic() - began - step)
         return is_ready
 
@@ -185,7 +186,7 @@ class HostLink:
             try:
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
                 with suppress(OSError, ValueError):
-                    if _is_ready(self._stdin, select.POLLOUT, 0):
+                    if _is_ready([self._stdin], select.POLLOUT, 0):
                         os.write(self._stdin, data)
             finally:
                 self._writing.release()
@@ -224,10 +225,11 @@ def _started(argv: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
         raise UsageError(fact, "Agents on other hosts are started by it.", hint) from error
 
 
-def _is_ready(file: int, event: int, seconds: float) -> bool:
-    """Unlike select(2), with any number of hosts, and so of open files."""
+def _is_ready(files: Iterable[int | HostLink | SignalInbox], event: int, seconds: float) -> bool:
+    """Whether one of `files` is. Unlike select(2), with any number of hosts, and so of open files."""
     poll = select.poll()
-    poll.register(file, event)
+    for file in files:
+        poll.register(file, event)
     return bool(poll.poll(1000 * seconds))
 
 

@@ -43,7 +43,7 @@ class JobOutcome:
 def diagnose(
     workers: Sequence[WorkerState],
     stopped_by: signal.Signals | None,
-    met: bool = False,
+    all_connected: bool = False,
     held: Container[int] = (),
 ) -> JobOutcome:
     """The outcome once every worker has ended.
@@ -51,7 +51,7 @@ def diagnose(
     Args:
         workers: all of them.
         stopped_by: the signal that was forwarded to them, if one was.
-        met: whether all ranks were connected once: a wrong call shows before that.
+        all_connected: whether all ranks were connected once: a wrong call shows before that.
         held: ranks whose lines were not shown yet, and are quoted in full.
     """
     if stopped_by is not None:
@@ -63,7 +63,7 @@ def diagnose(
     if not causes:
         return _without_cause(workers, failed, held)
     root = next((worker for worker in causes if worker.rank == 0 and _failed_alike(worker, causes[0])), causes[0])
-    if root.code == USAGE and not met:
+    if root.code == USAGE and not all_connected:
         return JobOutcome(USAGE, root.rank)
     if root.code == RESUMABLE:
         return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue

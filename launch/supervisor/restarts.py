@@ -1,14 +1,14 @@
-"""Start a job again after a failure, so often and so late as its policy says."""
+"""Start a job again after a failure: when, how often, and with which command, so that it resumes in one run folder."""
 
 from __future__ import annotations
 
 import signal
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
@@ -16,25 +16,15 @@ from hvdtrain.launch.supervisor.signals import SignalInbox
 MAX_BACKOFF_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """How often a failed job is started again, and how many seconds before the first time.
-
-    Each further restart waits twice as long, at most MAX_BACKOFF_SECONDS.
-    """
-
-    most: int
-    backoff: float
-
-
 def run_with_restarts(
-    attempt: Callable[[int], JobOutcome], policy: RestartPolicy, console: Console, inbox: SignalInbox
+    attempt: Callable[[int], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
 ) -> int:
     """Attempt until the job has ended; returns the exit code.
 
     Args:
         attempt: starts all workers and returns when they have ended; it is told how many restarts came before.
-        policy: when to try again.
+        most: how often the job is started again.
+        backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
         console: for the launcher's own words.
         inbox: a signal ends the wait for a restart.
 
@@ -45,11 +35,11 @@ def run_with_restarts(
     restarts = 0
     while True:
         outcome = _attempted(attempt, restarts)
-        if not outcome.may_restart or restarts >= policy.most:
-            if outcome.may_restart and policy.most:
-                console.say(f"hvdtrain launch: given up after {restarts} of {policy.most} restarts.")
+        if not outcome.may_restart or restarts >= most:
+            if outcome.may_restart and most:
+                console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
             return outcome.code
-        stopped_by = _back_off(policy, restarts, console, inbox)
+        stopped_by = _back_off(f"restart {restarts + 1} of {most}", backoff * 2**restarts, console, inbox)
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
@@ -70,12 +60,67 @@ def _attempted(attempt: Callable[[int], JobOutcome], restarts: int) -> JobOutcom
         ) from error
 
 
-def _back_off(policy: RestartPolicy, restarts: int, console: Console, inbox: SignalInbox) -> signal.Signals | None:
-    seconds = min(policy.backoff * 2**restarts, MAX_BACKOFF_SECONDS)
-    console.say(f"hvdtrain launch: restart {restarts + 1} of {policy.most} in {seconds:g} s.")
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        number = inbox.wait(left)
-        if number is not None:
-            return number
+def _back_off(what: str, seconds: float, console: Console, inbox: SignalInbox) -> signal.Signals | None:
+    seconds = min(seconds, MAX_BACKOFF_SECONDS)
+    console.say(f"hvdtrain launch: {what} in {seconds:g} s.")
+    return inbox.sleep(seconds)
+
+
+def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+    """`command` with a run folder named in it, where it is hvdtrain's training.
+
+    Raises:
+        UsageError: the run folder may stand in a config file, which only hvdtrain itself reads.
+    """
+    if not trains(command) or flag(command, "output-dir") is not None:
+        return command
+    if flag(command, "config") is not None:
+        raise UsageError(
+            f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
+            "A restart must know the run folder to continue in it.",
+            "add --output-dir FOLDER to the command, even if the config file has it.",
+        )
+    folder = Path("runs") / f"launched-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
+    return (*command, "--output-dir", str(folder))
+
+
+def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
+
+    Args:
+        command: as it was started first.
+        exists: whether there is a file of that path, relative to where workers start.
+    """
+    folder = flag(command, "output-dir") if trains(command) else None
+    if folder is None:
+        return command
+    began_elsewhere = flag(command, "resume") not in (None, "auto", "never")
+    has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
+    return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
+
+
+def trains(command: Sequence[str]) -> bool:
+    """Whether `command` is `python -m hvdtrain` or `hvdtrain`, with `train` or with no subcommand."""
+    rest = _after_program(command)
+    return rest is not None and (not rest or rest[0] == "train" or rest[0].startswith("-"))
+
+
+def _after_program(command: Sequence[str]) -> Sequence[str] | None:
+    if Path(command[0]).name == "hvdtrain":
+        return command[1:]
+    for i in range(1, len(command) - 1):
+        if command[i] == "-m":
+            return command[i + 2 :] if command[i + 1] == "hvdtrain" else None
+        if not command[i].startswith("-"):
+            return None
     return None
+
+
+def flag(command: Sequence[str], name: str) -> str | None:
+    """The last value given to `--name`, as `--name VALUE` or `--name=VALUE`, with `-` or `_` between words."""
+    found = None
+    for i, word in enumerate(command):
+        given, equals, value = word.partition("=")
+        if given.replace("_", "-") == f"--{name}":
+            found = value if equals else (command[i + 1] if i + 1 < len(command) else None)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
@@ -73,11 +74,14 @@ class SignalInbox:
             return
         self._waiting += [signal.Signals(number) for number in numbers if number in FORWARDED]
 
-    def wait(self, seconds: float) -> signal.Signals | None:
-        """Sleep, or less: until a signal comes."""
-        ready, _, _ = select.select([self], [], [], seconds)
-        signals = self.take() if ready else []
-        return signals[0] if signals else None
+    def sleep(self, seconds: float) -> signal.Signals | None:
+        """Sleep, but wake when a signal comes, and return it."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            select.select([self], [], [], left)
+            if signals := self.take():
+                return signals[0]
+        return None
 
 
 class SignalAction(Enum):

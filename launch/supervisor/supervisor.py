@@ -19,7 +19,7 @@ from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, Signal
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.stop_requests import FINAL
 
-OWN_WORDS_SECONDS = 3.0
+LAST_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""
 
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
@@ -71,7 +71,7 @@ class Supervisor:
         self._give_up_at: float | None = None
         self._policy = SignalPolicy()
         self._stopped_by: signal.Signals | None = None
-        self._met = False
+        self._connected = False
         self._late: JobOutcome | None = None
 
     def run(self) -> JobOutcome:
@@ -81,12 +81,12 @@ class Supervisor:
             for group in self._groups:
                 group.watch(selector, self)
             while self._ended < len(self._workers):
-                for key, _ in selector.select(self._until_next_deadline()):
+                for key, _ in selector.select(self._seconds_to_deadline()):
                     key.data()
                 self._act_on_deadlines()
-        self._met = self._met or self._all_are_connected()
-        outcome = self._late or diagnose(self._workers, self._stopped_by, self._met, self._console.held)
-        self._speak(outcome)
+        self._connected = self._connected or self._all_are_connected()
+        outcome = self._late or diagnose(self._workers, self._stopped_by, self._connected, self._console.held)
+        self._print(outcome)
         return outcome
 
     def started(self, rank: int, process: int) -> None:
@@ -105,12 +105,12 @@ class Supervisor:
         self._ended += 1
         if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            seconds = self._timeouts.grace if end.code == RESUMABLE else OWN_WORDS_SECONDS
+            seconds = self._timeouts.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
             self._kill_at = time.monotonic() + seconds
             self._start_by = None
 
     def _on_signals(self) -> None:
-        self._notice_meeting()
+        self._notice_connections()
         for number in self._inbox.take():
             self._forward(number)
 
@@ -138,10 +138,10 @@ class Supervisor:
         for group in self._groups:
             group.kill()
 
-    def _notice_meeting(self) -> None:
+    def _notice_connections(self) -> None:
         """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
-        if not self._met and self._all_are_connected():
-            self._met = True
+        if not self._connected and self._all_are_connected():
+            self._connected = True
             self._hold_until = None
             self._start_by = None
             self._console.release_all()
@@ -149,7 +149,7 @@ class Supervisor:
     def _all_are_connected(self) -> bool:
         return self._server is not None and len(self._server.connected) == len(self._workers)
 
-    def _until_next_deadline(self) -> float | None:
+    def _seconds_to_deadline(self) -> float | None:
         all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
         deadlines = [at for at in all_deadlines if at is not None]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -161,10 +161,10 @@ class Supervisor:
             if self._kill_at is None:
                 self._console.release_all()
         if self._start_by is not None and now >= self._start_by:
-            self._notice_meeting()  # its notice may be on the way
+            self._notice_connections()  # its notice may be on the way
         if self._start_by is not None and now >= self._start_by:
             self._start_by = None
-            self._late = self._nobody_waits_longer()
+            self._late = self._start_timed_out()
             self._kill_at = now
         if self._kill_at is not None and now >= self._kill_at:
             self._kill()
@@ -173,7 +173,7 @@ class Supervisor:
             for worker in self._workers:
                 self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
-    def _nobody_waits_longer(self) -> JobOutcome:
+    def _start_timed_out(self) -> JobOutcome:
         limit, workers = self._timeouts.start, list(self._workers)
         for there in (self._server.connected, self._server.arrived) if self._server else ():
             workers = [worker for worker in workers if worker.rank not in there] or workers
@@ -189,7 +189,7 @@ class Supervisor:
             may_restart=True,
         )
 
-    def _speak(self, outcome: JobOutcome) -> None:
+    def _print(self, outcome: JobOutcome) -> None:
         if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:
             self._console.release(outcome.root_cause_rank)
             self._console.drop_held()

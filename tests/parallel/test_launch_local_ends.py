@@ -24,11 +24,14 @@ DEADLINE_S = 60.0
 GONE_S = 10.0
 
 LAUNCH = """
-import json, sys
-from hvdtrain.launch.local import LocalJob, run_local
+import json, os, sys
+from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.local import run
 fields = json.loads(sys.argv[1])
 program = fields.pop("program", [sys.executable, "-c"])
-sys.exit(run_local(LocalJob(command=(*program, fields.pop("lines")), np=2, **fields)))
+command = (*program, fields.pop("lines"))
+environment = fields.pop("environment", os.environ)
+sys.exit(run(JobSpec(command=("train",), np=2, **fields), command, environment))
 """
 PROLOGUE = """
 import faulthandler, os, signal, subprocess, sys, time

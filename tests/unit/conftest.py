@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,25 @@ import pytest
 if TYPE_CHECKING:
     from commands import Forker
     from numpy_training import Data
+
+# Test processes compute side by side, on small numbers: threads of theirs would only wait for each other, and waiting
+# threads of OpenMP keep a core busy. It has to be said before a framework is loaded.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+
+# Each takes a tenth of a worker's time and more: those that are started last would keep one worker busy in the end.
+LONGEST = ("weights_across", "both_frameworks", "decode_processes", "keras_optimizers", "packaging", "training_runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With several workers, files go to them in the order of collection, and not by how many tests they have."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first."""
+    items.sort(key=lambda item: not item.path.stem.endswith(LONGEST))
 
 
 @pytest.fixture(scope="session")

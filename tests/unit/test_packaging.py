@@ -18,7 +18,7 @@ SOURCES = ("hvdtrain", "data_sharding", "launch", "examples")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 SHADOWS = ("launch", "data_sharding", "config")
 LOADED = (
-    "import sys, hvdtrain.launch.sagemaker as s, hvdtrain.training; from data_sharding import Catalog;"
+    "import sys, hvdtrain.launch.sagemaker as s, hvdtrain.run.training; from data_sharding import Catalog;"
     "assert s.Estimator.__module__ == 'hvdtrain.launch.sagemaker.estimator'; print(s.__file__)"
 )
 

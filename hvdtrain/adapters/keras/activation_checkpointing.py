@@ -3,23 +3,27 @@
 Keras' own way (keras.RematScope, tf.recompute_grad) repeats single layers as they are: BatchNormalization would move
 its statistics twice, and dropout would drop other values in the repetition than in the forward pass. Here a segment of
 the model's graph is a pure function of its input, its weights and its state (keras.StatelessScope): the repetition gets
-the state from before the forward pass, and the state that it leaves is forgotten.
+the state from before the forward pass, and its new state is discarded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple, final
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple, final
 
 import keras
 import tensorflow as tf
 from keras.src.models import Functional
 
 from hvdtrain.adapters.forward_pass import ForwardMemory
-from hvdtrain.adapters.keras.graph_segments import Cut, best_cuts, possible_cuts
 from hvdtrain.errors import UsageError
+
+_BOUNDS: Final = 32  # sizes of the largest segment that are tried
+_ITEM_BYTES: Final = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
 
 
 def checkpoint_activations(model: Any) -> int:
@@ -60,7 +64,7 @@ def _segments(model: Any, graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
 def _call(
     whole: Any, segments: Sequence[_Segment], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
-    """In the place of the model's own call()."""
+    """Replaces the model's own call()."""
     if not training or mask is not None or options:
         return whole(inputs, training=training, mask=mask, **options)
     for segment in segments:
@@ -106,7 +110,7 @@ class _Segment:
 
 
 class _Computed(NamedTuple):
-    """What comes out of a segment: a tensor, losses that its layers added, and its variables' new values."""
+    """The results of a segment: a tensor, losses that its layers added, and its variables' new values."""
 
     outputs: Any
     losses: list[Any]
@@ -150,3 +154,83 @@ def _cannot(model: Any, conflict: str) -> UsageError:
         conflict,
         "leave --activation-checkpointing out, or build the model as a graph of layers, keras.Model(inputs, outputs).",
     )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place through which one tensor only leads.
+
+    Attributes:
+        tensor: the KerasTensor.
+        nbytes: of one sample of it.
+        before: bytes of one sample of all activations up to and with it.
+        nodes: layers and operations up to it.
+    """
+
+    tensor: Any
+    nbytes: int
+    before: int
+    nodes: int
+
+
+def possible_cuts(model: Any) -> list[Cut]:
+    """All of a functional model's, in the order of its graph, the outputs last (whose `tensor` is all of them)."""
+    nodes = [n for depth in sorted(model._nodes_by_depth, reverse=True) for n in model._nodes_by_depth[depth]]
+    nodes = [node for node in nodes if node.operation is not None and not node.is_input]
+    uses = {id(tensor): place for place, node in enumerate(nodes) for tensor in node.input_tensors}
+    uses |= {id(tensor): len(nodes) for tensor in model.outputs}
+    sizes = list(accumulate(sum(_nbytes(tensor) for tensor in node.outputs) for node in nodes))
+    alive = {id(tensor): tensor for tensor in model.inputs}
+    cuts = []
+    for place, node in enumerate(nodes[:-1]):
+        alive |= {id(tensor): tensor for tensor in node.outputs}
+        alive = {key: tensor for key, tensor in alive.items() if uses.get(key, -1) > place}
+        if len(alive) == 1:
+            (tensor,) = alive.values()
+            cuts.append(Cut(tensor, _nbytes(tensor), sizes[place], place + 1))
+    return [*cuts, Cut(model.outputs, 0, sizes[-1], len(nodes))]
+
+
+def best_cuts(cuts: Sequence[Cut]) -> list[Cut]:
+    """Those for which the bytes of the cuts and of the largest segment (there while it is repeated) are fewest.
+
+    The last cut, the outputs, is always one. Chen et al. 2016 (arXiv:1604.06174) choose equal segments; layers' sizes
+    differ too much for that. For each bound on a segment's bytes the cheapest cuts are a shortest path.
+    """
+    total = cuts[-1].before
+    plans = [_cheapest(cuts, total * bound / _BOUNDS) for bound in range(1, _BOUNDS + 1)]
+    return min((plan for plan in plans if plan is not None), key=_kept_bytes)
+
+
+def _kept_bytes(plan: Sequence[Cut]) -> int:
+    return sum(cut.nbytes for cut in plan) + max(_segment_bytes(plan))
+
+
+def _segment_bytes(plan: Sequence[Cut]) -> list[int]:
+    """Bytes inside each."""
+    starts = [0, *(cut.before for cut in plan[:-1])]
+    return [cut.before - start for cut, start in zip(plan, starts, strict=True)]
+
+
+def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:
+    """The cuts with the fewest bytes between which at most `bound` bytes lie; None: there are none."""
+    costs, previous = [0.0], [-1]  # of ending a segment at the start, at cut 0, at cut 1, …
+    starts = [0, *(cut.before for cut in cuts)]
+    for cut in cuts:
+        found = [(costs[i], i) for i in range(len(costs)) if cut.before - starts[i] <= bound]
+        cost, place = min(found, default=(math.inf, 0))
+        costs.append(cost + cut.nbytes)
+        previous.append(place)
+    if math.isinf(costs[-1]):
+        return None
+    plan, place = [], len(cuts)
+    while place > 0:
+        plan.append(cuts[place - 1])
+        place = previous[place]
+    return plan[::-1]
+
+
+def _nbytes(tensor: Any) -> int:
+    """Of one sample; what is not known counts as 1."""
+    values: int = math.prod(size or 1 for size in tensor.shape[1:])
+    return values * _ITEM_BYTES.get(tensor.dtype, 4)

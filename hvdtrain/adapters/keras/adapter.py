@@ -11,13 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
+from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, own_seed_state, task_errors
 from hvdtrain.adapters.keras.device import apply_settings
-from hvdtrain.adapters.keras.gradient_sync import GradientSum
-from hvdtrain.adapters.keras.state import drifting_buffers, load_rank_local_state, load_state, read_state, seed_states
+from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
+from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.algorithms.ema import NoAverage
@@ -25,18 +27,21 @@ from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.state import State
 from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
 @final
-class KerasAdapter:
+class KerasAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`.
 
     The whole step is one `tf.function`, so that TensorFlow starts each bucket's communication as soon as its last
     gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.
     """
+
+    _arrays = state
+    _gradient_sync: GradientSync
+    _update: Update
 
     def __init__(
         self,
@@ -73,7 +78,7 @@ class KerasAdapter:
         self._create_sums(batch)
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
-        with waits_for_peers(current_wait), task_errors():
+        with self._syncing(), task_errors():
             for number, part in enumerate(parts):
                 self._draw_anew(step, number)
                 self._collect(*self._tensors(part), scale)
@@ -82,19 +87,19 @@ class KerasAdapter:
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
+    def _syncing(self) -> AbstractContextManager[None]:
+        return waits_for_peers(current_wait)
+
     def _draw_anew(self, step: int, number: int) -> None:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
-        for place, state in enumerate(self._seed_states):
+        for place, variable in enumerate(self._seed_states):
             mixed = mix(self._seed, self._rank, step, number, place)
-            state.assign(np.array([mixed >> 32, mixed & 0xFFFFFFFF], np.uint32))
+            variable.assign(np.array([mixed >> 32, mixed & 0xFFFFFFFF], np.uint32))
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._create_sums(batch)
         features, real, _ = self._tensors(batch)
         self._eval(features, real)
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        return self._average.swapped()
 
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any
@@ -163,30 +168,6 @@ class KerasAdapter:
             variable.assign(0.0)
         self._skipped = 0
         return sums
-
-    def state(self) -> State:
-        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
-        return read_state(self.model, self.optimizer) | carried
-
-    def load_state(self, state: State) -> None:
-        load_state(
-            self.model, self.optimizer, {n: a for n, a in state.items() if n.startswith(("model/", "optimizer/"))}
-        )
-        self._average.load_state(state)
-        self._update.load_state(state)
-        self._gradient_sync.load_state(state)
-
-    def rank_local_state(self) -> State:
-        with waits_for_peers():
-            self._gradient_sync.average_weights()
-        averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
-        return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
-
-    def load_rank_local_state(self, buffers: State) -> None:
-        load_rank_local_state(self.model, buffers)
-        self._gradient_sync.load_rank_local_state(buffers)
-        if self._options.sync_every:
-            self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)

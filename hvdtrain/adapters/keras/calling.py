@@ -1,4 +1,4 @@
-"""How a task's measure() calls a Keras model: every part of it knows whether it trains, and random numbers are ours."""
+"""How a task's measure() calls a Keras model: every part of it knows whether it trains; our errors stay ours."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def own_seed_state() -> Any:
 
 
 class _Mode:
-    """The model with Keras' `training` flag set, whatever the parts that it calls are told.
+    """The model with Keras' `training` flag set, whatever flag its parts are given.
 
     What it returns is float32 also where the model computes in less, so that losses are exact.
     """

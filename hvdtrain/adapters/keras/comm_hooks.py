@@ -7,13 +7,14 @@ one process does not need it.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import HookState, Stateless
+from hvdtrain.adapters.gradient_sync import HookState
 
 
 @dataclass(frozen=True)
@@ -40,26 +41,21 @@ class GradBucket:
     gradients: list[Gradient]
 
 
-class CommHook(HookState, Protocol):
+class CommHook(HookState, ABC):
     """How the gradients of a bucket are reduced over ranks."""
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
-        """The dtype as which gradients of `dtype` are sent."""
-        ...
+        """The dtype as which gradients of `dtype` are sent: without compression, as Horovod 0.28.1 has no bfloat16."""
+        return tf.float32 if dtype == tf.bfloat16 else dtype
 
+    @abstractmethod
     def reduce(self, bucket: GradBucket) -> list[Any]:
         """The reduced gradients, in their dtypes and shapes. Called while the step is traced."""
-        ...
-
-
-def without_bfloat16(dtype: tf.DType) -> tf.DType:
-    """The dtype as which gradients are sent that are not compressed: Horovod 0.28.1 cannot send bfloat16."""
-    return tf.float32 if dtype == tf.bfloat16 else dtype
 
 
 @final
-class PlainReduction(Stateless):
-    """Implements `CommHook`: gradients as they are, by one named grouped allreduce a bucket.
+class PlainReduction(CommHook):
+    """Gradients as they are, by one named grouped allreduce a bucket.
 
     Args:
         hvd: horovod.tensorflow.
@@ -71,16 +67,13 @@ class PlainReduction(Stateless):
         super().__init__(loss_multiplier)
         self._hvd, self._op = hvd, op
 
-    def sent_as(self, dtype: tf.DType) -> tf.DType:
-        return without_bfloat16(dtype)
-
     def reduce(self, bucket: GradBucket) -> list[Any]:
         return _reduced(self._hvd, bucket, self._op, 1.0, 1.0)
 
 
 @final
-class Float16Sum(Stateless):
-    """Implements `CommHook`: gradients sent as float16.
+class Float16Sum(CommHook):
+    """Gradients sent as float16.
 
     Args:
         hvd: horovod.tensorflow.
@@ -94,7 +87,7 @@ class Float16Sum(Stateless):
         self._hvd, self._before, self._after = hvd, before, after
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
-        return tf.float16 if dtype in (tf.float32, tf.float64) else without_bfloat16(dtype)
+        return tf.float16 if dtype in (tf.float32, tf.float64) else super().sent_as(dtype)
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         return _reduced(self._hvd, bucket, self._hvd.Sum, self._before, self._after)
@@ -115,8 +108,8 @@ def _times(value: Any, factor: float) -> Any:
 
 
 @final
-class BFloat16Sum(Stateless):
-    """Implements `CommHook`: gradients sent as bfloat16. All ranks end with the same bits.
+class BFloat16Sum(CommHook):
+    """Gradients sent as bfloat16. All ranks end with the same bits.
 
     Args:
         hvd: horovod.tensorflow.
@@ -158,15 +151,12 @@ def _bits(tensor: Any) -> Any:
 
 
 @final
-class Adasum(Stateless):
-    """Implements `CommHook`: gradients combined variable by variable, by the rule of torch's hook of that name."""
+class Adasum(CommHook):
+    """Gradients combined variable by variable, by the rule of torch's hook of that name."""
 
     def __init__(self, hvd: Any) -> None:
         super().__init__(loss_multiplier=hvd.size())
         self._hvd = hvd
-
-    def sent_as(self, dtype: tf.DType) -> tf.DType:
-        return without_bfloat16(dtype)
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         # One by one: horovod.tensorflow 0.28.1's grouped_allreduce has a variable unbound where the op is Adasum.

@@ -35,7 +35,7 @@ class NoSync(GradientSync):
 
 @final
 class SummedGradients(GradientSync):
-    """Sums the ranks' gradients, each of which is a part of the global batch's; or what the comm hook makes of them.
+    """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
 
     Args:
         hook: how each bucket is reduced.

@@ -65,8 +65,8 @@ def reduce_gradients(
 
     Returns:
         As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks:
-        Keras' `clipnorm` takes the norm of a sparse gradient from its rows as they came, without adding up those of
-        one word first.
+        Keras' `clipnorm` computes the norm of a sparse gradient from its rows, without adding up those of one word
+        first.
     """
     import horovod.tensorflow as hvd
 
@@ -85,7 +85,7 @@ def reduce_gradients(
 
 
 def _dense(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Dense gradients with None for None; and those that are there, with their places."""
+    """Dense gradients with None for None; and those that are not None, with their places."""
     _refuse_overwritten(variables)
     there = [densified(i, g, v) for i, (g, v) in enumerate(zip(gradients, variables, strict=True)) if g is not None]
     dense: list[Any] = [None] * len(gradients)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.comm_hooks import GradBucket, Gradient, cut, flattened, without_bfloat16
+from hvdtrain.adapters.keras.comm_hooks import CommHook, GradBucket, Gradient, cut, flattened
 from hvdtrain.algorithms import powersgd
 
 Summed = Callable[[Any, str], Any]
@@ -36,8 +36,8 @@ class _Matrix:
 
 
 @final
-class PowerSgd(powersgd.Memory):
-    """Implements `CommHook`. Each bucket has two messages, as in torch's `PowerSgd`.
+class PowerSgd(powersgd.Memory, CommHook):
+    """Each bucket has two messages, as in torch's `PowerSgd`.
 
     Args:
         summed: an allreduce.
@@ -54,9 +54,6 @@ class PowerSgd(powersgd.Memory):
         super().__init__(size, {matrix.path: matrix for matrix in self._by_place.values()})
         self._summed, self._size = summed, size
         self._factor = float(size) if total else 1.0
-
-    def sent_as(self, dtype: tf.DType) -> tf.DType:
-        return without_bfloat16(dtype)
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         own = [g for g in bucket.gradients if g.place in self._by_place]

@@ -26,9 +26,10 @@ def load_state(model: Any, optimizer: Any, state: State) -> None:
     """
     variables = _variables(model, optimizer)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    require_fit(state, shapes, "The saved weights do not fit the model.")
+    saved = {name: array for name, array in state.items() if name.startswith(("model/", "optimizer/"))}
+    require_fit(saved, shapes, "The saved weights do not fit the model.")
     for name in sorted(variables, reverse=True):  # "optimizer/…" before "model/…"
-        variables[name].assign(state[name])
+        variables[name].assign(saved[name])
 
 
 def drifting_buffers(model: Any) -> State:

@@ -40,7 +40,7 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises:
-        UsageError: there is no BatchNormalization, or one of another class, whose own ways would be lost.
+        UsageError: there is no BatchNormalization, or one of another class, whose own methods would be lost.
     """
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, _Layer)]
     if not layers:
@@ -113,7 +113,7 @@ class _Statistics:
 
     Attributes:
         mean, variance: [C], in the inputs' dtype.
-        share: [1], of one value in the mean; 0 where the running statistics stand in.
+        share: [1], of one value in the mean; 0 where the running statistics are used instead.
         chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
         name: of the layer's call.
     """
@@ -182,7 +182,7 @@ def _chosen(inputs: Any, mask: Any) -> Any:
 def _statistics(sums: Any, running: list[Any], chosen: Any, name: str) -> _Statistics:
     """Of count, sums and sums of squares over all ranks.
 
-    Where fewer than two values are real, the running ones stand in: there is no variance, and nothing to be learnt.
+    Where fewer than two values are real, the running ones are used: two values are needed for a variance.
     """
     count, (totals, squares) = sums[:1], tf.split(sums[1:], 2)
     divisor, enough, dtype = tf.maximum(count, 1), count > 1, running[0].dtype
@@ -206,7 +206,7 @@ def _local_moments(inputs: Any, chosen: Any, axes: list[int]) -> Any:
 
 
 def _sum(values: Any, chosen: Any, axes: list[int]) -> Any:
-    """[C]. The mask comes in after the sums over axes that it does not have: there is little left to be masked then."""
+    """[C]. The mask is applied after the sums over axes that it does not have, when few values remain."""
     if chosen is None:
         return tf.reduce_sum(values, axes)
     known = len(chosen.shape)

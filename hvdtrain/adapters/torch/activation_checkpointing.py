@@ -7,10 +7,9 @@ What is added here: a repetition changes no buffer (BatchNorm's statistics), and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ from hvdtrain.errors import UsageError
 def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
     """Let each of the model's repeated blocks compute its activations again in the backward pass; returns how many do.
 
-    A block is a part made of several layers that stands in an `nn.Sequential` or `nn.ModuleList` (and is not just a
+    A block is a part made of several layers in an `nn.Sequential` or `nn.ModuleList` (and is not just a
     container of such blocks itself): the residual blocks of a ResNet, the layers of a transformer. Only their `forward`
     is wrapped, so that a state_dict does not change. In evaluation nothing does.
 
@@ -70,7 +69,7 @@ def _is_composite(module: nn.Module) -> bool:
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether it is nothing but a row of parts, some of which are blocks: a stage of a network; or is never called."""
+    """Whether it is only a row of parts with blocks among them, as a stage of a network is; or is never called."""
     if type(module).forward is nn.Module.forward:  # nn.ModuleList and its like
         return True
     return type(module) is nn.Sequential and any(_is_composite(child) for child in module.children())
@@ -91,17 +90,10 @@ def _repeating(kind: type[nn.Module], compiled: bool) -> type[nn.Module]:
     return type(kind.__name__, (kind,), {"forward": twice, "__module__": kind.__module__})
 
 
-def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
     """For the forward pass and for its repetitions, which may be several where a graph is retained."""
     memory = ForwardMemory()
-    before = _copy_buffers(block)
-
-    @contextmanager
-    def repetition() -> Iterator[None]:
-        with memory.repeating(), _buffers_replaced(before):
-            yield
-
-    return memory.recording(), _Reusable(repetition)
+    return memory.recording(), _Repetition(memory, _copy_buffers(block))
 
 
 _Buffers = list[tuple[nn.Module, str, torch.Tensor]]
@@ -134,18 +126,14 @@ def _buffers_replaced(before: _Buffers) -> Iterator[None]:
 
 
 @final
-class _Reusable(AbstractContextManager[None]):
-    """Enters a new context each time."""
+class _Repetition(ExitStack):
+    """Can be entered again and again, unlike the contexts in it."""
 
-    def __init__(self, make: Any) -> None:
-        self._make = make
-        self._entered: list[AbstractContextManager[None]] = []
+    def __init__(self, memory: ForwardMemory, buffers: _Buffers) -> None:
+        super().__init__()
+        self._memory, self._buffers = memory, buffers
 
-    def __enter__(self) -> None:
-        self._entered.append(self._make())
-        self._entered[-1].__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._entered.pop().__exit__(kind, error, trace)
+    def __enter__(self) -> Self:
+        self.enter_context(self._memory.repeating())
+        self.enter_context(_buffers_replaced(self._buffers))
+        return self

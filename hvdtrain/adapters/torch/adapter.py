@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
+from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
+from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.optimizers import build_optimizer
-from hvdtrain.adapters.torch.state import (
-    drifting_buffers,
-    load_rank_local_state,
-    load_state,
-    read_state,
-    require_own_parameters,
-)
+from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.state import State
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
 from hvdtrain.topology import Topology
 
 
 @final
-class TorchAdapter:
+class TorchAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`."""
+
+    _arrays = state
+    _gradient_sync: GradientSync
+    _update: Update
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TorchAdapter:
         self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)
-        self._seed, self._rank = seed, topology.rank
+        self._seed, self._rank, self._is_distributed = seed, topology.rank, topology.is_distributed
         torch.manual_seed(seed)
         self._generators = _generators_of(self._device)
         self.model = build_model(task, options, topology, self._device)
@@ -85,7 +85,6 @@ class TorchAdapter:
 
     @contextmanager
     def _syncing(self) -> Iterator[None]:
-        """The block waits for other ranks."""
         with self._stopwatch.span("gradient_sync"), waits_for_peers():
             yield
 
@@ -110,9 +109,6 @@ class TorchAdapter:
         self.model.eval()
         self._add(self._measure(batch)[1])
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        return self._average.swapped()
-
     def _measure(self, batch: LoadedBatch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """The task's measures a sample, and their sums over real samples."""
         features = {name: self._place(array) for name, array in batch.features.items()}
@@ -136,31 +132,10 @@ class TorchAdapter:
 
     def read_sums(self) -> Sums:
         values = {name: float(value) for name, value in self._sums.items()}
-        sums = Sums(values, self._stopwatch.take("gradient_sync"), self._skipped, *self._update.norms.read())
+        waited = self._stopwatch.take("gradient_sync") if self._is_distributed else 0.0
+        sums = Sums(values, waited, self._skipped, *self._update.norms.read())
         self._sums, self._skipped = {}, 0
         return sums
-
-    def state(self) -> State:
-        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
-        return read_state(self.model, self.optimizer) | carried
-
-    def load_state(self, state: State) -> None:
-        load_state(self.model, self.optimizer, state)
-        self._average.load_state(state)
-        self._update.load_state(state)
-        self._gradient_sync.load_state(state)
-
-    def rank_local_state(self) -> State:
-        with self._syncing():
-            self._gradient_sync.average_weights()
-        averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
-        return drifting_buffers(self.model) | self._gradient_sync.rank_local_state() | averages
-
-    def load_rank_local_state(self, buffers: State) -> None:
-        load_rank_local_state(self.model, {n: a for n, a in buffers.items() if n.startswith("model/")})
-        self._gradient_sync.load_rank_local_state(buffers)
-        if self._options.sync_every:
-            self._average.load_state(buffers)
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)

@@ -77,7 +77,7 @@ def _local_moments(features: torch.Tensor, rows: torch.Tensor | None) -> torch.T
 def _moments(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and variance by BatchNorm's own kernel: several times faster than `torch.var_mean` on a CPU.
 
-    It returns them in the dtype of the running statistics, for which there are two here that nobody reads.
+    It returns them in the dtype of the running statistics, which are two tensors here that are not used.
     """
     dtype = torch.promote_types(features.dtype, torch.float32)
     unread = torch.zeros(2, features.shape[1], dtype=dtype, device=features.device)

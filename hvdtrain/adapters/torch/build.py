@@ -59,7 +59,7 @@ def open_gradient_sync(
     if options.sparse_gradients == "allgather":
         return open_sparse_gradients(model, optimizer, topology)
     if not topology.is_distributed and options.compression != "powersgd":
-        return NoSync(model)
+        return NoSync(trainable_of(model))
     if options.sync_every is not None:
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set)

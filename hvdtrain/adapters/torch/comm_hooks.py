@@ -5,13 +5,14 @@ Each hook starts its communication in the backward pass, as soon as the bucket's
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 
-from hvdtrain.adapters.gradient_sync import HookState, Stateless
+from hvdtrain.adapters.gradient_sync import HookState
 
 Handle = Any
 """Of a collective that runs in the background."""
@@ -38,21 +39,21 @@ class GradBucket:
     views: list[tuple[str, torch.Tensor]]
 
 
-class CommHook(HookState, Protocol):
+class CommHook(HookState, ABC):
     """How the gradients of a bucket are reduced over ranks."""
 
+    @abstractmethod
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         """Called once a bucket, at the start; what it returns begins a reduction in each update.
 
         A reduction begins in the backward pass, as soon as the bucket's last gradient is ready, and continues after it.
         All ranks begin the same reductions, but not in the same order.
         """
-        ...
 
 
 @final
-class PlainSum(Stateless):
-    """Implements `CommHook`: gradients as they are, summed in place by one allreduce a bucket.
+class PlainSum(CommHook):
+    """Gradients as they are, summed in place by one allreduce a bucket.
 
     Args:
         start_sum: the allreduce.
@@ -71,8 +72,8 @@ class PlainSum(Stateless):
 
 
 @final
-class Float16Sum(Stateless):
-    """Implements `CommHook`: gradients sent as float16, half of the bytes, 11 bits a number, a narrow range.
+class Float16Sum(CommHook):
+    """Gradients sent as float16, half of the bytes, 11 bits a number, a narrow range.
 
     Each rank sends its part of the mean over the global batch, whatever the loss multiplier, so that only a mean beyond
     65,504 overflows. Then the sum is infinite, or not a number, on all ranks alike: --precision fp16 skips that update
@@ -106,8 +107,8 @@ def _scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 @final
-class BFloat16Sum(Stateless):
-    """Implements `CommHook`: gradients sent as bfloat16, half of the bytes, 8 bits a number, float32's whole range.
+class BFloat16Sum(CommHook):
+    """Gradients sent as bfloat16, half of the bytes, 8 bits a number, float32's whole range.
 
     Horovod 0.28.1 cannot add bfloat16, and a ring that could would round every partial sum. So each rank adds up one
     part of the numbers, in float32, and rounds once: an alltoall brings it all ranks' values of its part, an allgather
@@ -150,8 +151,8 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @final
-class Adasum(Stateless):
-    """Implements `CommHook`: gradients combined parameter by parameter (Maleki et al. 2020, arXiv:2006.02924).
+class Adasum(CommHook):
+    """Gradients combined parameter by parameter (Maleki et al. 2020, arXiv:2006.02924).
 
     For gradients a and b of one parameter, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: equal ones do not change,
     orthogonal ones are added. Each rank contributes its own mean gradient.

@@ -1,28 +1,36 @@
-"""The sum of all ranks' gradients in torch, and what the adapter requires of any other way to synchronize ranks."""
+"""The sum of all ranks' gradients in torch, and what the adapter requires of any other way to synchronize ranks.
+
+Gradients are views of a few large flat buffers ("buckets"). Communication of a bucket starts in the background when its
+last gradient is ready: no copies in and out, few and large messages. The comm hook says what is sent.
+The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import SyncState, require_adasum
-from hvdtrain.adapters.torch.buckets import GradientBuckets
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, in_buckets, require_adasum
 from hvdtrain.adapters.torch.comm_hooks import (
     Adasum,
     BFloat16Sum,
     CommHook,
     Float16Sum,
+    GradBucket,
     Handle,
+    PendingReduction,
     PlainSum,
     StartSum,
 )
 from hvdtrain.adapters.torch.powersgd import PowerSgd
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
 
 Wait = Callable[[Handle], Any]
 Trainable = Sequence[tuple[str, nn.Parameter]]
@@ -53,12 +61,12 @@ class NoSync(GradientSync):
     """One process: no communication, and dense gradients for all parameters as with many ranks.
 
     Optimizers skip a parameter without a gradient, and so would not decay its weights; for sparse gradients they have
-    other rules. Parameters in `without` are left to others.
+    other rules.
     """
 
-    def __init__(self, model: nn.Module, without: frozenset[nn.Parameter] = frozenset()) -> None:
+    def __init__(self, trainable: Trainable) -> None:
         super().__init__()
-        self._trainable = [p for p in model.parameters() if p.requires_grad and p not in without]
+        self._trainable = [parameter for _, parameter in trainable]
 
     def set_grad_sync(self, last: bool) -> None:
         pass
@@ -75,28 +83,134 @@ class NoSync(GradientSync):
             parameter.grad = None
 
 
+@dataclass
+class _Bucket:
+    bucket: GradBucket
+    views: list[tuple[nn.Parameter, torch.Tensor]]
+    begin: Callable[[], PendingReduction]
+    missing: set[nn.Parameter] = field(default_factory=set)
+    reduction: PendingReduction | None = None
+    handle: Handle = None
+
+    def start(self) -> None:
+        self.reduction = self.begin()
+        self.handle = next(self.reduction)
+
+    def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
+        """Wait for the pending message; returns whether it was the last one."""
+        assert self.reduction is not None
+        try:
+            self.handle = self.reduction.send(wait(self.handle))
+        except StopIteration:
+            return True
+        return False
+
+
 @final
 class SummedGradients(GradientSync):
-    """Sums the ranks' gradients, each of which is a part of the global batch's; or what the comm hook makes of them.
+    """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
+
+    It owns the `.grad` of all parameters.
 
     Args:
-        trainable: names and parameters, in the model's order.
+        trainable: names and parameters, in the model's order; gradients appear roughly in reverse.
         hook: how each bucket is reduced.
-        wait: waits for a handle of the hook.
+        wait: waits for a handle of the hook, and returns what the hook is sent.
+        bucket_bytes: the largest bucket of several gradients.
     """
 
-    def __init__(self, trainable: Trainable, hook: CommHook, wait: Wait) -> None:
+    def __init__(self, trainable: Trainable, hook: CommHook, wait: Wait, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(hook)
-        self._buckets = GradientBuckets(trainable, hook, wait)
+        self._wait = wait
+        self._held = False
+        self._buckets = _make_buckets(trainable, hook, bucket_bytes)
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
+            for bucket in self._buckets
+            for parameter, view in bucket.views
+        ]
+        self.clear()
 
     def set_grad_sync(self, last: bool) -> None:
-        self._buckets.hold(not last)
+        self._held = not last
 
     def finish(self) -> None:
-        self._buckets.finish()
+        # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
+        # zeros in their places, so that all ranks run the same collectives.
+        for bucket in self._buckets:
+            for parameter, view in bucket.views:
+                if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
+                    parameter.grad = view
+            if bucket.reduction is None:
+                bucket.start()
+        pending = self._buckets
+        while pending:  # the second messages of all buckets start before one of them is waited for
+            pending = [bucket for bucket in pending if not bucket.is_reduced(self._wait)]
 
     def clear(self) -> None:
-        self._buckets.clear()
+        for bucket in self._buckets:
+            bucket.bucket.flat.zero_()
+            bucket.reduction = None
+            bucket.missing = {parameter for parameter, _ in bucket.views}
+            for parameter, view in bucket.views:
+                if parameter.grad is not view:
+                    parameter.grad = view
+
+    def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if bucket.reduction is not None:
+                raise _too_late(bucket.bucket.name)
+            if parameter.grad is not view and parameter.grad is not None:
+                # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
+                view.copy_(parameter.grad)
+                parameter.grad = view
+            if self._held:
+                return
+            bucket.missing.discard(parameter)
+            if not bucket.missing:
+                bucket.start()
+
+        return hook
+
+
+def _too_late(name: str) -> UsageError:
+    return UsageError(
+        f"A gradient of {name} arrived after the sum over ranks had begun.",
+        "The model adds to it several times in one backward pass, and only the first part would be summed.",
+        "use torch.utils.checkpoint with use_reentrant=False, and call backward only through hvdtrain.",
+    )
+
+
+def _make_buckets(parameters: Trainable, hook: CommHook, bucket_bytes: int) -> list[_Bucket]:
+    """Parameters from the last to the first, of one dtype and device in each bucket."""
+    groups = in_buckets(
+        reversed(parameters),
+        lambda named: (named[1].dtype, named[1].device),
+        lambda named: named[1].numel() * named[1].element_size(),
+        bucket_bytes,
+    )
+    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(groups)]
+
+
+def _bucket(name: str, parameters: Trainable, hook: CommHook) -> _Bucket:
+    first = parameters[0][1]
+    flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
+    views, named, offset = [], [], 0
+    for parameter_name, parameter in parameters:
+        view = _laid_out_like(parameter, flat[offset : offset + parameter.numel()])
+        views.append((parameter, view))
+        named.append((parameter_name, view))
+        offset += parameter.numel()
+    bucket = GradBucket(name, flat, named)
+    return _Bucket(bucket, views, hook.open(bucket))
+
+
+def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """`part` in the parameter's own memory layout (channels last, say), or autograd would reorder at every step."""
+    last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
+    if parameter.numel() == last + 1:  # no gaps
+        return part.as_strided(parameter.shape, parameter.stride())
+    return part.view_as(parameter)
 
 
 def trainable_of(model: nn.Module, without: frozenset[nn.Parameter] = frozenset()) -> Trainable:

@@ -15,7 +15,7 @@ from torch import nn
 
 from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, PeriodicAverage, in_buckets
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, trainable_of
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, Trainable, trainable_of
 
 _PENDING = 8  # buckets at a time: limits the memory for copies
 _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no bfloat16 in Horovod; float16 would round
@@ -23,7 +23,7 @@ _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no b
 
 @final
 class LocalSgd(PeriodicAverage, GradientSync):
-    """Each rank's samples count as if its process set were all there is.
+    """Each rank's samples count as if there were no ranks outside its process set.
 
     With equal slices a rank's gradient is the mean over the set's samples. After an update with SGD, with or without
     momentum, the mean of all ranks' weights is what synchronous training would have computed from the same weights:
@@ -43,7 +43,8 @@ class LocalSgd(PeriodicAverage, GradientSync):
         super().__init__(sync_every, hvd.size() / ranks, self._average_all)
         self._hvd: Any = hvd
         self._model, self._optimizer = model, optimizer
-        self._gradients: GradientSync = NoSync(model) if ranks == 1 else _within_set(model, hvd, process_set)
+        own = trainable_of(model)
+        self._gradients: GradientSync = NoSync(own) if ranks == 1 else _within_set(own, hvd, process_set)
 
     def set_grad_sync(self, last: bool) -> None:
         self._gradients.set_grad_sync(last)
@@ -73,13 +74,13 @@ class LocalSgd(PeriodicAverage, GradientSync):
                     yield slot
 
 
-def _within_set(model: nn.Module, hvd: Any, process_set: Any) -> SummedGradients:
+def _within_set(trainable: Trainable, hvd: Any, process_set: Any) -> SummedGradients:
     """Sums gradients over a process set while the backward pass runs."""
 
     def start_sum(tensor: torch.Tensor, name: str) -> Any:
         return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, process_set=process_set)
 
-    return SummedGradients(trainable_of(model), PlainSum(start_sum), hvd.synchronize)
+    return SummedGradients(trainable, PlainSum(start_sum), hvd.synchronize)
 
 
 class _Average:

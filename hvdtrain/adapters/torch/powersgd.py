@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from hvdtrain.adapters.torch.comm_hooks import GradBucket, Handle, PendingReduction, StartSum
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
 from hvdtrain.adapters.torch.state import to_array, to_tensor
 from hvdtrain.algorithms import powersgd
 
@@ -31,10 +31,8 @@ class _Matrix:
 
 
 @final
-class PowerSgd(powersgd.Memory):
-    """Implements `CommHook`.
-
-    A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
+class PowerSgd(powersgd.Memory, CommHook):
+    """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
 
     Args:
         start_sum: an allreduce of float32.

@@ -30,7 +30,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     """
     checks = torch.sparse.check_sparse_tensor_invariants
     if not checks.is_enabled():  # type: ignore[no-untyped-call]
-        checks.disable()  # type: ignore[no-untyped-call]  # the same again, but torch warns until somebody has said so
+        checks.disable()  # type: ignore[no-untyped-call]  # no change, but torch warns until it is set explicitly
     sparse = sparse_parameters(model)
     if not sparse:
         raise UsageError(
@@ -43,7 +43,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     if topology.is_distributed:
         dense = summed_gradients(trainable_of(model, without=others), TrainingOptions())
         return SparseGradients(sparse, dense, _start_gather())
-    return SparseGradients(sparse, NoSync(model, others), _nothing_to_gather)
+    return SparseGradients(sparse, NoSync(trainable_of(model, others)), _nothing_to_gather)
 
 
 @final

@@ -12,7 +12,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 
 _OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
-_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it comes back as one
+_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it is loaded as one
 
 
 def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -60,10 +60,10 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
-    """Put back what `drifting_buffers` returned."""
-    own = dict(model.named_buffers())
-    for name, array in buffers.items():
-        own[name.removeprefix("model/")].copy_(to_tensor(array))
+    """Put back what `drifting_buffers` returned; other arrays are ignored."""
+    own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
+    for name in buffers.keys() & own.keys():
+        own[name].copy_(to_tensor(buffers[name]))
 
 
 def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -61,7 +61,7 @@ class Update(ScaledUpdate):
 
 
 def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Their gradients; of a sparse one the values of its rows, each of which it has once."""
+    """Their gradients; for a sparse one the values of its rows, which are unique."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
 

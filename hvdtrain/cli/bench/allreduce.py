@@ -71,10 +71,10 @@ def _require_whole_horovod(module: str) -> None:
 
 def _operation(framework: str) -> Any:
     if framework == "torch":
-        from hvdtrain.comm.timed_torch import TorchAllreduce
+        from hvdtrain.comm.torch_binding import TorchAllreduce
 
         return TorchAllreduce()
-    from hvdtrain.comm.timed_tensorflow import TensorFlowAllreduce
+    from hvdtrain.comm.tensorflow_binding import TensorFlowAllreduce
 
     return TensorFlowAllreduce()
 

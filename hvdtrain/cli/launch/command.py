@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.launch.flags import HOSTS
+from hvdtrain.cli.launch.launchers import LAUNCHERS
 from hvdtrain.errors import UsageError, did_you_mean
-
-Start = Callable[[Namespace, tuple[str, ...]], int]
-"""Starts the job of parsed flags and a command, or prints it; returns the exit code."""
-
-LINES: Final = {
-    "local": "workers on this machine, without ssh and MPI; restarts them",
-    "ssh": "workers on hosts of yours, over ssh, without MPI; restarts them: -H node1:4,node2:4",
-    "horovodrun": "Horovod's own launcher, over ssh: -H node1:4,node2:4",
-    "mpirun": "Open MPI 4 and 5, MPICH, Intel MPI",
-    "slurm": "an sbatch script with srun, or with MPI",
-    "sagemaker": "a training job of Amazon SageMaker",
-    "kubernetes": "an MPIJob for the MPI Operator",
-}
-"""Launcher → one line of help."""
 
 _SYNONYMS: Final = {
     **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
@@ -41,37 +28,33 @@ def run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
     launcher = argv[0]
-    if launcher not in LINES:
-        raise UsageError(f"There is no launcher {launcher!r}.", "Nothing was started.", did_you_mean(launcher, LINES))
+    if launcher not in LAUNCHERS:
+        raise UsageError(
+            f"There is no launcher {launcher!r}.", "Nothing was started.", did_you_mean(launcher, LAUNCHERS)
+        )
     words = list(argv[1:])
     at = words.index("--") if "--" in words else len(words)
     command = tuple(words[at + 1 :]) or ("train",)
     parser = _parser(launcher)
-    if launcher == "sagemaker":
-        from hvdtrain.cli.launch import sagemaker
-
-        sagemaker.add_flags(parser)
-        start: Start = sagemaker.start
-    else:
-        start = _add_flags(parser, launcher)
+    _add_flags(parser, launcher)
     options = parser.parse(words[:at])
     _require_command(command)
     if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
         _require_flags(command)
-    return start(options, command)
+    return LAUNCHERS[launcher].start(options, command)
 
 
-def _add_flags(parser: CommandParser, launcher: str) -> Start:
-    from hvdtrain.cli.launch.flags import HOSTS
-    from hvdtrain.cli.launch.launchers import LAUNCHERS
+def _add_flags(parser: CommandParser, name: str) -> None:
+    launcher, own = LAUNCHERS[name], LAUNCHERS[name].flags
+    if name == "sagemaker":
+        from hvdtrain.cli.launch import sagemaker
 
-    chosen = LAUNCHERS[launcher]
-    for names, settings in chosen.flags:
+        own = sagemaker.FLAGS
+    for names, settings in own:
         parser.add_argument(*names, **settings)
     where = parser.add_mutually_exclusive_group()
-    for names, settings in HOSTS if chosen.takes_hosts else ():
+    for names, settings in HOSTS if launcher.takes_hosts else ():
         where.add_argument(*names, **settings)
-    return chosen.start
 
 
 def _require_flags(command: tuple[str, ...]) -> None:
@@ -89,8 +72,8 @@ def _require_flags(command: tuple[str, ...]) -> None:
 
 def _print_help() -> int:
     print("usage: hvdtrain launch LAUNCHER [FLAGS] [-- train ...]\n")
-    for name, line in LINES.items():
-        print(f"  {name:11} {line}")
+    for name, launcher in LAUNCHERS.items():
+        print(f"  {name:11} {launcher.line}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
     return 0
 
@@ -102,7 +85,7 @@ def _parser(launcher: str) -> CommandParser:
         "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
         _SYNONYMS,
         usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
-        description=LINES[launcher],
+        description=LAUNCHERS[launcher].line,
         epilog="What follows -- is hvdtrain's own command; default: train.",
     )
 

@@ -73,8 +73,8 @@ def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
         return read_rank_table(options.rank_table)
     found = platform_hosts(os.environ)
     if found is not None:
-        sys.stderr.write(f"hvdtrain launch: hosts from {found.source}\n")
-        return found.hosts
+        sys.stderr.write(f"hvdtrain launch: hosts from {found[1]}\n")
+        return found[0]
     return this_host(options.np)
 
 

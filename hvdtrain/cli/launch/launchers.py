@@ -1,4 +1,4 @@
-"""What each launcher of `hvdtrain launch` can be told, and how it starts a job; SageMaker's is `sagemaker`."""
+"""What each launcher of `hvdtrain launch` can be told, and how it starts a job; `sagemaker` has SageMaker's flags."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hvdtrain.cli.launch import flags, jobs
-from hvdtrain.cli.launch.command import Start
 from hvdtrain.cli.launch.flags import Flag, flag, number
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import horovodrun, local, mpirun, slurm
@@ -30,13 +29,15 @@ class Launcher:
     """One launcher.
 
     Attributes:
+        line: of help.
         flags: what it can be told, besides its hosts.
-        start: what it does.
+        start: starts the job of parsed flags and a command, or prints it; returns the exit code.
         takes_hosts: whether -H, --hostfile and --rank-table say where workers run.
     """
 
+    line: str
     flags: tuple[Flag, ...]
-    start: Start
+    start: Callable[[Namespace, tuple[str, ...]], int]
     takes_hosts: bool = False
 
 
@@ -140,9 +141,20 @@ def _start_kubernetes(options: Namespace, command: tuple[str, ...]) -> int:
     return jobs.print_or_execute(kubernetes.render(job, own), options.dry_run, options.overwrite)
 
 
+def _start_sagemaker(options: Namespace, command: tuple[str, ...]) -> int:
+    from hvdtrain.cli.launch import sagemaker
+
+    return sagemaker.start(options, command)
+
+
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
-    "local": Launcher((*flags.JOB, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)), _start_local),
+    "local": Launcher(
+        "workers on this machine, without ssh and MPI; restarts them",
+        (*flags.JOB, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)),
+        _start_local,
+    ),
     "ssh": Launcher(
+        "workers on hosts of yours, over ssh, without MPI; restarts them: -H node1:4,node2:4",
         (
             *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)),
             number(
@@ -159,6 +171,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         takes_hosts=True,
     ),
     "horovodrun": Launcher(
+        "Horovod's own launcher, over ssh: -H node1:4,node2:4",
         (
             *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, flags.NO_RESTARTS, flags.start_timeout(60.0)),
             flag("--controller", choices=horovodrun.CONTROLLERS, default="gloo"),
@@ -167,6 +180,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         takes_hosts=True,
     ),
     "mpirun": Launcher(
+        "Open MPI 4 and 5, MPICH, Intel MPI",
         (
             *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, flags.NO_RESTARTS),
             *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
@@ -175,6 +189,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         takes_hosts=True,
     ),
     "slurm": Launcher(
+        "an sbatch script with srun, or with MPI",
         (
             *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS),
             *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
@@ -184,7 +199,9 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         ),
         _start_slurm,
     ),
+    "sagemaker": Launcher("a training job of Amazon SageMaker", (), _start_sagemaker),
     "kubernetes": Launcher(
+        "an MPIJob for the MPI Operator",
         (
             *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS, flags.TIME_LIMIT, flags.MPI),
             flag("--image", help="container image with hvdtrain and mpirun"),

@@ -6,18 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch.flags import DRY_RUN
+from hvdtrain.cli.launch.flags import DRY_RUN, flag
 from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
-from hvdtrain.launch.sagemaker.hyperparameters import hyperparameters_of
-from hvdtrain.launch.sagemaker.readiness import checkable_flags
+from hvdtrain.launch.sagemaker.hyperparameters import checkable_flags, hyperparameters_of
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -34,76 +32,63 @@ _MAY_BE_EMPTY = ("--env", "--tag")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
 
-def add_flags(parser: CommandParser) -> None:
-    """The flags of a training job."""
-    _add_machine_flags(parser)
-    _add_data_flags(parser)
-    _add_job_flags(parser)
-    names, settings = DRY_RUN
-    parser.add_argument(*names, **settings)
-
-
-def _add_machine_flags(parser: CommandParser) -> None:
-    add = parser.add_argument
-    add(
+FLAGS: Final = (
+    flag(
         "--instance-type",
         required=True,
         metavar="TYPE",
         help="instance type, e.g. ml.p4d.24xlarge; local: this machine",
-    )
-    add("--instance-count", type=int, default=1, metavar="N", help="number of machines (default: 1)")
-    add("--processes-per-host", type=int, default=1, metavar="K", help="workers per machine, one per GPU (default: 1)")
-    add("--volume-size-gb", type=int, default=30, metavar="GB", help="disk size of each machine in GB (default: 30)")
-    add("--role", metavar="ARN", help="role that SageMaker uses")
-    add("--image", metavar="URI", help="container image in ECR")
-    add("--region", help="AWS region (default: the image's, or AWS_REGION)")
-    add("--profile", help="profile of the AWS configuration")
-    add("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated")
-    add("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID")
-    add("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)")
-    add("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun")
-
-
-def _add_data_flags(parser: CommandParser) -> None:
-    add = parser.add_argument
-    add("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)")
-    add("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated")
-    add("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`")
-    add("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch")
-    add("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)")
-    add("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues")
-
-
-def _add_job_flags(parser: CommandParser) -> None:
-    add = parser.add_argument
-    add("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training")
-    add("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point")
-    add("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)")
-    add("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)")
-    add("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)")
-    add("--use-spot", action="store_true", help="spot instances; needs --max-wait-s")
-    add("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together")
-    add("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker")
-    add("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job")
-    add(
+    ),
+    flag("--instance-count", type=int, default=1, metavar="N", help="number of machines (default: 1)"),
+    flag(
+        "--processes-per-host", type=int, default=1, metavar="K", help="workers per machine, one per GPU (default: 1)"
+    ),
+    flag("--volume-size-gb", type=int, default=30, metavar="GB", help="disk size of each machine in GB (default: 30)"),
+    flag("--role", metavar="ARN", help="role that SageMaker uses"),
+    flag("--image", metavar="URI", help="container image in ECR"),
+    flag("--region", help="AWS region (default: the image's, or AWS_REGION)"),
+    flag("--profile", help="profile of the AWS configuration"),
+    flag("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated"),
+    flag("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID"),
+    flag("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
+    flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun"),
+    flag("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
+    flag("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated"),
+    flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),
+    flag("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch"),
+    flag("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)"),
+    flag("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
+    flag("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
+    flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
+    flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
+    flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
+    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)"),
+    flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
+    flag("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together"),
+    flag("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker"),
+    flag("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job"),
+    flag(
         "--env",
         action="append",
         default=[],
         dest="environment",
         metavar="NAME=VALUE",
         help="environment variable; no secrets: everybody who sees the job sees it",
-    )
-    add("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE")
-    add(
+    ),
+    flag("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE"),
+    flag(
         "--metric",
         action="append",
         default=[],
         dest="metric_definitions",
         metavar="NAME=REGEX",
         help="metric that SageMaker reads from the log",
-    )
-    add("--no-wait", action="store_true", help="return when SageMaker has the job")
-    add("--no-logs", action="store_true", help="do not print the workers' logs")
+    ),
+    flag("--no-wait", action="store_true", help="return when SageMaker has the job"),
+    flag("--no-logs", action="store_true", help="do not print the workers' logs"),
+    DRY_RUN,
+)
+"""For machines, data and the job."""
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:

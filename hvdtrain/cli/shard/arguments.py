@@ -62,7 +62,11 @@ def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
     for name, equals, value in found:
         if not (name and equals):
             text = f"{name}{equals}{value}"
-            raise UsageError(f"{flag} is {text!r}.", f"It has a name, then {sign!r}.", f"write {flag} NAME{sign}VALUE.")
+            raise UsageError(
+                f"{flag} {text} has no value." if name else f"{flag} {text} has no name.",
+                f"It is a name, then {sign!r}, then a value.",
+                f"write {flag} NAME{sign}VALUE.",
+            )
     return {name: value for name, _, value in found}
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from data_sharding import MissingDataError, PlanError
-from data_sharding.convert import Converted, convert
-from data_sharding.convert.shards import SUFFIXES
+from data_sharding.convert import convert
+from data_sharding.convert.targets import SUFFIXES
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
 from hvdtrain.cli.shard.arguments import PAIRS, Parser, pairs, record_format
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -37,7 +37,17 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     with _Progress() as progress:
         try:
-            done = _convert(options, progress)
+            done = convert(
+                options.src,
+                options.dst,
+                options.shards,
+                to=format_named(options.to, pairs("--to-option", options.to_option)),
+                format=record_format(options),
+                name=options.name,
+                shuffle=options.shuffle,
+                payloads=options.payloads,
+                on_progress=progress.update,
+            )
         except (PlanError, MissingDataError) as error:
             raise UsageError(error.fact, error.conflict, error.hint) from error
         except OSError as error:
@@ -48,21 +58,6 @@ def run(argv: Sequence[str]) -> int:
     print(f"{done.records} records in {files} in {done.paths[0].parent}, read back and equal")
     print(f"fingerprint {done.fingerprint}")
     return 0
-
-
-def _convert(options: argparse.Namespace, progress: _Progress) -> Converted:
-    target = format_named(options.to, pairs("--to-option", options.to_option))
-    return convert(
-        options.src,
-        options.dst,
-        options.shards,
-        to=target,
-        format=record_format(options),
-        name=options.name,
-        shuffle=options.shuffle,
-        payloads=options.payloads,
-        on_progress=progress.update,
-    )
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -44,12 +43,12 @@ def run(argv: Sequence[str]) -> int:
     with writing(options.out):
         written = save_plan(plan, options.out)
     _print_plan(plan)
-    sys.stdout.write(f"wrote {written[0]} and {len(written) - 1} manifests beside it\n")
+    print(f"wrote {written[0]} and {len(written) - 1} manifests beside it")
     if plan.rank_records() is None:
         steps = "training will need --data.pipe-steps"
         if plan.records is not None:
             steps = "an epoch will have (records / global batch) steps, or --data.pipe-steps"
-        sys.stdout.write(f"how many records reach each worker is not known beforehand: {steps}\n")
+        print(f"how many records reach each worker is not known beforehand: {steps}")
     return 0
 
 

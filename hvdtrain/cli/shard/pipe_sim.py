@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with simulator:
-            _write(f"feeding {options.dir} for {options.epochs} epochs")
+            print(f"feeding {options.dir} for {options.epochs} epochs", flush=True)
             while simulator.is_feeding() and not stop.wait(_LOOK_S):
                 simulator.raise_errors()
     finally:
@@ -63,7 +63,8 @@ def _report(simulator: PipeSimulator) -> None:
     for name, deliveries in simulator.deliveries().items():
         early = sum(delivery.closed_early for delivery in deliveries)
         size = sum(delivery.bytes for delivery in deliveries)
-        _write(f"{name}: {len(deliveries)} epochs, {size:,} bytes" + (f", {early} closed early" if early else ""))
+        end = f", {early} closed early" if early else ""
+        print(f"{name}: {len(deliveries)} epochs, {size:,} bytes{end}", flush=True)
 
 
 def _feeds(options: argparse.Namespace) -> dict[str, ChannelFeed]:
@@ -93,24 +94,17 @@ def _channel_files(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
         plan = load_plan(options.plan)
         return {channel.name: local_paths(plan, channel, options.source) for channel in plan.channels}
     channels = pairs("--channel", options.channel)
-    return {name: tuple(map(_existing, find_files(pattern, ("*",)))) for name, pattern in channels.items()}
-
-
-def _existing(path: str) -> str:
-    if not is_remote(path) and not os.path.exists(path):
-        raise locate_file(path).no_content()
-    return path
+    files = {name: tuple(find_files(pattern, ("*",))) for name, pattern in channels.items()}
+    for path in itertools.chain(*files.values()):
+        if not is_remote(path) and not os.path.exists(path):
+            raise locate_file(path).no_content()
+    return files
 
 
 def _bytes(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"--truncate has {text!r} bytes.", "This is not a number.", "write --truncate train-0:1000.")
     return int(text)
-
-
-def _write(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -32,9 +32,7 @@ def run(argv: Sequence[str]) -> int:
     for damage in report.catalog.damage:
         print(f"the data were indexed without what is damaged: {damage.reason}")
     if report.first_step:
-        print(
-            f"the account begins at step {report.first_step}: this run took up another one's, whose audit is not here"
-        )
+        print(f"the account begins at step {report.first_step}: this run resumed another one, whose audit is not here")
     if report.unaccounted:
         print(f"the newest checkpoint has {report.unaccounted} updates that no line of the audit accounts for")
     print(_verdict(report))
@@ -56,7 +54,7 @@ def _rows(report: CoverageReport) -> list[list[str]]:
         [
             f"{epoch.epoch}",
             f"{epoch.steps}/{epoch.of_steps}",
-            f"{epoch.audit.count - len(epoch.audit.duplicates()):,}" if epoch.exact else f"{_once(epoch):,}",
+            f"{_once(epoch):,}",
             f"{len(epoch.damaged):,}",
             f"{len(epoch.audit.missing()):,}" if epoch.finished else "-",
             f"{len(epoch.audit.duplicates()):,}",
@@ -69,7 +67,8 @@ def _rows(report: CoverageReport) -> list[list[str]]:
 
 def _once(epoch: EpochCoverage) -> int:
     audit = epoch.audit
-    return audit.num_records - len(audit.missing()) - len(audit.duplicates()) - len(epoch.damaged)
+    used = audit.count if epoch.exact else audit.num_records - len(audit.missing()) - len(epoch.damaged)
+    return used - len(audit.duplicates())
 
 
 def _left_out(report: CoverageReport) -> str:

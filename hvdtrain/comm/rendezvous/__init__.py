@@ -1,1 +1,1 @@
-"""Where ranks meet whose launcher starts processes and nothing more."""
+"""The rendezvous of ranks whose launcher starts processes and does not connect them."""

@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet, found from what their launcher told each of them: an address, and ports to try."""
+"""Where the ranks of a job meet, derived from their launcher's variables: an address, and ports to try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rank's side of the hello: find rank 0, say who is there, and wait for the answer."""
+"""Every rank's side of the handshake: find rank 0, identify itself, and wait for the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hvdtrain.comm.rendezvous.handshake import (
     GREETING,
     MAX_LINE_BYTES,
     Hello,
+    Host,
     Keys,
     WrongPeerError,
     new_nonce,
     parse_nonce,
 )
-from hvdtrain.comm.rendezvous.placement import Host
 from hvdtrain.errors import HvdtrainError, UsageError
 
 _TRY_SECONDS = 2.0

@@ -1,7 +1,7 @@
-"""Connect ranks whose launcher starts processes and nothing more: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
+"""Connect ranks whose launcher only starts processes: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
 
-Rank 0 serves Horovod's own store protocol where the launcher's variables say that rank 0 is; all ranks meet there and
-learn each other's hosts, and Horovod is told the result as if horovodrun had started it.
+Rank 0 serves Horovod's own store protocol at the address in the launcher's variables; all ranks connect to it and
+learn each other's hosts, and Horovod gets the result in its variables, as from horovodrun.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from hvdtrain.comm.deadlines import start_timeout
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
 from hvdtrain.comm.rendezvous.client import World, join
-from hvdtrain.comm.rendezvous.handshake import Hello, Keys, sane_host
-from hvdtrain.comm.rendezvous.placement import place_variables
+from hvdtrain.comm.rendezvous.handshake import Hello, Host, Keys, Meeting, sane_host
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.comm.rendezvous.server_side import Meeting
-from hvdtrain.comm.start_deadline import start_timeout
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import Topology
 
@@ -90,3 +88,31 @@ def _cannot_listen(address: str, error: OSError | None) -> HvdtrainError:
         "The other ranks look for it there.",
         "set MASTER_ADDR to an address of rank 0's host, and MASTER_PORT to a free port.",
     )
+
+
+def place_variables(rank: int, hosts: Sequence[Host]) -> dict[str, str]:
+    """HOROVOD_RANK and so on for `rank`, where rank N runs on `hosts[N]`.
+
+    Ranks of one host are numbered in the order of their ranks, hosts in the order of their first ranks. Horovod's cross
+    rank and size count only the hosts that have a rank of the same local number.
+    """
+    local_ranks = [hosts[:other].count(host) for other, host in enumerate(hosts)]
+    local_rank, own = local_ranks[rank], hosts[rank]
+    alike = [host for host, number in zip(hosts, local_ranks, strict=True) if number == local_rank]
+    order = list(dict.fromkeys(hosts))
+    numbers = {
+        "RANK": rank,
+        "SIZE": len(hosts),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": hosts.count(own),
+        "CROSS_RANK": sorted(alike, key=order.index).index(own),
+        "CROSS_SIZE": len(alike),
+    }
+    names = {f"HOROVOD_{name}": str(number) for name, number in numbers.items()}
+    return {**names, "HOROVOD_HOSTNAME": _unique_name(own, hosts)}
+
+
+def _unique_name(own: Host, hosts: Sequence[Host]) -> str:
+    """Horovod groups ranks by this name, so two hosts must not share it."""
+    alone = all(host == own for host in hosts if host[0] == own[0])
+    return own[0] if alone else f"{own[0]}-{own[1]}"

@@ -1,31 +1,40 @@
-"""How a rank says that it is there, and learns who else is. Before it, nobody is given the store's token.
+"""How a rank reports that it is present, and learns who else is; only then does it get the store's token.
 
     rank → server    HVDTRAIN-HELLO-1 NONCE
     server → rank    NONCE PROOF           the server knows job and secret
     rank → server    RANK SIZE HOST PROOF  so does the rank
-    server → rank    JSON PROOF            once all are there: every rank's host, and the store's variables;
+    server → rank    JSON PROOF            once all are present: every rank's host, and the store's variables;
                                            or, at the deadline, which ranks are missing
 
 A proof is HMAC-SHA256, with the secret as its key, over the job, both nonces, the direction and the line's content. So
-an answer cannot be replayed, and another job's server on the same port is told from the right one. Without a secret the
-key is empty: strangers who know the job's numbers are not kept out then.
+an answer cannot be replayed, and another job's server on the same port is recognized. Without a secret the key is
+empty: then strangers who know the job's numbers are not kept out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import json
 import re
 import secrets
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import final
 
 GREETING = "HVDTRAIN-HELLO-1"
 MAX_LINE_BYTES = 1024
 
+_HELLO_SECONDS = 5.0
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 _GREETING_LINE = re.compile(rf"{GREETING} ([0-9a-f]{{32}})\n")
 _HELLO = re.compile(r"(\d{1,7}) (\d{1,7}) (\S{1,255}) ([0-9a-f]{64})\n", re.ASCII)
+
+Host = tuple[str, str]
+"""Name and address of a rank's host. Two hosts may have one name (containers do), or share an address (loopback)."""
 
 
 class WrongPeerError(Exception):
@@ -81,7 +90,7 @@ class Hello:
 
     @property
     def content(self) -> str:
-        """As it travels."""
+        """As it is sent."""
         return f"{self.rank} {self.size} {self.host}"
 
     @classmethod
@@ -94,5 +103,83 @@ class Hello:
 
 
 def sane_host(name: str) -> str:
-    """`name` as it may travel: what no host name contains is replaced."""
+    """`name` as it may be sent: characters that no host name contains are replaced."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:200] or "host"
+
+
+@final
+class Meeting:
+    """Rank 0's side: greets ranks until all `size` of them are present or the deadline is reached.
+
+    Args:
+        keys: job and secret.
+        size: number of ranks.
+        deadline: on `time.monotonic()`'s clock.
+    """
+
+    def __init__(self, keys: Keys, size: int, deadline: float) -> None:
+        self.store_variables: Mapping[str, str] = {}
+        """What is sent to the ranks when all are present."""
+        self._keys = keys
+        self._size = size
+        self._deadline = deadline
+        self._present: dict[int, Host] = {}
+        self._all_there = asyncio.Event()
+
+    async def greet(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection from its first line on."""
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                hello, nonces = await self._identify(first, reader, writer)
+        except WrongPeerError:
+            return
+        if hello.size != self._size or not hello.rank < self._size or hello.rank in self._present:
+            await self._answer(writer, nonces, {"refused": self._why_refused(hello)})
+            return
+        self._present[hello.rank] = (hello.host, writer.get_extra_info("peername")[0])
+        if len(self._present) == self._size:
+            self._all_there.set()
+        await self._wait_beside(hello.rank, reader)
+        if self._all_there.is_set():
+            hosts = [self._present[rank] for rank in range(self._size)]
+            await self._answer(writer, nonces, {"hosts": hosts, "store": dict(self.store_variables)})
+        else:
+            missing = [rank for rank in range(self._size) if rank not in self._present]
+            await self._answer(writer, nonces, {"missing": missing})
+
+    async def _identify(
+        self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Hello, tuple[str, str]]:
+        nonces = (parse_greeting(first), new_nonce())
+        writer.write(f"{nonces[1]} {self._keys.proof('server', nonces, '')}\n".encode())
+        await writer.drain()
+        hello, proof = Hello.parse(await reader.readuntil(b"\n"))
+        self._keys.require(proof, "rank", nonces, hello.content)
+        return hello, nonces
+
+    async def _wait_beside(self, rank: int, reader: asyncio.StreamReader) -> None:
+        """Until all are present, the deadline, or the end of this rank, which then is absent again."""
+        gone = asyncio.ensure_future(reader.read(1))
+        complete = asyncio.ensure_future(self._all_there.wait())
+        try:
+            left = max(0.0, self._deadline - time.monotonic())
+            await asyncio.wait({gone, complete}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not self._all_there.is_set():
+                del self._present[rank]
+                raise EOFError
+        finally:
+            gone.cancel()
+            complete.cancel()
+
+    def _why_refused(self, hello: Hello) -> str:
+        if hello.size != self._size:
+            return f"Rank {hello.rank} on {hello.host} believes in {hello.size} ranks, rank 0 in {self._size}."
+        if hello.rank >= self._size:
+            return f"Rank {hello.rank} on {hello.host} is not below the number of ranks, {self._size}."
+        return f"Rank {hello.rank} on {hello.host} is there already, on {self._present[hello.rank][0]}."
+
+    async def _answer(self, writer: asyncio.StreamWriter, nonces: tuple[str, str], content: object) -> None:
+        text = json.dumps(content, separators=(",", ":"))
+        async with asyncio.timeout(_HELLO_SECONDS):
+            writer.write(f"{text}\n{self._keys.proof('world', nonces, text)}\n".encode())
+            await writer.drain()

@@ -1,6 +1,6 @@
 """The server at which ranks find each other: Horovod's key-value protocol on one address, with a token, sizes capped.
 
-It runs an event loop in a thread of its own, so that whoever starts it (the launcher, or rank 0) can do other things.
+It runs an event loop in its own thread, so that the process that starts it (the launcher, or rank 0) can continue.
 Horovod's own server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
 """
 
@@ -14,13 +14,20 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from hvdtrain.comm.rendezvous.http import LINE_LIMIT, RefusedError, Request, read_request, response
-from hvdtrain.comm.rendezvous.store import RendezvousStore, StoreFullError
+from hvdtrain.comm.rendezvous.store import (
+    LINE_LIMIT,
+    RefusedError,
+    RendezvousStore,
+    Request,
+    StoreFullError,
+    read_request,
+    response,
+)
 
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""
 
-_LAST_ANSWER_SECONDS = 0.5  # for answers that are under way when the server stops
+_LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server stops
 _STOP_SECONDS = 5.0
 
 Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -36,7 +43,7 @@ class RendezvousServer:
         port: 0 lets the kernel choose.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
-        hold_seconds: how long a rank is kept waiting for others; None: whoever starts the job sees to that.
+        hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
 
     Raises:
         OSError: on entering, if the address cannot be listened on.

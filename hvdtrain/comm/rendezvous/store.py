@@ -1,13 +1,22 @@
-"""What ranks tell each other before they are connected: keys and values, and who has arrived.
+"""Horovod's key-value store: what ranks tell each other before they are connected, and the HTTP that they speak.
 
 Gloo's full mesh (gloo/rendezvous/context.cc) has every rank put `rank_N`, then read those of lower ranks; put `N`, its
 addresses, then read everybody's; and delete `N` when it is connected to all. Each rank puts its own key of a family
-before it reads another's, so a reader can be kept waiting until the whole family is there.
+before it reads another's, so a reader can be kept waiting until the family is complete.
+
+    GET|PUT|DELETE /TOKEN:PORT/SCOPE/KEY HTTP/1.1     one request a connection; 200, or 404 for a missing key
+
+That is all that Horovod's client uses (horovod/common/gloo/http_store.cc). It takes the address as it is in
+HOROVOD_GLOO_RENDEZVOUS_ADDR and appends `:PORT/SCOPE/KEY`; an address of `HOST:PORT/TOKEN` therefore makes it send a
+token, although it has no such concept.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import re
+from dataclasses import dataclass
 
 GLOBAL_SCOPE = "global"
 """Horovod's scope of all ranks (HOROVOD_GLOO_GLOBAL_PREFIX); others are `local_HOST` and `cross_LOCALRANK`."""
@@ -17,6 +26,13 @@ MAX_VALUE_BYTES = 2**22
 
 _MAX_TOTAL_BYTES = 2**28
 _NUMBERED = re.compile(r"(rank_)?(\d{1,7})", re.ASCII)
+
+LINE_LIMIT = 2048
+"""Bytes of the longest line that is read; the longest that Horovod sends has a host name in it, of 255 at most."""
+
+_MAX_HEADERS = 32
+_REQUEST = re.compile(rb"(GET|PUT|DELETE) /([^/ ]+)/([^/ ]+)/([^/ ]+) HTTP/1\.[01]\r\n")
+_REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 413: "Too Large", 507: "Full"}
 
 
 class StoreFullError(Exception):
@@ -67,10 +83,71 @@ class RendezvousStore:
     def must_wait(self, scope: str, key: str) -> bool:
         """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet.
 
-        Without that, Horovod gives up 30 s after the first rank came (HOROVOD_GLOO_TIMEOUT_SECONDS), naming nobody.
+        Otherwise Horovod fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank.
         """
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
             return False
         prefix = number[1] or ""
         return any((scope, f"{prefix}{rank}") not in self._values for rank in range(self._size))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request with its body."""
+
+    method: str
+    scope: str
+    key: str
+    body: bytes
+
+
+class RefusedError(Exception):
+    """A request that is not served.
+
+    Args:
+        status: HTTP status that says why.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+async def read_request(first: bytes, reader: asyncio.StreamReader, token: str) -> Request:
+    """The request that begins with the line `first`.
+
+    Raises:
+        RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
+        asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
+    """
+    match = _REQUEST.fullmatch(first)
+    if match is None:
+        raise RefusedError(400)
+    if not hmac.compare_digest(match[2].partition(b":")[0], token.encode()):
+        raise RefusedError(403)
+    length = await _content_length(reader)
+    if length > MAX_VALUE_BYTES:
+        raise RefusedError(413)
+    body = await reader.readexactly(length)
+    return Request(match[1].decode(), match[3].decode("latin-1"), match[4].decode("latin-1"), body)
+
+
+async def _content_length(reader: asyncio.StreamReader) -> int:
+    length = 0
+    for _ in range(_MAX_HEADERS):
+        line = await reader.readuntil(b"\r\n")
+        if line == b"\r\n":
+            return length
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            digits = value.strip()
+            if not digits.isdigit() or len(digits) > 12:
+                raise RefusedError(400)
+            length = int(digits)
+    raise RefusedError(400)
+
+
+def response(status: int, body: bytes = b"") -> bytes:
+    """An answer as the client reads it: until the connection closes, or Content-Length is reached."""
+    return f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body

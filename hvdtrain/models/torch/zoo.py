@@ -17,11 +17,7 @@ _AUXILIARY_HEADS = ("googlenet", "inception_v3")
 
 
 def model_names() -> Sequence[str]:
-    """All of them.
-
-    Raises:
-        UsageError: torchvision is not installed.
-    """
+    """All of them. Raises `UsageError` if torchvision is not installed."""
     models = _torchvision_models()
     return (SMALL_CNN, *models.list_models(module=models))
 

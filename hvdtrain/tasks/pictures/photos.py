@@ -87,19 +87,6 @@ def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded
     return Encoded(_only_bytes(name, features[name]), _label(features[label]), label)
 
 
-class Window(NamedTuple):
-    """A part of a photo, in pixels."""
-
-    left: int
-    top: int
-    width: int
-    height: int
-
-    def box(self) -> tuple[int, int, int, int]:
-        """Left, upper, right, lower: as Pillow wants it."""
-        return self.left, self.top, self.left + self.width, self.top + self.height
-
-
 class CropDraws(NamedTuple):
     """Draws of n records: shares of the area [n, 10], logarithms of ratios [n, 10], places [n, 2] in [0, 1)."""
 
@@ -117,8 +104,8 @@ class CropDraws(NamedTuple):
         )
 
 
-def random_window(width: int, height: int, draws: CropDraws, row: int) -> Window:
-    """A window of a random area and shape, at a random place, to be resized to a square.
+def random_window(width: int, height: int, draws: CropDraws, row: int) -> tuple[int, int, int, int]:
+    """Left, top, width and height of a window of random area and shape, at a random place, to be resized to a square.
 
     The algorithm is that of torchvision.transforms.RandomResizedCrop.get_params: ten attempts, then the largest window
     in the middle whose ratio is allowed.
@@ -127,21 +114,17 @@ def random_window(width: int, height: int, draws: CropDraws, row: int) -> Window
         wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < high <= height:
             left, top = draws.places[row] * (width - wide + 1, height - high + 1)
-            return Window(int(left), int(top), wide, high)
+            return int(left), int(top), wide, high
     wide = min(width, round(height * _RATIO[1]))
     high = min(height, round(width / _RATIO[0]))
-    return Window((width - wide) // 2, (height - high) // 2, wide, high)
+    return (width - wide) // 2, (height - high) // 2, wide, high
 
 
 def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> NDArray[np.uint8]:
-    """uint8 [side, side, 3] of a random part of a photo.
-
-    Raises:
-        BadPhotoError: it cannot be decoded.
-    """
+    """uint8 [side, side, 3] of a random part of a photo. Raises `BadPhotoError` if it cannot be decoded."""
     photo = _opened(content)
-    window = random_window(photo.width, photo.height, draws, row)
-    return _resized(photo.crop(window.box()), (side, side))
+    left, top, width, height = random_window(photo.width, photo.height, draws, row)
+    return _resized(photo.crop((left, top, left + width, top + height)), (side, side))
 
 
 def validation_pixels(content: bytes, side: int) -> NDArray[np.uint8]:

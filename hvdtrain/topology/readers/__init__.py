@@ -1,4 +1,4 @@
-"""One file per platform; `READERS` is the order in which they are asked: the innermost launcher must win.
+"""`READERS` is the order in which they are asked: the innermost launcher must win.
 
 An `mpirun` inside an `sbatch` is MPI, not Slurm. A torchrun agent started by `srun` or `mpirun`, one per node, is
 torchrun: the PMI or Open MPI variables that its workers inherit describe the agent. The other way round, an `mpirun`
@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
-from hvdtrain.topology.readers import cray, horovod, jsrun, openmpi, pmi, slurm, tf_config, torchrun
-from hvdtrain.topology.unjoined import Unjoined
+from hvdtrain.topology.readers import horovod, mpi, slurm, torchrun, unjoined
+from hvdtrain.topology.readers.unjoined import Unjoined
 
 READERS: tuple[Reader, ...] = (
     horovod.READER,
-    openmpi.READER,
-    pmi.MVAPICH,
-    pmi.PMI,
-    jsrun.READER,
-    pmi.PMIX,
+    mpi.OPEN_MPI,
+    mpi.MVAPICH,
+    mpi.PMI,
+    mpi.JSRUN,
+    mpi.PMIX,
     torchrun.READER,
     slurm.READER,
 )
-
-
-UNJOINED = (cray.PALS, cray.ALPS, torchrun.SETTINGS, tf_config.UNJOINED)
+UNJOINED = (unjoined.PALS, unjoined.ALPS, torchrun.SETTINGS, unjoined.TF_CONFIG)
 
 
 def readers_for(env: Env) -> tuple[Reader | Unjoined, ...]:

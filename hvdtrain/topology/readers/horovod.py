@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hvdtrain.topology.assume import assume_local, assume_nodes
 from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
-from hvdtrain.topology.reader import Reader
+from hvdtrain.topology.reader import Reader, host_by
 
 LAUNCHER_VARIABLE = "HVDTRAIN_LAUNCHER"
 """Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
@@ -31,10 +31,6 @@ def _if_even(fact: Fact) -> Fact:
     return Fact(fact.value, f"{ASSUMED}{fact.source}, and every node has the same number of processes")
 
 
-def _hosts(facts: Facts, env: Env) -> tuple[str, ...]:
-    return (env["HOROVOD_HOSTNAME"],) if facts["num_nodes"].value == 1 and env.get("HOROVOD_HOSTNAME") else ()
-
-
 READER = Reader(
     platform="Horovod",
     launcher="horovodrun",
@@ -47,7 +43,7 @@ READER = Reader(
         "num_nodes": ("HOROVOD_CROSS_SIZE",),
     },
     place=_place,
-    hosts=_hosts,
+    hosts=host_by("HOROVOD_HOSTNAME"),
     context=("HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER", "HOROVOD_ELASTIC", LAUNCHER_VARIABLE),
     named_by=LAUNCHER_VARIABLE,
 )

@@ -12,7 +12,7 @@ from hvdtrain.topology.assume import assume_place
 from hvdtrain.topology.facts import Env, Facts
 from hvdtrain.topology.reader import Reader
 from hvdtrain.topology.readers.slurm import fill_from_step, hosts_of_step
-from hvdtrain.topology.unjoined import ALONE, Unjoined
+from hvdtrain.topology.readers.unjoined import ALONE, Unjoined
 
 AGENT = "TORCHELASTIC_RUN_ID"
 """Set by a torchrun agent for its workers, and by nobody else."""

@@ -47,7 +47,7 @@ _PERHAPS_ELSEWHERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ContainerExit:
     """How the workers of a container ended.
 
     Attributes:
@@ -61,7 +61,7 @@ class Ending:
     by_itself: bool = True
 
 
-def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> Ending:
+def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:
     """Run the workers that fall to this process until all have ended; signals are passed on to them.
 
     All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous.
@@ -97,7 +97,7 @@ def _supervise(
     host: str,
     server: RendezvousServer | None,
     inbox: SignalInbox,
-) -> Ending:
+) -> ContainerExit:
     """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
     orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
     outputs = [OutputParser() for _ in orders]
@@ -114,7 +114,7 @@ def _supervise(
             timeouts,
             server,
         ).run()
-    return _ending(outcome, workers, own, outputs, command)
+    return _container_exit(outcome, workers, own, outputs, command)
 
 
 def _variables_among_hosts(
@@ -135,28 +135,30 @@ def _variables_among_hosts(
     }
 
 
-def _ending(
+def _container_exit(
     outcome: JobOutcome,
     workers: Sequence[WorkerState],
     own: Sequence[RankAssignment],
     outputs: Sequence[OutputParser],
     command: WorkerCommand,
-) -> Ending:
+) -> ContainerExit:
     if outcome.code == 0:
-        return Ending(0)
+        return ContainerExit(0)
     is_all = own[0].size == len(own)
     is_whole_machine = not is_all and own[0].local_size == len(own)
     failed = [worker for worker in workers if worker.code != 0]
     elsewhere = ELSEWHERE if is_whole_machine and failed and all(worker.is_consequence for worker in failed) else ""
     if outcome.root_cause_rank is None or outcome.code == RESUMABLE:
         why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
-        return Ending(outcome.code, _lines(outcome.message or _resumable(command), why), by_itself=is_all)
+        return ContainerExit(outcome.code, _lines(outcome.message or _resumable(command), why), by_itself=is_all)
     worker, assignment = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
     if worker.code == 0:  # it left while others still needed it
-        return Ending(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
-    cause = (_recorded(worker) or outputs[worker.rank].cause) if worker.code > 0 else ""
+        return ContainerExit(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
+    cause = _cause(worker, outputs[worker.rank]) if worker.code > 0 else ""
     heading = f"Rank {assignment.rank} of {assignment.size}{worker.on_host} {how_it_ended(worker.code)}."
-    return Ending(outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence)
+    return ContainerExit(
+        outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence
+    )
 
 
 def _lines(*parts: str) -> str:
@@ -174,7 +176,9 @@ def _resumable(command: WorkerCommand) -> str:
     return f"{stopped}; the newest checkpoint is {latest.read_text().strip()[:80]}.\n{_RESUME}"
 
 
-def _recorded(worker: WorkerState) -> str:
-    """What the worker's own record says of the cause, a traceback with its telling part first."""
+def _cause(worker: WorkerState, output: OutputParser) -> str:
+    """Why the worker failed, by its record; a traceback that is not in the record was printed."""
     failure = worker.failure
-    return "" if failure is None or failure.is_consequence else cause_of(failure.detail) or failure.cause
+    if failure is None or failure.is_consequence:
+        return output.cause
+    return cause_of(failure.detail) or (failure.kind == "exception" and output.cause) or failure.cause

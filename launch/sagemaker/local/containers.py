@@ -16,7 +16,7 @@ from typing import final
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, GRACE_SECONDS
-from hvdtrain.launch.sagemaker.failure import FILE
+from hvdtrain.launch.sagemaker.failure import FAILURE_FILE
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 END_SECONDS = GRACE_SECONDS + 20.0
@@ -57,7 +57,7 @@ class LocalContainer:
     @property
     def failure(self) -> tuple[str, str]:
         """What it wrote of its failure, and the HINT of that; either may be empty."""
-        path = self.folders.output / FILE
+        path = self.folders.output / FAILURE_FILE
         text = path.read_text(errors="replace").strip() if path.exists() else ""
         hint = re.search(r"^HINT: (.*)$|HINT: (.*)$", text, re.MULTILINE)
         return (text[: hint.start()].strip(), hint[1] or hint[2]) if hint else (text, "")
@@ -200,7 +200,7 @@ def _stopped(number: signal.Signals, first: LocalContainer, is_resumable: bool) 
     error = HvdtrainError(
         f"The training job was stopped by {number.name}.",
         text.partition("\n")[0] if is_resumable and text else "Not all of its workers left by themselves.",
-        (is_resumable and hint) or f"{first.folders.output / FILE} has the whole account.",
+        (is_resumable and hint) or f"{first.folders.output / FAILURE_FILE} has the whole account.",
     )
     error.exit_code = RESUMABLE if is_resumable else 128 + number
     return error
@@ -212,7 +212,7 @@ def _failure(container: LocalContainer) -> HvdtrainError:
     return kind(
         f"The training job failed on {container.folders.base.name} with exit code {code}.",
         text or "It left no cause.",
-        hint or f"{container.folders.output / FILE} has the whole account.",
+        hint or f"{container.folders.output / FAILURE_FILE} has the whole account.",
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME
-from hvdtrain.launch.sagemaker.channel_checks import local_path
+from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, local_path
 from hvdtrain.launch.sagemaker.container.contract import Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.pipe_plan import read_plan
@@ -101,6 +102,22 @@ def checkpoint_folder(uri: str, shared: Path) -> Path:
         return local_path(uri)
     parts = [part for part in uri.removeprefix("s3://").split("/") if part not in ("", ".", "..")]
     return shared.joinpath("checkpoints", *parts)
+
+
+def require_writable(folder: Path) -> None:
+    """Raise UsageError unless `folder` is there or can be made."""
+    try:
+        for path in (folder, *folder.parents):
+            with suppress(FileNotFoundError):
+                path.lstat()
+                break
+        tempfile.TemporaryDirectory(prefix=".hvdtrain-", dir=path).cleanup()
+    except OSError as error:
+        raise UsageError(
+            f"The output folder {folder} cannot be written to: {error.strerror}.",
+            "The job's model and output go there.",
+            "choose another output_path (--output-path).",
+        ) from error
 
 
 def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None) -> None:

@@ -18,7 +18,7 @@ class Ranks:
     def __init__(self, size: int) -> None:
         self._sent: list[tuple[NDArray[Any], str]] = []
         self._lock = threading.Lock()
-        self._barrier = threading.Barrier(size, timeout=20)
+        self._barrier = threading.Barrier(size, timeout=60)
         self.names: list[str] = []
 
     def sum(self, array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from keras import layers
 
 from hvdtrain.adapters.forward_pass import batch_mask
-from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.keras.graph_segments import Cut, best_cuts
+from hvdtrain.adapters.keras.activation_checkpointing import Cut, best_cuts, checkpoint_activations
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
 from hvdtrain.models.keras.resnet import resnet

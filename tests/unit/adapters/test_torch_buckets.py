@@ -20,8 +20,8 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.adapters.torch.buckets import GradientBuckets
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
+from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -43,9 +43,9 @@ class SameOnAllRanks:
         self.waited.append(handle)
 
 
-def buckets_of(model: nn.Module, ranks: SameOnAllRanks, bucket_bytes: int = 10**6) -> GradientBuckets:
+def buckets_of(model: nn.Module, ranks: SameOnAllRanks, bucket_bytes: int = 10**6) -> SummedGradients:
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    return GradientBuckets(trainable, PlainSum(ranks.start), ranks.wait, bucket_bytes)
+    return SummedGradients(trainable, PlainSum(ranks.start), ranks.wait, bucket_bytes)
 
 
 def layers(*widths: int) -> Any:
@@ -108,7 +108,7 @@ def test_dtypes_are_not_mixed() -> None:
         ("b", nn.Parameter(torch.ones(3, dtype=torch.float64))),
         ("c", nn.Parameter(torch.ones(4, dtype=torch.float64))),
     ]
-    buckets = GradientBuckets(parameters, PlainSum(world.start), world.wait)
+    buckets = SummedGradients(parameters, PlainSum(world.start), world.wait)
     sum(p.double().sum() for _, p in parameters).backward()  # type: ignore[union-attr]
     buckets.finish()
     assert sorted(size for _, size in world.started) == [2, 7]
@@ -217,7 +217,7 @@ def test_a_cleared_gradient_that_this_rank_does_not_need_is_still_the_sum() -> N
         return name
 
     trainable = list(model.named_parameters())
-    buckets = GradientBuckets(trainable, PlainSum(others_have_one), lambda handle: handle)
+    buckets = SummedGradients(trainable, PlainSum(others_have_one), lambda handle: handle)
     zero_to_none(model)
     model[1](torch.ones(1, 2)).sum().backward()
     buckets.finish()

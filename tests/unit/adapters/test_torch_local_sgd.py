@@ -36,7 +36,7 @@ class Doubling:
 
 
 @given(kinds=st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 4), st.booleans()), max_size=8))
-@settings(deadline=2000, max_examples=40)
+@settings(max_examples=40)
 def test_tensors_become_the_mean_in_their_own_layout(kinds: list[tuple[torch.dtype, int, bool]]) -> None:
     tensors = []
     for place, (dtype, side, channels_last) in enumerate(kinds):
@@ -54,7 +54,6 @@ def test_tensors_become_the_mean_in_their_own_layout(kinds: list[tuple[torch.dty
 
 
 @given(sizes=st.lists(st.integers(1, 40), max_size=30))
-@settings(deadline=2000)
 def test_buckets_are_as_full_as_they_may_be_and_keep_the_order(sizes: list[int]) -> None:
     tensors = [torch.empty(size * BUCKET_BYTES // 64, dtype=torch.float32, device="meta") for size in sizes]
     buckets = list(_buckets(tensors))

@@ -109,7 +109,7 @@ def test_a_model_without_sparse_gradients_is_refused() -> None:
 
 
 @given(words=st.lists(st.integers(0, 5), max_size=8), max_norm=st.floats(0.01, 3.0))
-@settings(deadline=2000, max_examples=30)
+@settings(max_examples=30)
 def test_one_process_clips_sparse_gradients_as_dense_ones(words: list[int], max_norm: float) -> None:
     """Also rows that come twice, and none at all."""
     steps = []

@@ -54,7 +54,7 @@ def split(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
     return list(tensor.split(list(sizes)))
 
 
-@settings(max_examples=40, deadline=5000)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(lambda sizes: sum(sizes) > 1),
     dims=st.integers(1, 3),

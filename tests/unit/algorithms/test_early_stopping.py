@@ -19,7 +19,7 @@ Mode = Literal["min", "max"]
 
 finite = st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float)
 values = st.lists(finite | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=12)
-judges = st.builds(
+early_stoppings = st.builds(
     EarlyStopping,
     metric=st.just("m"),
     mode=st.sampled_from(["min", "max"]),
@@ -28,22 +28,22 @@ judges = st.builds(
 )
 
 
-def standings(judge: EarlyStopping, series: list[float]) -> list[ValidationHistory]:
+def histories(early_stopping: EarlyStopping, series: list[float]) -> list[ValidationHistory]:
     """After each validation, of which one comes every 10 steps."""
     found = [ValidationHistory()]
     for epoch, value in enumerate(series):
-        found.append(judge.after(found[-1], epoch, 10 * (epoch + 1), {"m": value, "loss": 0.0}))
+        found.append(early_stopping.after(found[-1], epoch, 10 * (epoch + 1), {"m": value, "loss": 0.0}))
     return found
 
 
-@given(early_stopping=judges, series=values)
-def test_the_best_is_the_first_of_the_best_finite_values(judge: EarlyStopping, series: list[float]) -> None:
-    best = standings(judge, series)[-1].best
+@given(early_stopping=early_stoppings, series=values)
+def test_the_best_is_the_first_of_the_best_finite_values(early_stopping: EarlyStopping, series: list[float]) -> None:
+    best = histories(early_stopping, series)[-1].best
     real = [value for value in series if math.isfinite(value)]
     if not real:
         assert best is None
         return
-    extreme = min(real) if judge.mode == "min" else max(real)
+    extreme = min(real) if early_stopping.mode == "min" else max(real)
     epoch = series.index(extreme)
     assert best == Best("m", extreme, 10 * (epoch + 1), epoch)
 
@@ -68,34 +68,34 @@ def epochs_until_keras_stops(series: list[float], mode: Mode, patience: int, min
     min_delta=st.sampled_from([0.0, 0.5, 1e3]),
 )
 def test_it_gives_up_when_keras_does(series: list[float], mode: Mode, patience: int, min_delta: float) -> None:
-    judge = EarlyStopping("m", mode, patience, min_delta)
-    given_up = [count for count, one in enumerate(standings(judge, series)) if judge.should_stop(one)]
+    early_stopping = EarlyStopping("m", mode, patience, min_delta)
+    given_up = [count for count, one in enumerate(histories(early_stopping, series)) if early_stopping.should_stop(one)]
     assert (given_up[0] if given_up else None) == epochs_until_keras_stops(series, mode, patience, min_delta)
 
 
-@given(early_stopping=judges, series=values, at=st.integers(0, 12))
-def test_an_interruption_changes_nothing(judge: EarlyStopping, series: list[float], at: int) -> None:
+@given(early_stopping=early_stoppings, series=values, at=st.integers(0, 12))
+def test_an_interruption_changes_nothing(early_stopping: EarlyStopping, series: list[float], at: int) -> None:
     """Through the JSON of a manifest, and with the last validation done twice."""
-    whole = standings(judge, series)
+    whole = histories(early_stopping, series)
     at = min(at, len(series))
     position = Position(10 * at, 80 * at, whole[at])
     read = Position.from_json(json.loads(json.dumps(asdict(position))))
     assert read == position
-    standing = judge.resume_from(read.standing)
-    assert standing == whole[at]
+    history = early_stopping.resume_from(read.standing)
+    assert history == whole[at]
     if at:
-        assert judge.after(standing, at - 1, 10 * at, {"m": series[at - 1]}) == standing
+        assert early_stopping.after(history, at - 1, 10 * at, {"m": series[at - 1]}) == history
     for epoch, value in enumerate(series[at:], start=at):
-        standing = judge.after(standing, epoch, 10 * (epoch + 1), {"m": value})
-    assert standing == whole[-1]
+        history = early_stopping.after(history, epoch, 10 * (epoch + 1), {"m": value})
+    assert history == whole[-1]
 
 
-@given(early_stopping=judges, series=values)
+@given(early_stopping=early_stoppings, series=values)
 @settings(max_examples=50)
-def test_more_patience_never_gives_up_earlier(judge: EarlyStopping, series: list[float]) -> None:
-    patient = replace(judge, patience=(judge.patience or 1) + 1)
-    for one, other in zip(standings(judge, series), standings(patient, series), strict=True):
-        assert judge.should_stop(one) or judge.patience is None or not patient.should_stop(other)
+def test_more_patience_never_gives_up_earlier(early_stopping: EarlyStopping, series: list[float]) -> None:
+    patient = replace(early_stopping, patience=(early_stopping.patience or 1) + 1)
+    for one, other in zip(histories(early_stopping, series), histories(patient, series), strict=True):
+        assert early_stopping.should_stop(one) or early_stopping.patience is None or not patient.should_stop(other)
 
 
 def test_without_patience_it_never_gives_up() -> None:
@@ -104,11 +104,11 @@ def test_without_patience_it_never_gives_up() -> None:
 
 @pytest.mark.parametrize("other", [{"metric": "other"}, {"mode": "max"}])
 def test_what_was_compared_otherwise_is_compared_anew(other: dict[str, Any]) -> None:
-    judge = EarlyStopping("m", "min", patience=2)
-    standing = standings(judge, [1.0, 2.0, 3.0])[-1]
-    assert judge.should_stop(standing)
-    assert replace(judge, **other).resume_from(standing) == ValidationHistory()
-    assert replace(judge, patience=5, min_delta=0.5).resume_from(standing) == standing
+    early_stopping = EarlyStopping("m", "min", patience=2)
+    history = histories(early_stopping, [1.0, 2.0, 3.0])[-1]
+    assert early_stopping.should_stop(history)
+    assert replace(early_stopping, **other).resume_from(history) == ValidationHistory()
+    assert replace(early_stopping, patience=5, min_delta=0.5).resume_from(history) == history
 
 
 def test_an_unknown_metric_is_refused_with_all_names() -> None:

@@ -65,7 +65,7 @@ def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 
 @given(size=sizes(), seed=SEEDS)
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 def test_workers_together_follow_the_projections(size: tuple[int, int, int, int], seed: int) -> None:
     count, rows, columns, rank = size
     workers = Workers(count, rows, columns, rank)
@@ -79,7 +79,7 @@ def test_workers_together_follow_the_projections(size: tuple[int, int, int, int]
 
 
 @given(size=sizes(), seed=SEEDS)
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 def test_nothing_is_lost(size: tuple[int, int, int, int], seed: int) -> None:
     """What came home and what is owed are the gradients."""
     count, rows, columns, rank = size
@@ -93,7 +93,7 @@ def test_nothing_is_lost(size: tuple[int, int, int, int], seed: int) -> None:
 
 
 @given(size=sizes(), seed=SEEDS, others=st.integers(1, 5))
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 def test_the_mean_error_stands_for_all_at_any_number_of_workers(
     size: tuple[int, int, int, int], seed: int, others: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_the_mean_error_stands_for_all_at_any_number_of_workers(
 
 
 @given(size=sizes(), seed=SEEDS)
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60)
 def test_a_gradient_of_no_higher_rank_comes_home_whole(size: tuple[int, int, int, int], seed: int) -> None:
     """Whatever its rank below that: also where the sketch's columns depend on each other, and for a full rank."""
     count, rows, columns, rank = size

@@ -11,7 +11,7 @@ from benchmarks.step import measure, report
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm
 from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.bench_step import fixed_batch
 from hvdtrain.run.prepare import prepare

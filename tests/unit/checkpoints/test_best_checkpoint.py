@@ -22,8 +22,7 @@ from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHi
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.checkpoints.position import Position
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events

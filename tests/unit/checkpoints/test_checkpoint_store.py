@@ -15,7 +15,7 @@ from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.checkpoints.position import Position
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
 

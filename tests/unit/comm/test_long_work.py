@@ -14,6 +14,8 @@ from hvdtrain.comm import long_work
 from hvdtrain.comm.long_work import do_while_others_wait
 from hvdtrain.errors import PeerError
 
+DEADLINE_S = 60.0
+
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_get_their_results_and_no_collective_lasts_as_long_as_the_work(
@@ -25,7 +27,9 @@ def test_all_get_their_results_and_no_collective_lasts_as_long_as_the_work(
         rank = comm.topology.rank
 
         def work() -> int:
-            time.sleep(0.6 * rank)
+            end = time.monotonic() + DEADLINE_S
+            while len(comm.names) < 3 * rank and time.monotonic() < end:  # the other ranks' rounds are its own too
+                time.sleep(0.01)
             return rank
 
         own = do_while_others_wait(comm, work, "test", 60.0)
@@ -54,13 +58,22 @@ def test_a_rank_whose_work_fails_leaves_at_once_and_the_others_learn_it() -> Non
 def test_work_is_done_although_another_rank_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint is to be whole."""
     monkeypatch.setattr(long_work, "_BEAT_SECONDS", 0.01)
-    done = threading.Event()
+    done, broken = threading.Event(), threading.Event()
     world = World(2)
+    meet = world.meet
+
+    def meet_and_tell() -> None:
+        try:
+            meet()
+        finally:
+            broken.set()
 
     def work() -> None:
         world.leave()
-        time.sleep(0.2)
+        assert broken.wait(DEADLINE_S)
         done.set()
+
+    monkeypatch.setattr(world, "meet", meet_and_tell)
 
     with pytest.raises(PeerError):
         do_while_others_wait(ThreadCommunicator(world, 0), work, "test", 60.0)

@@ -13,7 +13,7 @@ from thread_ranks import all_well, run_on_ranks
 
 import data_sharding as ds
 from hvdtrain.audit.report import read_coverage
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.data.corruption import require_little_lost, warn_of_damage
 from hvdtrain.engine import events
 from hvdtrain.engine.run_limits import RunLimits

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Forker
 
 import data_sharding as ds
 
@@ -26,7 +24,7 @@ EXAMPLES: list[dict[str, ds.example.FeatureInput]] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes]) -> Path:
+def folder(keras_forker: Forker, tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes]) -> Path:
     """Our files, and beside them what TensorFlow made of them."""
     folder = tmp_path_factory.mktemp("tensorflow")
     for name, records in (("ours", payloads), ("examples", [ds.example.encode(features) for features in EXAMPLES])):
@@ -35,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes]) -> P
                 writer.write(record)
     (folder / "payloads.json").write_text(json.dumps([payload.hex() for payload in payloads]))
     script = Path(__file__).with_name("tensorflow_peer.py")
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([sys.executable, str(script), str(folder)], env=environment, check=True, timeout=240)
+    ended = keras_forker.run_python([str(script), str(folder)], folder)
+    assert ended.code == 0, ended
     return folder
 
 

@@ -42,7 +42,7 @@ def answering(words: bytes) -> Iterator[int]:
         thread = threading.Thread(target=answer)
         thread.start()
         yield server.getsockname()[1]
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 def test_sshd_is_healthy_if_it_greets(health: ModuleType) -> None:
@@ -79,4 +79,4 @@ def test_processes_and_their_start_are_read_from_proc(health: ModuleType) -> Non
         child.stdout.readline()  # now it is the program that it says
         assert command in health.programs()
         assert health.start_of(child.pid) == pytest.approx(before, abs=5)  # btime is in whole seconds, a tick 10 ms
-        child.communicate(b"\n", timeout=30)
+        child.communicate(b"\n", timeout=60)

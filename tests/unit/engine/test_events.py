@@ -13,7 +13,7 @@ from numpy_training import Data, NumpyAdapter, Setting, train
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.run_limits import RunLimits
@@ -187,10 +187,11 @@ def test_the_wait_for_a_pipe_to_open_is_data_time(setting: Setting, monkeypatch:
 
     monkeypatch.setattr(CatalogSource, "loader", late)
     alone = SerialCommunicator(Topology.single())
+    begin = time.monotonic()
     told = train(setting, alone, RunLimits(1, log_interval=1), None, None).events.of(events.Logged)
     (seconds,) = told[0].rank_seconds
     assert seconds.data >= 0.3
-    assert seconds.compute < 0.3
+    assert seconds.data + seconds.compute <= time.monotonic() - begin  # it is counted once
 
 
 def test_an_early_end_says_so(setting: Setting) -> None:

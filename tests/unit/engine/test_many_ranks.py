@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy_training import Data, NumpyAdapter, Run, Setting, train, write_data
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.engine import events
 from hvdtrain.engine.outcome import RunResult
 from hvdtrain.engine.run_limits import RunLimits

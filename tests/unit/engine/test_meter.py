@@ -13,8 +13,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter
 from hvdtrain.errors import DivergenceError

@@ -16,8 +16,7 @@ from thread_ranks import all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine import events
 from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.state import State

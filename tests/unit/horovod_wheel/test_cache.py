@@ -49,7 +49,7 @@ def start_holder(base: Path) -> subprocess.Popen[str]:
 
 
 def close(holder: subprocess.Popen[str]) -> None:
-    holder.communicate(timeout=30)
+    holder.communicate(timeout=60)
 
 
 def test_a_finished_build_is_found(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.horovod_wheel.gpu import Gpu, cuda_in_version_file, installed_torch_cuda, linkable_nccl
-from hvdtrain.horovod_wheel.mpi import Mpi, choose_mpi, find_mpi, usable_mpicxx
 from hvdtrain.horovod_wheel.recipe import Framework, Recipe, find_frameworks, find_recipe
+from hvdtrain.horovod_wheel.toolchain import Mpi, choose_mpi, find_mpi, usable_mpicxx
 
 WORDS = st.text(min_size=1, max_size=12)
 MPIS = st.builds(Mpi, kind=st.sampled_from(["wheel", "system"]), version=WORDS, location=WORDS)
@@ -52,7 +52,7 @@ def test_the_key_is_the_same_in_another_process() -> None:
     mpi = find_mpi()
     assert mpi is not None
     code = (
-        "from hvdtrain.horovod_wheel.mpi import find_mpi; from hvdtrain.horovod_wheel.recipe import find_recipe;"
+        "from hvdtrain.horovod_wheel.toolchain import find_mpi; from hvdtrain.horovod_wheel.recipe import find_recipe;"
         "print(find_recipe(find_mpi()).key())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -17,12 +17,12 @@ import pytest
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel import SUPPORTED, require_supported
 from hvdtrain.horovod_wheel.build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
-from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, chosen_extras, digest, remember_extras, set_up
+from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, EXTRAS, chosen_extras, digest, set_up, write_line
 from hvdtrain.horovod_wheel.gpu import cuda_home, lacking_toolkit
-from hvdtrain.horovod_wheel.mpi import Mpi, find_mpi
 from hvdtrain.horovod_wheel.packages import pins_of
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 from hvdtrain.horovod_wheel.source import verify
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
 
 ROOT = Path(__file__).parents[3]
 FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
@@ -134,7 +134,7 @@ def test_the_extras_of_the_last_setup_are_kept_and_dev_comes_to_them(
 ) -> None:
     assert chosen_extras(ROOT, tmp_path, None, "dev") == DEFAULT_EXTRAS
     assert capsys.readouterr().out == ""
-    remember_extras(tmp_path, "torch,mpi")
+    write_line(tmp_path / EXTRAS, "torch,mpi")
     assert chosen_extras(ROOT, tmp_path, None, "") == "torch,mpi"
     assert capsys.readouterr().out == ""
     assert chosen_extras(ROOT, tmp_path, None, "dev") == "torch,mpi,dev"
@@ -149,7 +149,7 @@ def test_a_setup_without_extras_asks_for_those_of_the_last_one(
 ) -> None:
     venv = project / ".venv"
     venv.mkdir()
-    remember_extras(venv, "torch,mpi")
+    write_line(venv / EXTRAS, "torch,mpi")
     (venv / "hvdtrain-setup").write_text(digest(project, venv, "torch,mpi") + "\n", encoding="utf-8")
     set_up(project, venv, None)
     assert "nothing changed" in capsys.readouterr().out

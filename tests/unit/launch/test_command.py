@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.cli.launch.command import LINES
+from hvdtrain.cli.launch.launchers import LAUNCHERS
 
 SECONDS = 60
 
@@ -79,8 +79,8 @@ def test_a_wrong_call_is_refused_in_three_parts(argv: list[str], message: str, t
 def test_help_lists_what_there_is(tmp_path: Path) -> None:
     ended = launch(tmp_path, "--help")
     assert ended.code == 0
-    assert [name in ended.stdout for name in LINES] == [True] * len(LINES)
-    for name in LINES:
+    assert [name in ended.stdout for name in LAUNCHERS] == [True] * len(LAUNCHERS)
+    for name in LAUNCHERS:
         assert launch(tmp_path, name, "--help").code == 0
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, assign_ranks
-from hvdtrain.launch.local import LocalJob
-from hvdtrain.launch.supervisor.resume_command import command_for_restart, flag, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import command_for_restart, flag, trains, with_run_folder
 from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.topology import detect_topology
 
@@ -34,12 +31,6 @@ def test_what_the_user_set_stays_and_other_launchers_ranks_go() -> None:
     assert {name: made.get(name) for name in inherited} == {**inherited, "PMI_RANK": None, "WORLD_SIZE": None}
     assert int(made["MKL_NUM_THREADS"]) >= 1
     assert made["HOROVOD_CPU_OPERATIONS"] == "gloo"
-
-
-@pytest.mark.parametrize("change", [{"np": 0}, {"command": ()}, {"max_restarts": -1}, {"grace": float("nan")}])
-def test_jobs_that_cannot_be(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        LocalJob(**{"command": PYTHON, "np": 2, **change})
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from hvdtrain.comm.rendezvous.address import address_to_serve, interface_of, meeting_point
 from hvdtrain.comm.rendezvous.client import World, join
-from hvdtrain.comm.rendezvous.connect import connected_ranks
-from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, new_nonce, parse_nonce
-from hvdtrain.comm.rendezvous.placement import place_variables
+from hvdtrain.comm.rendezvous.connect import connected_ranks, place_variables
+from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, Meeting, new_nonce, parse_nonce
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.comm.rendezvous.server_side import Meeting
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology, detect_topology
 
@@ -133,7 +131,7 @@ class Host:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         return [results[number] for number in range(len(hellos))]
 
 
@@ -173,7 +171,7 @@ def test_a_rank_comes_once() -> None:
 
 def exchange(port: int, lines: Callable[[str], list[bytes]], greeting: bytes) -> bytes:
     """Greet, send what `lines` makes of the server's nonce, and return what comes back until the end."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, connection.makefile("rb") as reader:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection, connection.makefile("rb") as reader:
         connection.sendall(greeting)
         nonce = parse_nonce(reader.readline())[0]
         try:
@@ -219,9 +217,9 @@ def test_the_environment_leads_horovod_to_rank_0() -> None:
     with connected_ranks(detect_topology(environ), environ):
         port = int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
         assert environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"].startswith(f"127.0.0.1:{port}/")
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
     assert environ["HOROVOD_GLOO_IFACE"] == "lo"
     assert environ["HOROVOD_CONTROLLER"] == "gloo"
     assert json.dumps({name: environ[name] for name in ("HOROVOD_RANK", "HOROVOD_SIZE")}) == (

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.processes.memory import out_of_memory_kills
 from hvdtrain.launch.processes.orphan_reaper import (
     JOB_TOKEN_VARIABLE,
     LOOK_SECONDS,
@@ -23,7 +22,7 @@ from hvdtrain.launch.processes.orphan_reaper import (
     with_job_token,
 )
 from hvdtrain.launch.processes.worker import Worker, WorkerSpec
-from hvdtrain.launch.processes.worker_group import ERR
+from hvdtrain.launch.processes.worker_group import ERR, out_of_memory_kills
 from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
@@ -47,7 +46,7 @@ def started(token: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -61,12 +60,12 @@ def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
     try:
         assert set(processes_of(mine)) == {processes[0].pid, processes[1].pid}
         assert kill_job(mine) == []
-        assert processes[0].wait(5) == processes[1].wait(5) == -signal.SIGKILL
+        assert processes[0].wait(60) == processes[1].wait(60) == -signal.SIGKILL
         assert processes[2].poll() is None
     finally:
         assert kill_job(other) == []
         for process in processes:
-            process.wait(5)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -85,7 +84,7 @@ def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == b"ready\n"
         os.killpg(launcher.pid, how)  # the whole process group, as a shell or a scheduler would
-        launcher.wait(5)
+        launcher.wait(60)
         until(lambda: not list(processes_of(token)))
         launcher.stdout.close()
     finally:
@@ -188,9 +187,9 @@ def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> No
     mine = {"600.1", "600.2", "600.3"}
     until(lambda: sleepers() >= mine)
     if killed:
-        time.sleep(LOOK_SECONDS + 0.5)  # the reaper looks from time to time; what is younger than that may stay
+        time.sleep(2 * LOOK_SECONDS + 0.5)  # the reaper looks from time to time; what is younger than that may stay
         launcher.kill()
-        launcher.wait(5)
+        launcher.wait(60)
         until(lambda: not sleepers() & mine)
         os.kill(stranger, signal.SIGKILL)  # it is none of the job
     else:
@@ -200,4 +199,4 @@ def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> No
         assert not sleepers() & mine
     launcher.stdin.close()
     launcher.stdout.close()
-    launcher.wait(5)
+    launcher.wait(60)

@@ -271,7 +271,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield client
     client.close()
     server.shutdown()
-    thread.join(10)
+    thread.join(60)
     server.server_close()
 
 

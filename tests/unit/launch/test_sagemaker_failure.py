@@ -11,7 +11,7 @@ from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, Ending, _ending
+from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, ContainerExit, _container_exit
 from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, OutputParser, cause_of
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -29,11 +29,17 @@ def heard(*pieces: bytes) -> OutputParser:
 
 
 def ending(
-    outcome: JobOutcome, run_folder: Path | None, hosts: int = 1, failure: FailureRecord | None = None
-) -> Ending:
+    outcome: JobOutcome,
+    run_folder: Path | None,
+    hosts: int = 1,
+    failure: FailureRecord | None = None,
+    said: bytes = b"",
+) -> ContainerExit:
     worker = WorkerState(0, "algo-1", end=WorkerExit(failure.exit_code if failure else 75, failure=failure))
     command = WorkerCommand(("x",), Path(), run_folder)
-    return _ending(outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], [heard()], command)
+    return _container_exit(
+        outcome, [worker], [RankAssignment(0, hosts, 0, 1, 0, hosts, "algo-1")], [heard(said)], command
+    )
 
 
 def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
@@ -103,11 +109,14 @@ def test_the_cause_is_what_the_worker_has_recorded(tmp_path: Path) -> None:
     raised = FailureRecord("exception", 0, "algo-1", "ValueError: x", 1, shown)
     told = ending(JobOutcome(1, 0), tmp_path, 1, raised).cause
     assert told == f"{heading}\nValueError: x\nThe end of its traceback:\n  in f"
+    printed = FailureRecord("exception", 0, "algo-1", "ValueError: x", 1)  # rank 0 prints its traceback itself
+    assert ending(JobOutcome(1, 0), tmp_path, 1, printed, shown.encode()).cause == told
+    assert ending(JobOutcome(1, 0), tmp_path, 1, printed).cause == f"{heading}\nValueError: x"
 
 
 def test_an_image_without_python_says_so_in_the_failure_file(tmp_path: Path) -> None:
     environment = {"PATH": os.defpath, "PYTHON": "no-such-python", "SAGEMAKER_BASE_DIR": str(tmp_path)}
-    finished = subprocess.run(["/bin/sh", str(TRAIN)], env=environment, capture_output=True, text=True, timeout=20)
+    finished = subprocess.run(["/bin/sh", str(TRAIN)], env=environment, capture_output=True, text=True, timeout=60)
     told = (tmp_path / "output" / "failure").read_text()
     assert finished.returncode == 2
     assert told.startswith("There is no no-such-python in this image.")

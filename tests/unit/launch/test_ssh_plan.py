@@ -84,7 +84,7 @@ def test_the_interpreters_path_survives_the_shell_of_the_host(tmp_path: Path) ->
     python.chmod(0o755)
     *_, separator, host, line = ssh_argv(SshOptions(str(python)), "node1")
     assert (separator, host) == ("--", "node1")
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["-P", "-m", "hvdtrain.launch.ssh.agent", "15"]
 
 

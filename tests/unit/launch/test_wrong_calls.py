@@ -83,7 +83,7 @@ link = HostLink("b", agent_argv(SshOptions(sys.executable, link_seconds=1.0)), 3
 while link.hello is None:
     time.sleep(0.01)
 print("ready", flush=True)
-link._thread.join(30)
+link._thread.join(60)
 print(link.lost)
 link.close()
 """
@@ -98,5 +98,5 @@ def test_a_launcher_that_stood_still_says_so() -> None:
     os.kill(process.pid, signal.SIGSTOP)
     time.sleep(2.5)
     os.kill(process.pid, signal.SIGCONT)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=60)
     assert "this launcher itself stood still for" in said

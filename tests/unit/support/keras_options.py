@@ -92,7 +92,9 @@ def norms(**options: Any) -> list[float | None]:
     read = []
     for step in range(2):
         adapter.train_step(batch(step), step, 0.0)
-        read.append(adapter.read_sums().grad_norm)
+        sums = adapter.read_sums()
+        assert sums.grad_norm_peak == sums.grad_norm  # of one update
+        read.append(sums.grad_norm)
     return read
 
 

@@ -20,8 +20,7 @@ from numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode
 from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.serial import SerialCommunicator
+from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from commands import Forker
 
 TESTS = Path(__file__).parent / "support" / "both_frameworks.py"
 
 
+@pytest.mark.timeout(600)
 def test_what_both_frameworks_must_agree_on(keras_forker: Forker, both_frameworks: list[str], tmp_path: Path) -> None:
     keras_forker.run_tests(TESTS, tmp_path, both_frameworks)

@@ -205,10 +205,10 @@ def test_flat_validation_folder_is_not_taken(tmp_path: Path, data: Path) -> None
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("layout", ["folders", "tfrecord"])
-def test_imagenet_trains(forker: Forker, tmp_path: Path, data: Path, layout: str) -> None:
+@pytest.mark.parametrize(("layout", "model"), [("folders", "resnet18"), ("tfrecord", "cnn")])
+def test_imagenet_trains(forker: Forker, tmp_path: Path, data: Path, layout: str, model: str) -> None:
     WRITERS[layout](data)
-    argv = ["--task", "imagenet", "--model", "resnet18", "--task-args.side", "64", "--data.dir", str(data)]
+    argv = ["--task", "imagenet", "--model", model, "--task-args.side", "32", "--data.dir", str(data)]
     argv += ["--max-steps", "1", "--global-batch-size", "4", "--output-dir", "out", "--data.threads", "2"]
     ended = forker.run(argv, tmp_path, {})
     assert ended.code == 0, ended
@@ -240,7 +240,7 @@ def test_synthetic_records_are_written_once_by_workers_that_start_together(tmp_p
     from hvdtrain.tasks.torch import TorchSynthetic
 
     def opened_at_once(_: int) -> int:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=60)
         TorchSynthetic(model="cnn", records=7, side=4).open_data(DataAccess(None, tmp_path))
         return (tmp_path / "synthetic-7.npy").stat().st_ino
 

@@ -10,7 +10,7 @@ from commands import Forker
 TESTS = Path(__file__).parent / "support" / "weights_across.py"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_weights_across_frameworks_and_runtimes(
     keras_forker: Forker, both_frameworks: list[str], tmp_path: Path
 ) -> None:

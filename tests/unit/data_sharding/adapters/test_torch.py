@@ -131,9 +131,9 @@ def test_spawned_workers_open_the_files_for_themselves(catalog: ds.Catalog, styl
     sampler = ShardBatchSampler(plan, 0, 1, augment=True)
     data = ShardIterable(plan, catalog, decoders.numbers, 0, 1, augment=True)
     loader = (
-        map_style(catalog, sampler, 2, multiprocessing_context="spawn")
+        map_style(catalog, sampler, 1, multiprocessing_context="spawn")
         if style == "map"
-        else iterable(data, 2, multiprocessing_context="spawn")
+        else iterable(data, 1, multiprocessing_context="spawn")
     )
     assert_same(list(loader), expected_batches(catalog, plan, 0, 1))
 

@@ -264,7 +264,7 @@ def test_a_forked_child_does_not_keep_the_writer_waiting(tmp_path: Path, feed: C
     with PipeSimulator(tmp_path, {"train-0": feed}, 1) as simulator, python(EARLY, tmp_path) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        simulator.join(10)
+        simulator.join(60)
         os.kill(child, 0)  # it lives
         process.communicate("", timeout=TIMEOUT_S)
     assert simulator.deliveries()["train-0"][0].closed_early

@@ -217,7 +217,7 @@ def web(tmp_path: Path) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
 
 
 def test_a_server_that_ignores_ranges_is_refused(web: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the tf.data adapter. Run by test_adapters_tensorflow.py in a process of its own, since TensorFlow's threads
+"""Tests of the tf.data adapter. Run by adapters/test_tensorflow.py in a process of its own, since TensorFlow's threads
 and its memory stay: forks that other tests make would not survive them.
 """
 
@@ -14,15 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import importable_decoders as decoders
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import data_sharding as ds
-from data_sharding.adapters.tensorflow import TensorFlowBatch, as_tf_dataset
-from data_sharding.loading.decode_processes import DecodeProcesses
+sys.path.insert(0, str(Path(__file__).parent))
+
+import importable_decoders as decoders  # noqa: E402
+
+import data_sharding as ds  # noqa: E402
+from data_sharding.adapters.tensorflow import TensorFlowBatch, as_tf_dataset  # noqa: E402
+from data_sharding.loading.decode_processes import DecodeProcesses  # noqa: E402
 
 WAIT_S = 60.0
 

@@ -1,4 +1,4 @@
-"""What a record of one format becomes in another.
+"""What a record of one format becomes in another, and the files that it is written to.
 
     from                     to tfrecord, recordio                            to tar
     tfrecord, recordio       the same bytes                                   "example": a member for each feature;
@@ -19,17 +19,26 @@ row have the same key, the number is added to the second's: readers would take t
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from data_sharding import example
-from data_sharding.errors import ExampleError
+from data_sharding.errors import ExampleError, PlanError
 from data_sharding.example import Feature, FeatureInput
+from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.recordio import RecordIOFormat
 from data_sharding.formats.tar_members import TarSample, tar_sample
+from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
+
+SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
+"""Formats that can be written, with the extension of their files."""
 
 Payloads = Literal["example", "opaque"]
 """What payloads of tfrecord and recordio are to be taken for on the way to tar."""
@@ -168,3 +177,45 @@ def _one_bytes(record: SourceRecord, name: str, values: Feature) -> bytes:
 
 def _numbered(record: SourceRecord) -> str:
     return f"{record.number:08d}"
+
+
+def check_free(folder: Path, name: str) -> None:
+    """Raise PlanError if a folder holds a set of that name, in any format or number of files."""
+    for suffix in SUFFIXES.values():
+        there = sorted(folder.glob(f"{glob.escape(name)}-?????-of-?????{suffix}"))
+        if there:
+            raise PlanError(
+                f"{folder} already holds {there[0].name}.",
+                f"A second set of the name {name!r} would overwrite it or be mixed up with it.",
+                "remove the old files, or choose another folder or name.",
+            )
+
+
+@contextlib.contextmanager
+def open_shard(
+    path: Path, target: RecordFormat, encode: Callable[[SourceRecord], bytes | TarSample]
+) -> Iterator[Callable[[SourceRecord], int]]:
+    """Write one file, which gets its name when the block ends well.
+
+    Yields:
+        A function that appends a record in the target's form, and returns the digest of what was appended.
+    """
+    multipart = target.multipart if isinstance(target, RecordIOFormat) else "dmlc"
+    samples = TarWriter(path) if target.name == "tar" else None
+    payloads = RecordIOWriter(path, multipart) if target.name == "recordio" else TFRecordWriter(path)
+    last_key: str | None = None
+
+    def write(record: SourceRecord) -> int:
+        nonlocal last_key
+        content = encode(record)
+        if isinstance(content, bytes):
+            payloads.write(content)
+        elif samples is not None:
+            if content.key == last_key:
+                content = content._replace(key=f"{content.key}-{record.number:08d}")
+            samples.write(content.key, content.members)
+            last_key = content.key
+        return digest(content)
+
+    with samples or payloads:
+        yield write

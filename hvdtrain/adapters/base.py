@@ -1,0 +1,67 @@
+"""What the adapters of both frameworks do alike: save and load the state of their parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from hvdtrain.adapters.gradient_sync import SyncState
+from hvdtrain.algorithms.ema import NoAverage, WeightAverage
+from hvdtrain.algorithms.loss_scale import ScaledUpdate
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.state import State
+
+
+class Arrays(Protocol):
+    """A framework's functions (the module `state`) that make named arrays of a model and its optimizer, and back."""
+
+    def read_state(self, model: Any, optimizer: Any) -> State: ...
+
+    def load_state(self, model: Any, optimizer: Any, state: State) -> None: ...
+
+    def drifting_buffers(self, model: Any) -> State: ...
+
+    def load_rank_local_state(self, model: Any, buffers: State) -> None: ...
+
+
+class AdapterState(ABC):
+    """The half of an `Adapter` that knows no framework; the other half sets these attributes."""
+
+    model: Any
+    optimizer: Any
+    _arrays: Arrays
+    _options: TrainingOptions
+    _average: WeightAverage | NoAverage
+    _update: ScaledUpdate
+    _gradient_sync: SyncState
+
+    @abstractmethod
+    def _syncing(self) -> AbstractContextManager[None]:
+        """For blocks that wait for other ranks."""
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self._average.swapped()
+
+    def state(self) -> State:
+        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
+        return self._arrays.read_state(self.model, self.optimizer) | carried
+
+    def load_state(self, state: State) -> None:
+        self._arrays.load_state(self.model, self.optimizer, state)
+        self._average.load_state(state)
+        self._update.load_state(state)
+        self._gradient_sync.load_state(state)
+
+    def rank_local_state(self) -> State:
+        with self._syncing():
+            self._gradient_sync.average_weights()
+        averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
+        buffers = self._arrays.drifting_buffers(self.model)
+        return buffers | self._gradient_sync.rank_local_state() | averages
+
+    def load_rank_local_state(self, buffers: State) -> None:
+        self._arrays.load_rank_local_state(self.model, buffers)
+        self._gradient_sync.load_rank_local_state(buffers)
+        if self._options.sync_every:
+            self._average.load_state(buffers)
