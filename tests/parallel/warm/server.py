@@ -87,6 +87,9 @@ class Server:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         message, streams, _, _ = socket.recv_fds(client, LIMIT, 3)
+        if not message:  # it was killed before it could ask
+            client.close()
+            return
         child = os.fork()
         if child == 0:
             self._become(client, message, streams)
@@ -96,7 +99,8 @@ class Server:
         self._clients[child] = client
         self._selector.register(client, selectors.EVENT_READ, lambda: self._abandoned(client, child))
         self._selector.register(handle, selectors.EVENT_READ, lambda: self._ended(client, child, handle))
-        client.send(str(child).encode())
+        with suppress(OSError):  # the client has been killed: its end is the next event
+            client.send(str(child).encode())
 
     def _become(self, client: socket.socket, message: bytes, streams: list[int]) -> None:
         """The child: take over what the client has, and leave the server."""
@@ -118,8 +122,9 @@ class Server:
         raise InChild(*words[: int(count)])
 
     def _abandoned(self, client: socket.socket, child: int) -> None:
-        self._selector.unregister(client)
-        _kill_session(child)
+        if child in self._clients:  # else both ended at once
+            self._selector.unregister(client)
+            _kill_session(child)
 
     def _ended(self, client: socket.socket, child: int, handle: int) -> None:
         _, status = os.waitpid(child, 0)
