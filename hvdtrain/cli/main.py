@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import io
 import logging
@@ -51,6 +53,7 @@ _OTHER_WORDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    atexit.register(gc.freeze)  # else Python's last collection visits all that a framework has made, for a second
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show × must not end a training run

@@ -40,12 +40,6 @@ def with_interpreter() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
-def warm_python() -> Callable[..., str]:
-    """`launching.warm_python`."""
-    return launching.warm_python
-
-
-@pytest.fixture(scope="session")
 def watch_terminal() -> Callable[..., str]:
     """`launching.watch_terminal`, of a training command under a launcher of `launching.launcher_argv`, or "local"."""
 

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -152,14 +151,6 @@ def with_interpreter(command: Sequence[str], interpreter: Interpreter = "warm") 
     place = list(command).index("python")
     words = warm().words(command) if interpreter == "warm" else [sys.executable]
     return [*command[:place], *words, *command[place + 1 :]]
-
-
-def warm_python(folder: Path, command: Sequence[str] = ()) -> str:
-    """A program in `folder` for launchers' --python: the interpreter that is warm for `command`, with all arguments."""
-    program = folder / "warm-python"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(warm().words(command))} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
 
 
 @functools.cache

@@ -120,19 +120,18 @@ Start = Callable[..., Job]
 
 
 @pytest.fixture
-def start(tmp_path: Path, warm_python: Callable[..., str]) -> Iterator[Start]:
-    """Start `hvdtrain launch local -np 2 FLAGS -- train COMMAND --output-dir out`, by default of warm interpreters."""
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `hvdtrain launch local -np 2 FLAGS -- train COMMAND --output-dir out`."""
     jobs: list[Job] = []
 
-    def start_job(*command: str, flags: tuple[str, ...] = (), np: int = 2, warm: bool = True, **fault: Any) -> Job:
-        python = ["--python", warm_python(tmp_path, command)] if warm else []
+    def start_job(*command: str, flags: tuple[str, ...] = (), np: int = 2, **fault: Any) -> Job:
         env = {}
         task: list[str] = []
         if fault:
             env["TRAIN_FAULT"] = json.dumps({"rank": 1, "call": 1, "stamp": str(tmp_path / "stamp"), **fault})
             task = ["--task", "train_torch_tasks:Faulty"]
         argv = ["train", *task, *command, "--output-dir", "out"]
-        jobs.append(Job(tmp_path, ["-np", str(np), *python, *flags], argv, env))
+        jobs.append(Job(tmp_path, ["-np", str(np), *flags], argv, env))
         return jobs[-1]
 
     yield start_job
@@ -142,7 +141,7 @@ def start(tmp_path: Path, warm_python: Callable[..., str]) -> Iterator[Start]:
 
 def test_the_default_task_survives_a_killed_worker(start: Start, run_command: Any) -> None:
     """Every record of every epoch is used once, and the task is learned."""
-    job = start("--checkpoint-interval", "10", flags=("--max-restarts", "1"), warm=False)
+    job = start("--checkpoint-interval", "10", flags=("--max-restarts", "1"))
     job.await_steps(3)
     (token,) = {v["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")[2] for v in job.variables_of_workers()}
     os.kill(job.worker(1), signal.SIGKILL)

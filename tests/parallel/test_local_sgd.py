@@ -35,14 +35,11 @@ def test_keras(run_ranks: Callable[..., Any]) -> None:
     require_checked(run_ranks(command, 3, "mpirun", 240, ONE_THREAD), 3)
 
 
-def test_a_whole_job_by_our_own_launcher(
-    run_command: Callable[..., Any], warm_python: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_whole_job_by_our_own_launcher(run_command: Callable[..., Any], tmp_path: Path) -> None:
     """Stopped between two averages; Gloo's ranks meet again for each set."""
     flags = ["--sync-every", "4", "--process-sets", "0,1-2", "--ema-decay", "0.9", "--max-steps", "6"]
     flags += ["--optimizer", "sgd", "--checkpoint-interval", "3", "--output-dir", str(tmp_path / "out")]
-    argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "3"]
-    argv += ["--python", warm_python(tmp_path), "--", "train", *flags]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "3", "--", "train", *flags]
     finished = run_command(argv, 120, ONE_THREAD)
     assert finished.returncode == 0, finished.tail()
     result = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,22 @@ def test_a_killed_client_leaves_nothing_behind(tmp_path: Path, with_interpreter:
     with waiting(with_interpreter(["python"]), tmp_path) as (client, child):
         client.kill()
         await_that(lambda: not runs(child))
+
+
+OPENS = """
+import gc, os
+opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
+gc.unfreeze()
+gc.collect()
+for number in opened:
+    os.fstat(number)
+"""
+
+
+def test_what_it_opens_stays_open(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    """Nothing of the server's is left that would close a number which is the child's by then; beside other clients."""
+    (tmp_path / "opens.py").write_text(OPENS)
+    command = ["python", "-W", "error", str(tmp_path / "opens.py")]
+    with ThreadPoolExecutor() as threads:
+        for finished in threads.map(lambda _: run_command(command, DEADLINE_S), range(4)):
+            assert (finished.returncode, finished.stderr) == (0, ""), finished.tail()

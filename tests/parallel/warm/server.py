@@ -73,7 +73,7 @@ class Server:
         self._listener.bind(path)
         self._listener.listen(64)
         self._selector = selectors.DefaultSelector()
-        self._children: set[int] = set()
+        self._clients: dict[int, socket.socket] = {}  # by child
 
     def serve(self) -> None:
         """Until standard input ends. Raises `InChild` in every child."""
@@ -87,18 +87,22 @@ class Server:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         message, streams, _, _ = socket.recv_fds(client, LIMIT, 3)
+        if not message:  # it was killed before it could ask
+            client.close()
+            return
         child = os.fork()
         if child == 0:
-            self._become(message, streams)
+            self._become(client, message, streams)
         for stream in streams:
             os.close(stream)
         handle = os.pidfd_open(child)
-        self._children.add(child)
+        self._clients[child] = client
         self._selector.register(client, selectors.EVENT_READ, lambda: self._abandoned(client, child))
         self._selector.register(handle, selectors.EVENT_READ, lambda: self._ended(client, child, handle))
-        client.send(str(child).encode())
+        with suppress(OSError):  # the client has been killed: its end is the next event
+            client.send(str(child).encode())
 
-    def _become(self, message: bytes, streams: list[int]) -> None:
+    def _become(self, client: socket.socket, message: bytes, streams: list[int]) -> None:
         """The child: take over what the client has, and leave the server."""
         os.setsid()
         cwd, run, count, *words = message.decode("utf-8", "surrogateescape").split("\0")
@@ -107,19 +111,24 @@ class Server:
                 file.write(f"{os.getpid()}\n")
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, max(*streams, *(key.fd for key in self._selector.get_map().values())) + 1)
+        others = [*streams, *(key.fd for key in self._selector.get_map().values())]
+        self._selector.close()
+        for each in (self._listener, client, *self._clients.values()):
+            each.close()  # by its own method: else, when it is collected, it would close what has its number by then
+        os.closerange(3, max(others) + 1)
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(word.partition("=")[::2] for word in words[int(count) :])
         raise InChild(*words[: int(count)])
 
     def _abandoned(self, client: socket.socket, child: int) -> None:
-        self._selector.unregister(client)
-        _kill_session(child)
+        if child in self._clients:  # else both ended at once
+            self._selector.unregister(client)
+            _kill_session(child)
 
     def _ended(self, client: socket.socket, child: int, handle: int) -> None:
         _, status = os.waitpid(child, 0)
-        self._children.remove(child)
+        del self._clients[child]
         self._selector.unregister(handle)
         os.close(handle)
         with suppress(KeyError):
@@ -129,7 +138,7 @@ class Server:
         client.close()
 
     def _close(self) -> None:
-        for child in self._children:
+        for child in self._clients:
             _kill_session(child)
         os._exit(0)
 
