@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar, final
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -41,12 +42,13 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
     """
     if not comm.topology.is_distributed:
         return work()
-    beats = _Beats(comm, f"{name}.done", limit)
+    stopping = threading.Event()
+    beats = in_background(lambda: _beat(comm, f"{name}.done", limit, stopping))
     try:
         result = work()
     finally:
-        beats.stopping.set()
-    beats.join()
+        stopping.set()
+    beats()
     while _somebody_works(comm, f"{name}.done", False):
         pass
     return result
@@ -56,37 +58,32 @@ def _somebody_works(comm: Communicator, name: str, self_too: bool) -> bool:
     return bool(comm.allreduce(np.array([self_too], np.int32), name, "max")[0])
 
 
-@final
-class _Beats:
-    """Tells the other ranks at intervals that this one still works."""
+def _beat(comm: Communicator, name: str, limit: float, stopping: threading.Event) -> None:
+    """Tell the other ranks at intervals that this one still works."""
+    end = time.monotonic() + limit
+    while not stopping.wait(_BEAT_SECONDS):
+        if time.monotonic() > end:
+            error = HvdtrainError(
+                f"{name.removesuffix('.done')} has not ended within {limit:g} s.",
+                "All other ranks wait for it.",
+                "look at its stack above, and at the disk or network that it uses.",
+            )
+            end_process(comm.topology.rank, "error", error, with_stacks=True)
+        _somebody_works(comm, name, True)
 
-    def __init__(self, comm: Communicator, name: str, limit: float) -> None:
-        self._comm, self._name, self._limit = comm, name, limit
-        self._error: Exception | None = None
-        self.stopping = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="hvdtrain-still-works", daemon=True)
-        self._thread.start()
 
-    def join(self) -> None:
-        """Wait for the pending collective; raises what it raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+def in_background(work: Callable[[], T]) -> Callable[[], T]:
+    """Start `work` in a thread; the function returned waits for it, and returns or raises what it did.
 
-    def _beat(self) -> None:
-        end = time.monotonic() + self._limit
+    The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
         try:
-            while not self.stopping.wait(_BEAT_SECONDS):
-                if time.monotonic() > end:
-                    self._end()
-                _somebody_works(self._comm, self._name, True)
-        except Exception as error:  # handed to the main thread, whatever it is
-            self._error = error
+            future.set_result(work())
+        except BaseException as error:  # handed to the caller, whatever it is
+            future.set_exception(error)
 
-    def _end(self) -> None:
-        error = HvdtrainError(
-            f"{self._name.removesuffix('.done')} has not ended within {self._limit:g} s.",
-            "All other ranks wait for it.",
-            "look at its stack above, and at the disk or network that it uses.",
-        )
-        end_process(self._comm.topology.rank, "error", error, with_stacks=True)
+    threading.Thread(target=run, name="hvdtrain-background", daemon=True).start()
+    return future.result

@@ -7,9 +7,7 @@ of a Horovod operation, and then two ranks that send differently named tensors a
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, final
 
 import horovod.tensorflow as hvd
@@ -17,6 +15,7 @@ import tensorflow as tf
 
 from hvdtrain.comm.horovod import transport
 from hvdtrain.comm.interface import Array, Reduction
+from hvdtrain.comm.long_work import in_background
 
 
 @final
@@ -31,7 +30,7 @@ class TensorFlowBinding:
 
     def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
         function = _allreduce(name, flat.dtype.name, op)  # traced here: by one thread only
-        return _in_background(lambda: _run(function, flat))
+        return in_background(lambda: _run(function, flat))  # TensorFlow has no handles
 
     def allgather(self, flat: Array, name: str) -> Array:
         return _run(_allgather(name, flat.dtype.name), flat)
@@ -65,23 +64,6 @@ def _broadcast(name: str, dtype: str, root: int) -> Any:
 def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
     function = tf.function(operation, autograph=False, input_signature=[tf.TensorSpec([None], dtype)])
     return function.get_concrete_function()  # else TensorFlow takes the many traces of one lambda for a mistake
-
-
-def _in_background(work: Callable[[], Array]) -> Callable[[], Array]:
-    """Start `work`, for TensorFlow has no handles; the function returned waits for it and returns or raises as it did.
-
-    The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
-    """
-    future: Future[Array] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # handed to the caller, whatever it is
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="background-collective", daemon=True).start()
-    return future.result
 
 
 @final

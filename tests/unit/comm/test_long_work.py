@@ -92,5 +92,5 @@ def test_work_that_does_not_end_ends_its_rank(forker: Forker, tmp_path: Path) ->
     done = forker.run_python(["-c", HANGS], tmp_path)
     assert done.code == 1
     assert "rank 1 on " in done.stderr
-    assert "index has not come to its end within 1 s." in done.stderr
+    assert "index has not ended within 1 s." in done.stderr
     assert "Current thread" in done.stderr
