@@ -201,7 +201,7 @@ def test_flat_validation_folder_is_not_taken(tmp_path: Path, data: Path) -> None
     write_photo_folders(data)
     for path in list((data / "val").glob("*/*")):
         path.rename(data / "val" / path.name)
-    with pytest.raises(MissingDataError, match="lies in"):
+    with pytest.raises(MissingDataError, match="is in no folder"):
         opened(tmp_path)
 
 
