@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 WORKER = Path(__file__).parent / "workers" / "knob_runs.py"
-DEADLINE_S = 400
+DEADLINE_S = 700
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 # 1,438 records: 3 steps an epoch, the last one ragged; 3 ranks and 3 micro batches cannot share them evenly.
 COMMON = ["--global-batch-size", "500", "--epochs", "3", "--task-args.width", "4", "--log-interval", "1"]
 INTERRUPTED = ["--max-steps", "5"]  # inside the second epoch
@@ -89,7 +90,10 @@ def runs(
                 cases[f"{name}-resumed"] = [*whole, "--resume", str(folder / f"{name}-stopped")]
         (folder / "cases.json").write_text(json.dumps(cases))
         command = ["python", str(WORKER), str(folder), str(folder / "cases.json"), framework]
-        finished = run_command(command, DEADLINE_S) if size == 1 else run_ranks(command, size, "horovodrun", DEADLINE_S)
+        if size == 1:
+            finished = run_command(command, DEADLINE_S, ENVIRONMENT)
+        else:
+            finished = run_ranks(command, size, "horovodrun", DEADLINE_S, ENVIRONMENT)
         assert finished.returncode == 0, finished.tail()
         return folder
 
