@@ -42,9 +42,8 @@ def run(argv: Sequence[str]) -> int:
     _require_outside_job()
 
     from hvdtrain.doctor.examination import examine
-    from hvdtrain.doctor.findings import worst_status
+    from hvdtrain.doctor.findings import DoctorRequest, worst_status
     from hvdtrain.doctor.report import as_json, print_report
-    from hvdtrain.doctor.request import DoctorRequest
 
     begin = time.perf_counter()
     request = DoctorRequest(

@@ -16,20 +16,23 @@ who called the doctor, and listens only on the address it was told, to peers tha
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-from hvdtrain.doctor.agent_folder import TokenFiles
 from hvdtrain.doctor.agent_streams import StreamServer, reach, send
-from hvdtrain.doctor.facts import FactsRequest, collect
+from hvdtrain.doctor.facts import collect
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.ssh.agent import Agent
 from hvdtrain.topology.launcher_variables import without_launcher
+
+_TOKEN = re.compile(r"[0-9a-f]{8,64}-\d{1,6}")
+_PREFIX = ".hvdtrain-doctor-"
 
 
 def main(seconds: float) -> None:
@@ -38,7 +41,7 @@ def main(seconds: float) -> None:
         questions: dict[str, Callable[..., Any]] = {
             "clock": time.time,
             "connect": reach,
-            "facts": lambda **request: collect(FactsRequest(**request)),
+            "facts": collect,
             "listen": streams.listen,
             "mark": tokens.mark,
             "port": free_port,
@@ -77,6 +80,68 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         ]
 
     agent.start(job["token"], specs, None)
+
+
+class TokenFiles:
+    """The token files of one agent. A context manager: leaving it removes those that are still there."""
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for path in self._made:
+            os.unlink(path)
+
+    def mark(self, folder: str, token: str, step: str, wanted: int = 0, seconds: float = 0.0) -> Any:
+        """One step of the comparison.
+
+        Args:
+            folder: which is there on this host.
+            token: "HEX-NUMBER"; HEX is the same for all hosts, NUMBER is this host's.
+            step: "make"; "look": returns the sorted numbers of all token files that are seen; or "remove".
+            wanted: of "look", how many there should be; network disks show new files a while later.
+            seconds: how long to wait for them.
+
+        Raises:
+            OSError: the folder cannot be written.
+            ValueError: no such step, or a token that is none.
+        """
+        if not _TOKEN.fullmatch(token):
+            raise ValueError(f"{token!r} is not a token")
+        path = os.path.join(folder, _PREFIX + token)
+        if step == "make":
+            _make(path)
+            self._made.add(path)
+        elif step == "look":
+            return _look(folder, _PREFIX + token.partition("-")[0] + "-", wanted, time.monotonic() + seconds)
+        elif step == "remove":
+            os.unlink(path)
+            self._made.discard(path)
+        else:
+            raise ValueError(f"there is no step {step!r}")
+        return None
+
+
+def _make(path: str) -> None:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    except FileNotFoundError as error:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        raise OSError("it belongs to a file system in which nobody makes files, as /proc is") from error
+    except OSError as error:
+        raise OSError(error.strerror) from error  # the token's name says nothing to the reader
+
+
+def _look(folder: str, prefix: str, wanted: int, deadline: float) -> list[int]:
+    while True:
+        names = [name for name in os.listdir(folder) if name.startswith(prefix)]
+        if len(names) >= wanted or time.monotonic() > deadline:
+            return sorted(int(name.removeprefix(prefix)) for name in names)
+        time.sleep(0.1)  # a network disk gives no notice of what other hosts do
 
 
 if __name__ == "__main__":

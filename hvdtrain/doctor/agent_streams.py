@@ -10,7 +10,6 @@ import hmac
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Any, Self
 
 _HELLO_BYTES = 200
@@ -31,9 +30,7 @@ class StreamServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._listener is not None:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would keep it open
             self._listener.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, on_each_host
 
 _PREFIXES = ("HOROVOD_", "NCCL_", "OMP_", "MKL_", "GLOO_", "HVDTRAIN_", "UCX_", "OMPI_MCA_", "PRTE_MCA_")
 _NAMES = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD")
@@ -85,42 +85,42 @@ _SLOWER = {
 
 _TUNED = ("HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CACHE_CAPACITY", "HOROVOD_GLOO_TIMEOUT_SECONDS")
 _PLACES = ("HOROVOD_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK")
+_ALWAYS = {
+    **dict.fromkeys(_PLACES, "unset it: a process started from this shell would believe to be part of a job."),
+    **dict.fromkeys(_TUNED, "unset it unless it was measured to help; hvdtrain sends gradients in buckets of its own."),
+    "LD_PRELOAD": "unset it unless it is meant: another libc, MPI or NCCL is loaded into every worker.",
+}
+"""With any value: what to do."""
+
 _INTERFACES = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def environment_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
     """One finding a variable that matters, where it has one value on all hosts; "ok" where none does."""
-    findings = []
-    for host, facts in hosts.items():
-        own = list(_on_host(host, facts, slots[host]))
-        findings += own or [Finding("variables", "ok", "none that changes how Horovod or NCCL run", "", host)]
-    return findings
 
+    def check(facts: Facts, own: int) -> Iterator[Finding]:
+        judged = {name: _judge(name, value, facts, own) for name, value in facts["environment"].items()}
+        for name, verdict in judged.items():
+            if verdict is not None:
+                yield Finding("variables", verdict[0], f"{name}={facts['environment'][name]}", verdict[1])
+        if not any(judged.values()):
+            yield Finding("variables", "ok", "none that changes how Horovod or NCCL run")
 
-def _on_host(host: str, facts: Facts, slots: int) -> Iterator[Finding]:
-    for name, value in facts["environment"].items():
-        judged = _judge(name, value, facts, slots)
-        if judged is not None:
-            status, hint = judged
-            yield Finding("variables", status, f"{name}={value}", hint, host)
+    return on_each_host(hosts, check, own=slots)
 
 
 def _judge(name: str, value: str, facts: Facts, slots: int) -> tuple[Status, str] | None:
     if name in _SLOWER and value not in ("", "0"):
         return "warn", f"unset it unless it is meant: {_SLOWER[name]}."
-    if name in _PLACES:
-        return "warn", "unset it: a process started from this shell would believe to be part of a job."
-    if name in _TUNED:
-        return "warn", "unset it unless it was measured to help; hvdtrain sends gradients in buckets of its own."
+    if name in _ALWAYS:
+        return "warn", _ALWAYS[name]
     if name in _INTERFACES:
         return _missing_interface(value, facts)
     if name in _THREADS:
         return _too_many_threads(value, facts, slots)
     if name == "NCCL_DEBUG" and value.upper() in ("INFO", "TRACE"):
         return "warn", "use NCCL_DEBUG=WARN when nothing is being searched: each worker writes hundreds of lines."
-    if name == "LD_PRELOAD":
-        return "warn", "unset it unless it is meant: another libc, MPI or NCCL is loaded into every worker."
     return None
 
 
@@ -147,14 +147,15 @@ def _too_many_threads(value: str, facts: Facts, slots: int) -> tuple[Status, str
 
 def process_findings(hosts: HostFacts) -> list[Finding]:
     """Jobs of hvdtrain that still run on the hosts."""
-    findings = []
-    for host, facts in hosts.items():
+
+    def check(facts: Facts) -> Iterator[Finding]:
         found = facts["processes"]
-        if found:
-            shown = ", ".join(str(process["pid"]) for process in found[:6]) + (" ..." if len(found) > 6 else "")
-            fact = f"{len(found)} process{'es' * (len(found) > 1)} of other jobs: {shown}"
-            hint = "end what was left behind, or wait: they take cores, GPU memory and network."
-            findings.append(Finding("processes", "warn", fact, hint, host))
-        else:
-            findings.append(Finding("processes", "ok", "no other job of hvdtrain", "", host))
-    return findings
+        if not found:
+            yield Finding("processes", "ok", "no other job of hvdtrain")
+            return
+        shown = ", ".join(str(process["pid"]) for process in found[:6]) + (" ..." if len(found) > 6 else "")
+        hint = "end what was left behind, or wait: they take cores, GPU memory and network."
+        fact = f"{len(found)} process{'es' * (len(found) > 1)} of other jobs: {shown}"
+        yield Finding("processes", "warn", fact, hint)
+
+    return on_each_host(hosts, check)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from hvdtrain.doctor.addresses import Choice, choose_interfaces
 from hvdtrain.doctor.environment import environment_findings, process_findings
-from hvdtrain.doctor.facts import FactsRequest
 from hvdtrain.doctor.files import data_findings, output_findings, working_dir_findings
-from hvdtrain.doctor.findings import Finding, HostFacts
+from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
 from hvdtrain.doctor.gpu import gpu_findings
-from hvdtrain.doctor.links import link_findings, measure_links
-from hvdtrain.doctor.logging_in import log_in
+from hvdtrain.doctor.links import choose_interfaces, link_findings, measure_links
 from hvdtrain.doctor.machine import machine_findings
-from hvdtrain.doctor.measured_allreduce import Job, allreduce_findings, run_allreduce
+from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
-from hvdtrain.doctor.request import DoctorRequest, DoctorResult
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.launch.ssh.check import check_hosts
+from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.network import is_this_machine
 
+_START_SECONDS = 30.0
 _PROBE_SECONDS = 60.0
 _FACTS_SECONDS = 90.0
 _SHORT_SECONDS = 10.0
@@ -41,7 +43,7 @@ def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     result = DoctorResult()
     with ExitStack() as stack:
         say("logging in")
-        agents = log_in(request, result, stack)
+        agents = _log_in(request, result, stack)
         if not agents:
             return result
         say("looking at versions, machines, files")
@@ -56,15 +58,62 @@ def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     return result
 
 
+def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
+    """Agents on all hosts that can be used; findings on the others."""
+    own = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
+    others = [host.name for host in request.hosts if host.name not in own]
+    refused = {found.host: found for found in check_hosts(others, request.ssh_port, python=request.python)}
+    for host, found in refused.items():
+        result.findings.append(Finding("ssh", "fail", found.message, f"{found.hint}.", host))
+    usable = [host for host in request.hosts if host.name not in refused]
+    started = stack.enter_context(HostAgents(usable, _options(request), own.__contains__, None, _START_SECONDS))
+    try:
+        started.connect_all()
+    except UsageError as error:
+        result.findings.append(Finding("ssh", "fail", f"the examination did not start: {error.fact}", error.hint))
+    result.findings += [_not_started(host, reason, request) for host, reason in started.failures.items()]
+    agents = {host: Agent(link) for host, link in started.links.items()}
+    result.findings += _logged_in(agents, others)
+    return agents
+
+
+def _options(request: DoctorRequest) -> SshOptions:
+    """Agents start in this folder with this PYTHONPATH, as workers do."""
+    path = os.environ.get("PYTHONPATH", "")
+    agent = "hvdtrain.doctor.agent"
+    return SshOptions(request.python, request.ssh_port, agent=agent, folder=os.getcwd(), python_path=path)
+
+
+def _logged_in(agents: Mapping[str, Agent], others: Sequence[str]) -> list[Finding]:
+    hint = "let its shell be silent when it is not interactive (.bashrc): scp, mpirun and horovodrun stumble over it."
+    loud = [
+        Finding("ssh", "warn", f"the shell prints at login: {agent.link.greeting[:80]!r}", hint, host)
+        for host, agent in agents.items()
+        if agent.link.greeting
+    ]
+    reached = [host for host in others if host in agents]
+    known = [Finding("ssh", "ok", "answers without a question, its host key is known", "", h) for h in reached]
+    return [*known, *loud]
+
+
+def _not_started(host: str, reason: str, request: DoctorRequest) -> Finding:
+    if "No module named" in reason:
+        fact = f"{request.python} has no hvdtrain: {reason}"
+        hint = "install hvdtrain into that interpreter on every host, or name another one with --python."
+    else:
+        fact, hint = f"the examination did not start: {reason}", f"try `ssh {host} {request.python} --version`."
+    return Finding("ssh", "fail", fact, hint, host)
+
+
 def _collect(agents: Mapping[str, Agent], request: DoctorRequest, result: DoctorResult) -> None:
-    wanted = FactsRequest(
-        frameworks=[request.framework] if request.framework else [],
-        hosts=[host.name for host in request.hosts] if len(request.hosts) > 1 else [],
-        data=request.data,
-        output_dir=request.output_dir or "runs",
-        probe_seconds=_PROBE_SECONDS,
-    )
-    answers = ask_at_once([(agent, "facts", wanted.as_json()) for agent in agents.values()], _FACTS_SECONDS)
+    wanted = {
+        "frameworks": request.frameworks,
+        "hosts": [host.name for host in request.hosts] if len(request.hosts) > 1 else [],
+        "data": request.data,
+        "output_dir": request.output_dir or "runs",
+        "probe_seconds": _PROBE_SECONDS,
+    }
+    answers = ask_at_once([(agent, "facts", wanted) for agent in agents.values()], _FACTS_SECONDS)
     for host, answer in zip(agents, answers, strict=True):
         if isinstance(answer, AgentError):
             hint = f"run `{request.python} -m hvdtrain.doctor.facts` there."
@@ -77,15 +126,13 @@ def _compare(request: DoctorRequest, result: DoctorResult) -> None:
     hosts: HostFacts = result.facts
     if not hosts:
         return
-    slots = {host.name: host.slots for host in request.hosts}
-    asked = [request.framework] if request.framework else []
     result.findings += [
         *version_findings(hosts),
-        *horovod_findings(hosts, asked, request.workers),
+        *horovod_findings(hosts, request.frameworks, request.workers),
         *mpi_findings(hosts),
         *gpu_findings(hosts),
-        *machine_findings(hosts, {host: slots[host] for host in hosts}),
-        *environment_findings(hosts, slots),
+        *machine_findings(hosts, {host: request.slots[host] for host in hosts}),
+        *environment_findings(hosts, request.slots),
         *process_findings(hosts),
         *data_findings(hosts),
     ]
@@ -130,10 +177,8 @@ def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, request: DoctorRe
             made[host] = arguments
         except AgentError as error:
             refused[host] = str(error)
-    seen = {}
-    for host, arguments in made.items():
-        patience = {"wanted": len(made), "seconds": _SHARED_DISK_SECONDS}
-        seen[host] = agents[host].ask("mark", _SHORT_SECONDS, step="look", **arguments, **patience)
+    look = {"step": "look", "wanted": len(made), "seconds": _SHARED_DISK_SECONDS}
+    seen = {host: agents[host].ask("mark", _SHORT_SECONDS, **look, **arguments) for host, arguments in made.items()}
     for host, arguments in made.items():  # what a lost agent made, it removes itself
         agents[host].ask("mark", _SHORT_SECONDS, step="remove", **arguments)
     return output_findings(facts, seen, refused, request.output_dir is not None)
@@ -167,9 +212,8 @@ def _try_allreduce(
         result.findings.append(_not_measured(result.facts, request))
         return
     say("measuring allreduce")
-    job = Job({host.name: host.slots for host in request.hosts}, framework, request.seconds, request.sizes)
     try:
-        result.allreduce = run_allreduce(agents, chosen, job)
+        result.allreduce = run_allreduce(agents, chosen, framework, request)
     except AgentError as error:
         hint = "what it says is the cause; `hvdtrain bench allreduce` under your launcher tells more."
         result.findings.append(Finding("allreduce", "fail", str(error), hint))
@@ -189,7 +233,7 @@ def _not_measured(hosts: HostFacts, request: DoctorRequest) -> Finding:
 
 def _measurable(hosts: HostFacts, request: DoctorRequest, transport: str) -> str | None:
     """The framework to measure with: the one asked for, or the first that has such a Horovod on every host."""
-    for name in [request.framework] if request.framework else FRAMEWORKS:
+    for name in request.frameworks or FRAMEWORKS:
         found = [facts["frameworks"].get(name, {}) for facts in hosts.values()]
         if all((one.get("horovod") or {}).get(transport) for one in found):
             return name

@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hvdtrain.doctor.environment import environment_facts, job_processes
@@ -21,65 +20,42 @@ from hvdtrain.doctor.machine import machine_facts
 from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.software import framework_facts, software_facts
 
+_DATA_SECONDS = 10.0
+"""Deadline of listing the data."""
 
-@dataclass(frozen=True, slots=True)
-class FactsRequest:
-    """What to collect.
 
-    Attributes:
+def collect(
+    frameworks: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    data: Sequence[str] = (),
+    output_dir: str = ".",
+    probe_seconds: float = 60.0,
+) -> dict[str, Any]:
+    """All facts of this host, as JSON holds them; the keys are described where they are collected.
+
+    Takes the time of the slowest import, seconds for TensorFlow.
+
+    Args:
         frameworks: of "torch" and "tensorflow", those to import; empty: those that are installed.
         hosts: names to resolve.
         data: paths or globs of records to look at.
         output_dir: where runs are to be written.
         probe_seconds: deadline of one framework's import.
-        data_seconds: deadline of listing the data.
     """
-
-    frameworks: Sequence[str] = ()
-    hosts: Sequence[str] = ()
-    data: Sequence[str] = ()
-    output_dir: str = "."
-    probe_seconds: float = 60.0
-    data_seconds: float = 10.0
-
-    def as_json(self) -> dict[str, Any]:
-        """For a `FactsRequest(**...)` on another host."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """All facts of one host, each as JSON holds it; the keys are described where they are collected."""
-
-    software: dict[str, Any]
-    frameworks: dict[str, Any]
-    machine: dict[str, Any]
-    gpu: dict[str, Any]
-    interfaces: list[dict[str, Any]]
-    names: dict[str, Any]
-    environment: dict[str, str]
-    processes: list[dict[str, Any]]
-    data: list[dict[str, Any]]
-    hostname: str = field(default_factory=socket.gethostname)
-    working_dir: str = field(default_factory=os.getcwd)
-
-
-def collect(request: FactsRequest) -> dict[str, Any]:
-    """All facts of this host. Takes the time of the slowest import, seconds for TensorFlow."""
-    return asdict(
-        Facts(
-            software=software_facts(),
-            frameworks=framework_facts(request.frameworks, request.probe_seconds),
-            machine=machine_facts(request.output_dir),
-            gpu=gpu_facts(),
-            interfaces=interfaces(),
-            names=resolved_names([*request.hosts, socket.gethostname()]),
-            environment=environment_facts(os.environ),
-            processes=job_processes(),
-            data=data_facts(request.data, request.data_seconds),
-        )
-    )
+    return {
+        "software": software_facts(),
+        "frameworks": framework_facts(frameworks, probe_seconds),
+        "machine": machine_facts(output_dir),
+        "gpu": gpu_facts(),
+        "interfaces": interfaces(),
+        "names": resolved_names([*hosts, socket.gethostname()]),
+        "environment": environment_facts(os.environ),
+        "processes": job_processes(),
+        "data": data_facts(data, _DATA_SECONDS),
+        "hostname": socket.gethostname(),
+        "working_dir": os.getcwd(),
+    }
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(collect(FactsRequest()), indent=2) + "\n")
+    sys.stdout.write(json.dumps(collect(), indent=2) + "\n")

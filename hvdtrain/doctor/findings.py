@@ -1,10 +1,13 @@
-"""What the doctor says about one thing on one host, and how findings of many hosts become one."""
+"""What the doctor is asked, what it says about one thing on one host, and how findings of many hosts become one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from hvdtrain.launch.hosts.host import Host
 
 Status = Literal["ok", "warn", "fail"]
 Facts = Mapping[str, Any]
@@ -33,6 +36,89 @@ class Finding:
     fact: str
     hint: str = ""
     host: str = ""
+
+
+Choice = Mapping[str, Mapping[str, Any]]
+"""Host → its interface for the job, as `hvdtrain.doctor.network.interfaces` describes it."""
+
+Link = tuple[str, str]
+"""From, to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What was measured: bytes/s of each link, or why it does not connect."""
+
+    rates: Mapping[Link, float]
+    broken: Mapping[Link, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorRequest:
+    """What to examine.
+
+    Attributes:
+        hosts: with the slots that a job would use.
+        framework: "torch", "tensorflow", or None for what is installed.
+        nics: network interfaces to use, in order of preference; empty: the one that hosts know each other by.
+        data: paths or globs that every host should see.
+        output_dir: where runs are to be written; None: ./runs, which is not insisted on.
+        python: interpreter on the hosts.
+        ssh_port: None: what ssh's own configuration says.
+        measure: whether links and allreduce are measured.
+        seconds: about how long the measurement of the allreduce may take.
+        sizes: of the allreduce, as `hvdtrain bench allreduce --sizes` takes them.
+    """
+
+    hosts: tuple[Host, ...]
+    framework: str | None = None
+    nics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    output_dir: str | None = None
+    python: str = sys.executable
+    ssh_port: int | None = None
+    measure: bool = True
+    seconds: float = 3.0
+    sizes: str | None = None
+
+    @property
+    def frameworks(self) -> list[str]:
+        """The one that was asked for; empty: what is installed."""
+        return [self.framework] if self.framework else []
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Host → its workers, in rank order."""
+        return {host.name: host.slots for host in self.hosts}
+
+    @property
+    def workers(self) -> int:
+        """Of the whole job."""
+        return sum(host.slots for host in self.hosts)
+
+
+@dataclass(slots=True)
+class DoctorResult:
+    """What was found; `findings` in the order of the report."""
+
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    links: Links | None = None
+    allreduce: Any = None
+
+
+def on_each_host(hosts: HostFacts, check: Callable[..., Iterable[Finding]], **each: Mapping[str, Any]) -> list[Finding]:
+    """What `check` finds in the facts of each host, given the host's value of every mapping in `each` too."""
+    return [
+        replace(finding, host=host)
+        for host, facts in hosts.items()
+        for finding in check(facts, **{name: values[host] for name, values in each.items()})
+    ]
+
+
+def each_value(values: Mapping[str, Any]) -> str:
+    """Host → value as text: "1500 on a, 9000 on b"."""
+    return ", ".join(f"{value} on {host}" for host, value in values.items())
 
 
 def worst_status(findings: Iterable[Finding]) -> Status:

@@ -1,4 +1,6 @@
-"""Which host reaches which, and how fast: measured between agents, two by two, then judged.
+"""On which network the hosts meet, which host reaches which, and how fast: measured between agents, then judged.
+
+Each host's address for the job is chosen from facts alone; links are measured two by two.
 
 Plain TCP streams, not Horovod: each direction of each link alone, so that the slow one can be named. An allreduce knows
 only its slowest link's time.
@@ -6,16 +8,18 @@ only its slowest link's time.
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.findings import Finding
+from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, Link, Links
 from hvdtrain.doctor.units import in_rate
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, Request, ask_at_once
+
+BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc", "podman", "kube", "tun", "tap", "ifb")
+"""Beginnings of names of interfaces that lead to containers or machines inside a host, never to another host."""
 
 ALL_PAIRS_UP_TO = 8
 """Hosts of which every pair is measured; of more, each with the next one, as the ring has them."""
@@ -28,16 +32,51 @@ _REACH_SECONDS, _STREAM_SECONDS, _QUIET_SECONDS = 5.0, 0.5, 10.0
 _LISTEN_SECONDS = 300.0
 _MARGIN_SECONDS = 10.0
 
-Link = tuple[str, str]
-"""From, to."""
+
+def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:
+    """Each host's interface; hosts without any are left out.
+
+    The first of `nics` that a host has; else the one whose address other hosts know the host's name by; else one on a
+    network that all hosts have; else the first.
+    """
+    chosen = {}
+    for host, facts in hosts.items():
+        usable = [interface for interface in facts["interfaces"] if interface["name"] in nics or _leads_out(interface)]
+        found = (
+            _first_listed(usable, nics)
+            if nics
+            else _known_by_name(usable, host, hosts) or _common(usable, hosts) or next(iter(usable), None)
+        )
+        if found is not None:
+            chosen[host] = found
+    return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
-    """What was measured: bytes/s of each link, or why it does not connect."""
+def _leads_out(interface: Facts) -> bool:
+    loopback = ipaddress.ip_address(interface["address"]).is_loopback
+    return not loopback and interface["up"] and not interface["name"].startswith(BRIDGES)
 
-    rates: Mapping[Link, float]
-    broken: Mapping[Link, str]
+
+def _first_listed(usable: Sequence[Facts], nics: Sequence[str]) -> Facts | None:
+    return next((own for nic in nics for own in usable if own["name"] == nic), None)
+
+
+def _known_by_name(usable: Sequence[Facts], host: str, hosts: HostFacts) -> Facts | None:
+    known = [facts["names"].get(host) for other, facts in hosts.items() if other != host]
+    addresses = {address for answer in known if isinstance(answer, list) for address in answer}
+    return next((own for own in usable if own["address"] in addresses), None)
+
+
+def _common(usable: Sequence[Facts], hosts: HostFacts) -> Facts | None:
+    """Of a network that is on every host, with another address on each: docker0 is on all with the same one."""
+    for own in usable:
+        there = [
+            [other["address"] for other in facts["interfaces"] if other["network"] == own["network"]]
+            for facts in hosts.values()
+        ]
+        if all(there) and len({addresses[0] for addresses in there}) == len(hosts):
+            return own
+    return None
 
 
 def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:

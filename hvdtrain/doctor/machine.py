@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.doctor.findings import Facts, Finding, HostFacts
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, on_each_host
 from hvdtrain.doctor.units import in_bytes
 
 _LIMITS = {
@@ -18,6 +18,7 @@ _LIMITS = {
     "core": resource.RLIMIT_CORE,
     "nproc": resource.RLIMIT_NPROC,
 }
+_MEMORY = {"total": "MemTotal", "available": "MemAvailable"}
 _UNLIMITED_MEMORY = 2**60  # cgroup v1 has no "max", it says 2**63 rounded down to a page
 
 
@@ -28,18 +29,16 @@ def machine_facts(output_dir: str) -> dict[str, Any]:
     `free`}; `shm` {`total`, `free`} or None, bytes; `infiniband`: names of its devices; `boot`: which start of which
     kernel this is, None where that is not told (Documentation/admin-guide/sysctl/kernel.rst, random/boot_id).
     """
+    meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    memory = {key: int(meminfo[name].split()[0]) * 1024 for key, name in _MEMORY.items()}
     return {
         "architecture": platform.machine(),
-        "cores": {
-            "machine": os.cpu_count() or 1,
-            "allowed": len(os.sched_getaffinity(0)),
-            "quota": core_quota(),
-        },
-        "memory": {**_memory(), "limit": memory_limit()},
+        "cores": {"machine": os.cpu_count() or 1, "allowed": len(os.sched_getaffinity(0)), "quota": core_quota()},
+        "memory": {**memory, "limit": memory_limit()},
         "limits": {name: list(resource.getrlimit(number)) for name, number in _LIMITS.items()},
         "output": output_facts(output_dir),
         "shm": space("/dev/shm") if os.path.isdir("/dev/shm") else None,
-        "infiniband": _folder_names(Path("/sys/class/infiniband")),
+        "infiniband": sorted(path.name for path in Path("/sys/class").glob("infiniband/*")),
         "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
     }
 
@@ -98,18 +97,6 @@ def _group_folders(root: Path, controller: str) -> list[Path]:
     return folders
 
 
-def _memory() -> dict[str, int]:
-    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return {
-        "total": int(sizes["MemTotal"].split()[0]) * 1024,
-        "available": int(sizes["MemAvailable"].split()[0]) * 1024,
-    }
-
-
-def _folder_names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-
-
 def _read(path: Path) -> str | None:
     """None where there is no such file, or it may not be read: containers show parts of these trees."""
     try:
@@ -129,94 +116,80 @@ _DISK_LEAST, _DISK_LITTLE = 100 * 2**20, 5 * 2**30
 
 def machine_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
     """Cores, memory, shared memory, disk and limits of every host; `slots` are its workers."""
-    findings = []
-    for host, facts in hosts.items():
+
+    def check(facts: Facts, own: int) -> Iterator[Finding]:
         machine = facts["machine"]
-        findings += [
-            *_cores(host, machine, slots[host], bool(facts["gpu"]["devices"])),
-            *_memory_findings(host, machine, slots[host]),
-            *_shared_memory(host, machine),
-            *_limits(host, machine, sum(slots.values()), slots[host]),
-            *_disk(host, machine["output"]),
-        ]
-    return findings
+        yield _cores(machine["cores"], own, bool(facts["gpu"]["devices"]))
+        yield _memory(machine["memory"], own)
+        yield _shared_memory(machine["shm"])
+        yield from _limits(machine, sum(slots.values()), own)
+        yield from _disk(machine["output"])
+
+    return on_each_host(hosts, check, own=slots)
 
 
-def _cores(host: str, machine: Facts, slots: int, on_gpus: bool) -> Iterator[Finding]:
-    cores = machine["cores"]
+def _cores(cores: Facts, slots: int, on_gpus: bool) -> Finding:
     usable = min(cores["allowed"], cores["quota"] or cores["allowed"])
     if cores["quota"] is not None and cores["quota"] < cores["allowed"]:
         threads = max(1, int(cores["quota"] / slots))
-        yield Finding(
-            "cores",
-            "warn",
-            f"the control group allows {cores['quota']:g} of {cores['allowed']} cores",
-            f"set OMP_NUM_THREADS={threads}: frameworks count all cores, and their threads wait for each other.",
-            host,
-        )
-    elif slots > usable:
+        fact = f"the control group allows {cores['quota']:g} of {cores['allowed']} cores"
+        hint = f"set OMP_NUM_THREADS={threads}: frameworks count all cores, and their threads wait for each other."
+        return Finding("cores", "warn", fact, hint)
+    if slots > usable:
         hint = f"use {usable} slots there, or expect each worker to wait for the others."
-        yield Finding("cores", "warn", f"{slots} workers share {usable} cores", hint, host)
-    else:
-        bound = f" of {cores['machine']}" if cores["allowed"] < cores["machine"] else ""
-        kind = "beside the GPUs" if on_gpus else f"for {slots} worker{'s' * (slots > 1)}"
-        yield Finding("cores", "ok", f"{usable}{bound} {kind}", "", host)
+        return Finding("cores", "warn", f"{slots} workers share {usable} cores", hint)
+    bound = f" of {cores['machine']}" if cores["allowed"] < cores["machine"] else ""
+    kind = "beside the GPUs" if on_gpus else f"for {slots} worker{'s' * (slots > 1)}"
+    return Finding("cores", "ok", f"{usable}{bound} {kind}")
 
 
-def _memory_findings(host: str, machine: Facts, slots: int) -> Iterator[Finding]:
-    memory = machine["memory"]
+def _memory(memory: Facts, slots: int) -> Finding:
     usable = min(memory["available"], memory["limit"] or memory["available"])
     limited = f", {in_bytes(memory['limit'])} for this control group" if memory["limit"] else ""
     fact = f"{in_bytes(memory['available'])} of {in_bytes(memory['total'])} free{limited}"
-    if usable < slots * _MEMORY_A_WORKER:
-        hint = f"{slots} workers with a framework each take more than that: use fewer slots, or end what runs there."
-        yield Finding("memory", "warn", fact, hint, host)
-    else:
-        yield Finding("memory", "ok", fact, "", host)
+    if usable >= slots * _MEMORY_A_WORKER:
+        return Finding("memory", "ok", fact)
+    hint = f"{slots} workers with a framework each take more than that: use fewer slots, or end what runs there."
+    return Finding("memory", "warn", fact, hint)
 
 
-def _shared_memory(host: str, machine: Facts) -> Iterator[Finding]:
-    shm = machine["shm"]
+def _shared_memory(shm: Facts | None) -> Finding:
     if shm is None:
-        yield Finding(
-            "/dev/shm", "warn", "is not there", "mount a tmpfs on it: NCCL and MPI exchange data there.", host
-        )
-    elif shm["total"] <= DOCKER_SHM or shm["free"] < DOCKER_SHM // 2:
-        fact = f"{in_bytes(shm['free'])} of {in_bytes(shm['total'])} free"
-        hint = "start the container with --shm-size=8g or --ipc=host; on Kubernetes mount an emptyDir of medium Memory."
-        yield Finding("/dev/shm", "warn", fact, hint, host)
-    else:
-        yield Finding("/dev/shm", "ok", f"{in_bytes(shm['free'])} free", "", host)
+        return Finding("/dev/shm", "warn", "is not there", "mount a tmpfs on it: NCCL and MPI exchange data there.")
+    if shm["total"] > DOCKER_SHM and shm["free"] >= DOCKER_SHM // 2:
+        return Finding("/dev/shm", "ok", f"{in_bytes(shm['free'])} free")
+    fact = f"{in_bytes(shm['free'])} of {in_bytes(shm['total'])} free"
+    hint = "start the container with --shm-size=8g or --ipc=host; on Kubernetes mount an emptyDir of medium Memory."
+    return Finding("/dev/shm", "warn", fact, hint)
 
 
-def _limits(host: str, machine: Facts, workers: int, slots: int) -> Iterator[Finding]:
-    limits = machine["limits"]
-    needed = {"nofile": _FILES_BASE + _FILES_A_WORKER * workers, "nproc": _PROCESSES_A_WORKER * (slots + 1)}
-    low = {name: least for name, least in needed.items() if 0 <= limits[name][0] < least}
-    for name, least in low.items():
-        flag = {"nofile": "-n", "nproc": "-u"}[name]
+def _limits(machine: Facts, workers: int, slots: int) -> Iterator[Finding]:
+    limits = {name: soft for name, (soft, _) in machine["limits"].items()}
+    needed = {
+        "nofile": ("-n", _FILES_BASE + _FILES_A_WORKER * workers),
+        "nproc": ("-u", _PROCESSES_A_WORKER * (slots + 1)),
+    }
+    low = {name: (flag, least) for name, (flag, least) in needed.items() if 0 <= limits[name] < least}
+    for name, (flag, least) in low.items():
         hint = f"raise it: ulimit {flag} {least}, or for everybody in /etc/security/limits.conf."
-        yield Finding("ulimit", "warn", f"{name} is {limits[name][0]}, this job needs about {least}", hint, host)
-    if machine["infiniband"] and limits["memlock"][0] != -1:
-        low["memlock"] = 0
-        fact = (
-            f"memlock is {in_bytes(limits['memlock'][0])}, and there is InfiniBand: {', '.join(machine['infiniband'])}"
-        )
+        yield Finding("ulimit", "warn", f"{name} is {limits[name]}, this job needs about {least}", hint)
+    pinned = not machine["infiniband"] or limits["memlock"] == -1
+    if not pinned:
+        fact = f"memlock is {in_bytes(limits['memlock'])}, and there is InfiniBand: {', '.join(machine['infiniband'])}"
         hint = "set `memlock unlimited` in /etc/security/limits.conf: RDMA pins its buffers."
-        yield Finding("ulimit", "warn", fact, hint, host)
-    if not low:
-        shown = {name: "unlimited" if limits[name][0] == -1 else str(limits[name][0]) for name in ("nofile", "nproc")}
-        core = "no core files" if limits["core"][0] == 0 else "core files"
-        yield Finding("ulimit", "ok", f"nofile {shown['nofile']}, nproc {shown['nproc']}, {core}", "", host)
+        yield Finding("ulimit", "warn", fact, hint)
+    if pinned and not low:
+        shown = [f"{name} {'unlimited' if limits[name] == -1 else limits[name]}" for name in needed]
+        yield Finding("ulimit", "ok", f"{', '.join(shown)}, {'core files' if limits['core'] else 'no core files'}")
 
 
-def _disk(host: str, output: Facts) -> Iterator[Finding]:
+def _disk(output: Facts) -> Iterator[Finding]:
     if output["total"] == 0:
         return  # no disk is behind it, such as /proc: that nobody writes there is said elsewhere
     fact = f"{in_bytes(output['free'])} free in {output['folder']}"
     if output["free"] < _DISK_LEAST:
-        yield Finding("disk", "fail", fact, "free some space: not even logs can be kept.", host)
+        yield Finding("disk", "fail", fact, "free some space: not even logs can be kept.")
     elif output["free"] < _DISK_LITTLE:
-        yield Finding("disk", "warn", fact, "free some space, or keep fewer checkpoints.", host)
+        yield Finding("disk", "warn", fact, "free some space, or keep fewer checkpoints.")
     else:
-        yield Finding("disk", "ok", fact, "", host)
+        yield Finding("disk", "ok", fact)

@@ -11,12 +11,10 @@ import secrets
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.findings import Finding
-from hvdtrain.doctor.ring_model import RingModel
+from hvdtrain.doctor.allreduce import RingModel
+from hvdtrain.doctor.findings import Choice, DoctorRequest, Finding
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.worker import WorkerExit
@@ -36,45 +34,23 @@ _BAD_FIT = 0.5
 _LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What to measure.
-
-    Attributes:
-        slots: host → number of workers, in rank order.
-        framework: whose tensors.
-        seconds: about how long the measurement itself may take.
-        sizes: as `hvdtrain bench allreduce --sizes` takes them; None: its own.
-    """
-
-    slots: Mapping[str, int]
-    framework: str
-    seconds: float
-    sizes: str | None = None
-
-    @property
-    def command(self) -> list[str]:
-        """Arguments of hvdtrain."""
-        sizes = ["--sizes", self.sizes] if self.sizes else []
-        return ["bench", "allreduce", "--json", "--framework", self.framework, "--seconds", str(self.seconds), *sizes]
-
-
-def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, job: Job) -> Any:
+def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, framework: str, request: DoctorRequest) -> Any:
     """The report of `hvdtrain bench allreduce`.
 
     Args:
         agents: of all hosts.
         chosen: their interfaces; not asked where there is one host only.
-        job: the workers.
+        framework: whose tensors.
+        request: the workers, and how long and with which sizes to measure.
 
     Raises:
         AgentError: it did not end well; the text is the last words of the worker that failed.
     """
-    hosts = [host for host in agents if job.slots[host]]
+    hosts = [host for host in agents if request.slots[host]]
     meeting = chosen[hosts[0]]["address"] if len(hosts) > 1 else _LOOPBACK
     port = agents[hosts[0]].ask("port", _MARGIN_SECONDS, address=meeting)
     common = {
-        "WORLD_SIZE": str(sum(job.slots.values())),
+        "WORLD_SIZE": str(request.workers),
         "MASTER_ADDR": meeting,
         "MASTER_PORT": str(port),
         "HVDTRAIN_SECRET": secrets.token_hex(16),
@@ -82,18 +58,20 @@ def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, job: Job) -> Any:
         "OMP_NUM_THREADS": "1",
         "GROUP_WORLD_SIZE": str(len(hosts)),
     }
+    command = ["bench", "allreduce", "--json", "--framework", framework, "--seconds", str(request.seconds)]
+    command += ["--sizes", request.sizes] if request.sizes else []
     workers: dict[int, WorkerState] = {}
     groups = []
     token = secrets.token_hex(16)
     for node, host in enumerate(hosts):
-        ranks = list(range(len(workers), len(workers) + job.slots[host]))
+        ranks = list(range(len(workers), len(workers) + request.slots[host]))
         variables = {**common, "GROUP_RANK": str(node)}
         if len(hosts) > 1:
             variables["HOROVOD_GLOO_IFACE"] = chosen[host]["name"]
-        order = {"token": f"{token}-{node}", "command": job.command, "ranks": ranks, "variables": variables}
+        order = {"token": f"{token}-{node}", "command": command, "ranks": ranks, "variables": variables}
         groups.append(RemoteWorkerGroup(agents[host].link, ranks, order))
         workers |= {rank: WorkerState(rank, host) for rank in ranks}
-    said = _output(groups, workers, _START_SECONDS + 3 * job.seconds + _MARGIN_SECONDS)
+    said = _output(groups, workers, _START_SECONDS + 3 * request.seconds + _MARGIN_SECONDS)
     return json.loads(said.strip().splitlines()[-1])
 
 

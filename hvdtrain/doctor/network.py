@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.doctor.addresses import Choice
-from hvdtrain.doctor.findings import Finding, HostFacts
+from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, each_value, on_each_host
 
 # linux/sockios.h; netdevice(7)
 _GET_FLAGS, _GET_ADDRESS, _GET_MASK, _GET_MTU = 0x8913, 0x8915, 0x891B, 0x8921
@@ -89,7 +88,7 @@ def resolved_names(names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-CLOCK_WARN_SECONDS = 1.0
+_CLOCK_WARN_SECONDS = 1.0
 
 
 def twin_findings(hosts: HostFacts) -> list[Finding]:
@@ -113,25 +112,27 @@ def twin_findings(hosts: HostFacts) -> list[Finding]:
 
 def name_findings(hosts: HostFacts) -> list[Finding]:
     """Whether each host's name means the same everywhere, and its own name not loopback. For several hosts."""
-    findings = [*_unknown_names(hosts), *_loopback_names(hosts), *_different_answers(hosts)]
+    unknown = [
+        _unknown_name(name, facts["names"][name], host)
+        for host, facts in hosts.items()
+        for name in hosts
+        if not isinstance(facts["names"].get(name, []), list)
+    ]
+    findings = [*unknown, *on_each_host(hosts, _loopback_name), *_different_answers(hosts)]
     return findings or [Finding("host names", "ok", "mean the same on all hosts")]
 
 
-def _unknown_names(hosts: HostFacts) -> Iterator[Finding]:
-    for host, facts in hosts.items():
-        for name, answer in facts["names"].items():
-            if name in hosts and not isinstance(answer, list):
-                hint = f"add {name} to DNS, or to /etc/hosts on {host}."
-                yield Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
+def _unknown_name(name: str, answer: str, host: str) -> Finding:
+    hint = f"add {name} to DNS, or to /etc/hosts on {host}."
+    return Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
 
 
-def _loopback_names(hosts: HostFacts) -> Iterator[Finding]:
-    for host, facts in hosts.items():
-        own = facts["names"].get(facts["hostname"])
-        if isinstance(own, list) and own and ipaddress.ip_address(own[0]).is_loopback:
-            fact = f"its own name {facts['hostname']} resolves to {own[0]}"
-            hint = "give the name the host's network address in its /etc/hosts: MPI and Horovod tell it to other hosts."
-            yield Finding("host names", "warn", fact, hint, host)
+def _loopback_name(facts: Facts) -> Iterator[Finding]:
+    own = facts["names"].get(facts["hostname"])
+    if isinstance(own, list) and own and ipaddress.ip_address(own[0]).is_loopback:
+        fact = f"its own name {facts['hostname']} resolves to {own[0]}"
+        hint = "give the name the host's network address in its /etc/hosts: MPI and Horovod tell it to other hosts."
+        yield Finding("host names", "warn", fact, hint)
 
 
 def _different_answers(hosts: HostFacts) -> Iterator[Finding]:
@@ -156,42 +157,39 @@ def interface_findings(hosts: HostFacts, chosen: Choice, nics: Sequence[str]) ->
         wanted = f"none of {', '.join(nics)}" if nics else "no network interface with an IPv4 address"
         hint = "`ip -brief address` lists them there; name one that each host has with --nic."
         return [Finding("network", "fail", f"it has {wanted}", hint, host) for host in missing]
-    findings = [*_unlike_names(chosen), *_unlike_networks(chosen), *_unlike_mtu(chosen), *_unlike_speed(chosen)]
     first = next(iter(chosen.values()))
-    networks = ", ".join(dict.fromkeys(str(own["network"]) for own in chosen.values()))
     speed = f", {first['speed']} Mbit/s" if first["speed"] and not first["virtual"] else ""
-    names = ", ".join(dict.fromkeys(str(own["name"]) for own in chosen.values()))
-    return [Finding("network", "ok", f"{names}, {networks}, MTU {first['mtu']}{speed}"), *findings]
+    names, networks = (", ".join(dict.fromkeys(own[key] for own in chosen.values())) for key in ("name", "network"))
+    return [Finding("network", "ok", f"{names}, {networks}, MTU {first['mtu']}{speed}"), *_unlike(chosen)]
 
 
-def _parts(chosen: Choice, key: str) -> str:
-    return ", ".join(f"{own[key]} on {host}" for host, own in chosen.items())
+_UNLIKE = {
+    "name": (
+        "interface is",
+        "start jobs with `hvdtrain launch ssh`, which tells each host its own, or give interfaces one name.",
+    ),
+    "network": (
+        "network is",  # not an error: routers may connect them, which the measurement of links then proves
+        "see that these networks are meant: traffic between them passes a router. --nic chooses others.",
+    ),
+    "mtu": (
+        "MTU is",
+        "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one.",
+    ),
+    "speed": (
+        "speed in Mbit/s is",
+        "look at cable and port of the slower one: every step of a ring waits for its slowest link.",
+    ),
+}
+"""What should be equal on all hosts → what it is called, and what to do where it is not."""
 
 
-def _unlike_names(chosen: Choice) -> Iterator[Finding]:
-    if len({own["name"] for own in chosen.values()}) > 1:
-        hint = "start jobs with `hvdtrain launch ssh`, which tells each host its own, or give interfaces one name."
-        yield Finding("network", "warn", f"the interface is {_parts(chosen, 'name')}", hint)
-
-
-def _unlike_networks(chosen: Choice) -> Iterator[Finding]:
-    """Not an error: routers may connect them, which the measurement of links then proves."""
-    if len({own["network"] for own in chosen.values()}) > 1:
-        hint = "see that these networks are meant: traffic between them passes a router. --nic chooses others."
-        yield Finding("network", "warn", f"the network is {_parts(chosen, 'network')}", hint)
-
-
-def _unlike_mtu(chosen: Choice) -> Iterator[Finding]:
-    if len({own["mtu"] for own in chosen.values()}) > 1:
-        hint = "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one."
-        yield Finding("network", "warn", f"the MTU is {_parts(chosen, 'mtu')}", hint)
-
-
-def _unlike_speed(chosen: Choice) -> Iterator[Finding]:
-    speeds = {own["speed"] for own in chosen.values() if own["speed"] and not own["virtual"]}
-    if len(speeds) > 1:
-        hint = "look at cable and port of the slower one: every step of a ring waits for its slowest link."
-        yield Finding("network", "warn", f"the speed in Mbit/s is {_parts(chosen, 'speed')}", hint)
+def _unlike(chosen: Choice) -> Iterator[Finding]:
+    for key, (what, hint) in _UNLIKE.items():
+        told = [own[key] for own in chosen.values() if key != "speed" or (own["speed"] and not own["virtual"])]
+        if len(set(told)) > 1:
+            values = {host: own[key] for host, own in chosen.items()}
+            yield Finding("network", "warn", f"the {what} {each_value(values)}", hint)
 
 
 def clock_findings(offsets: Mapping[str, float]) -> list[Finding]:
@@ -199,7 +197,7 @@ def clock_findings(offsets: Mapping[str, float]) -> list[Finding]:
     if len(offsets) < 2:
         return []
     spread = max(offsets.values()) - min(offsets.values())
-    if spread <= CLOCK_WARN_SECONDS:
+    if spread <= _CLOCK_WARN_SECONDS:
         return [Finding("clock", "ok", f"hosts differ by {spread * 1e3:.0f} ms at most")]
     parts = ", ".join(f"{host} {offset:+.1f} s" for host, offset in offsets.items())
     hint = "start chrony or ntpd there: logs of ranks cannot be ordered, and shared disks misjudge what is new."

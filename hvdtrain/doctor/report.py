@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
-from hvdtrain.doctor.request import DoctorResult
+from hvdtrain.doctor.findings import DoctorResult, Finding, merge_hosts, worst_status
 from hvdtrain.version import __version__
 
 FORMAT = 1

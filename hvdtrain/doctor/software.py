@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, each_value, on_each_host
 from hvdtrain.launch.execute import find_program
 from hvdtrain.version import PACKAGES, versions
 
@@ -50,18 +50,14 @@ def framework_facts(wanted: Sequence[str], seconds: float) -> dict[str, Any]:
 def _probe(framework: str, seconds: float) -> dict[str, Any]:
     if framework not in versions():
         return {"error": "not installed"}
-    command = [sys.executable, "-m", "hvdtrain.doctor.framework_probe", framework]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
-        )
+        done = run_program([sys.executable, "-m", "hvdtrain.doctor.framework_probe", framework], seconds)
     except subprocess.TimeoutExpired:
         return {"error": f"the import took more than {seconds:g} s"}
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines()[-1:] or [""]
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-        return {"error": f"the import ended with {ended}: {said[0][:_TAIL]}".rstrip(": ")}
+        return {"error": f"the import ended with {ended}: {last_line(done.stderr)[:_TAIL]}".rstrip(": ")}
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 
@@ -69,12 +65,22 @@ def _probe(framework: str, seconds: float) -> dict[str, Any]:
 def _first_line(command: list[str]) -> str:
     """What a program says first; "" where it says nothing in time, which is a fact as well."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_VERSION_SECONDS, check=False
-        )
+        done = run_program(command, _VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return next(iter((done.stdout + done.stderr).strip().splitlines()), "")
+
+
+def run_program(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a program without input. Raises OSError, subprocess.TimeoutExpired (it took more than `seconds`)."""
+    return subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+    )
+
+
+def last_line(text: str) -> str:
+    """What a program said last; "" where it said nothing."""
+    return next(reversed(text.strip().splitlines()), "")
 
 
 _DECIDING = ("python", "hvdtrain", "horovod", "torch", "tensorflow", "keras")
@@ -88,19 +94,15 @@ def version_findings(hosts: HostFacts) -> list[Finding]:
     tables = {host: facts["software"]["versions"] for host, facts in hosts.items()}
     names = list(dict.fromkeys(name for table in tables.values() for name in table))
     different = [name for name in names if len({table.get(name) for table in tables.values()}) > 1]
-    findings = [_different(name, {host: table.get(name) for host, table in tables.items()}) for name in different]
-    equal = [
-        f"{name} {version}"
-        for name, version in next(iter(tables.values())).items()
-        if version and name not in different
-    ]
-    return [Finding("versions", "ok", ", ".join(equal)), *findings, *_architectures(hosts)]
-
-
-def _different(name: str, versions: Mapping[str, str | None]) -> Finding:
-    parts = [f"{version or 'not installed'} on {host}" for host, version in versions.items()]
-    status: Status = "fail" if name in _DECIDING else "warn"
-    return Finding("versions", status, f"{name} is {', '.join(parts)}", "install the same version on every host.")
+    first = next(iter(tables.values()))
+    equal = [f"{name} {version}" for name, version in first.items() if version and name not in different]
+    findings = [Finding("versions", "ok", ", ".join(equal))]
+    for name in different:
+        values = {host: table.get(name) or "not installed" for host, table in tables.items()}
+        hint = "install the same version on every host."
+        status: Status = "fail" if name in _DECIDING else "warn"
+        findings.append(Finding("versions", status, f"{name} is {each_value(values)}", hint))
+    return [*findings, *_architectures(hosts)]
 
 
 def _architectures(hosts: HostFacts) -> Iterator[Finding]:
@@ -119,73 +121,70 @@ def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) 
             takes, the first, must have its Horovod.
         workers: of the job; one alone needs no Horovod.
     """
-    findings = []
-    for host, facts in hosts.items():
-        findings += list(_on_host(host, facts, frameworks, workers))
-    return findings
+    return on_each_host(hosts, lambda facts: _frameworks(facts, frameworks, workers))
 
 
-def _on_host(host: str, facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
+def _frameworks(facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
     found, installed = facts["frameworks"], facts["software"]["versions"]
     if not found:
         hint = "install one of them: pip install 'hvdtrain[torch]'."
-        yield Finding("frameworks", "fail", "neither torch nor tensorflow is installed", hint, host)
+        yield Finding("frameworks", "fail", "neither torch nor tensorflow is installed", hint)
     working = [name for name in found if found[name].get("horovod")]
     for name, facts_of in found.items():
         if not installed.get(name):
             hint = f"install it: pip install 'hvdtrain[{name}]'."
-            yield Finding("frameworks", "fail", f"{name} is not installed", hint, host)
+            yield Finding("frameworks", "fail", f"{name} is not installed", hint)
         elif facts_of.get("error"):
             hint = f"run `python -c 'import {name}'` there to see all of it, and reinstall {name}."
             if len(found) > 1:
                 hint += " --framework examines one alone."
-            yield Finding("frameworks", "fail", f"{name}: {facts_of['error']}", hint, host)
+            yield Finding("frameworks", "fail", f"{name}: {facts_of['error']}", hint)
         else:
-            yield Finding("frameworks", "ok", f"{name} {installed[name]} can be imported", "", host)
+            yield Finding("frameworks", "ok", f"{name} {installed[name]} can be imported")
             needed = name in frameworks or name == next(iter(found)) or not working
-            yield _binding(host, name, facts_of, needed, workers)
+            yield _binding(name, facts_of, needed, workers)
 
 
-def _binding(host: str, framework: str, found: Mapping[str, Any], needed: bool, workers: int) -> Finding:
+def _binding(framework: str, found: Mapping[str, Any], needed: bool, workers: int) -> Finding:
     built = found["horovod"]
     if built is None:
         status: Status = "ok" if workers == 1 else "fail" if needed else "warn"
         fact = f"no Horovod for {framework}: {found['horovod_error']}"
-        return Finding("horovod", status, fact, "" if workers == 1 else f"{_INSTALL}.", host)
+        return Finding("horovod", status, fact, "" if workers == 1 else f"{_INSTALL}.")
     transports = [name for name in ("mpi", "gloo", "nccl") if built[name]]
     if not transports:
-        return Finding("horovod", "fail", f"{framework}: built for no transport", f"{_INSTALL}.", host)
+        return Finding("horovod", "fail", f"{framework}: built for no transport", f"{_INSTALL}.")
     fact = f"{framework}: built for {', '.join(transports)}"
     if found["gpus"] and not built["nccl"]:
         hint = f"put CUDA's nvcc on PATH and {_INSTALL}: gradients pass through the CPU's memory otherwise."
-        return Finding("horovod", "warn", f"{fact}, not nccl, and there are {found['gpus']} GPUs", hint, host)
-    return Finding("horovod", "ok", fact, "", host)
+        return Finding("horovod", "warn", f"{fact}, not nccl, and there are {found['gpus']} GPUs", hint)
+    return Finding("horovod", "ok", fact)
 
 
 def mpi_findings(hosts: HostFacts) -> list[Finding]:
     """Whether the MPI that Horovod loads is the one whose mpirun starts the job, on each host and over hosts."""
-    findings = [finding for host, facts in hosts.items() for finding in _mpi_on_host(host, facts)]
+    findings = on_each_host(hosts, _mpi_on_host)
     loaded = {host: _loaded(facts) for host, facts in hosts.items()}
     if len({_version(text) for text in loaded.values()}) > 1:
-        parts = [f"{text.partition(',')[0] if text else 'none'} on {host}" for host, text in loaded.items()]
+        values = {host: _short(text) if text else "none" for host, text in loaded.items()}
         hint = f"install one MPI on every host, then {_INSTALL}."
-        findings.append(Finding("mpi", "warn", f"Horovod loads {', '.join(parts)}", hint))
+        findings.append(Finding("mpi", "warn", f"Horovod loads {each_value(values)}", hint))
     return findings
 
 
-def _mpi_on_host(host: str, facts: Facts) -> Iterator[Finding]:
+def _mpi_on_host(facts: Facts) -> Iterator[Finding]:
     loaded, mpirun = _loaded(facts), facts["software"]["mpirun"]
     if loaded is None:
-        yield Finding("mpi", "ok", "Horovod loads no MPI: Gloo connects the workers", "", host)
+        yield Finding("mpi", "ok", "Horovod loads no MPI: Gloo connects the workers")
     elif mpirun is None:
         hint = "use `hvdtrain launch` or `horovodrun --gloo`, or put that MPI's mpirun on PATH."
-        yield Finding("mpi", "warn", f"Horovod loads {_short(loaded)}, and there is no mpirun", hint, host)
+        yield Finding("mpi", "warn", f"Horovod loads {_short(loaded)}, and there is no mpirun", hint)
     elif _version(loaded) != _version(mpirun["version"]):
         fact = f"Horovod loads {_short(loaded)}, and {mpirun['path']} is {mpirun['version'] or 'silent'}"
         hint = "call the mpirun of the MPI that Horovod was built with: workers of another see only themselves."
-        yield Finding("mpi", "warn", fact, hint, host)
+        yield Finding("mpi", "warn", fact, hint)
     else:
-        yield Finding("mpi", "ok", f"Horovod and mpirun are both {_short(loaded)}", "", host)
+        yield Finding("mpi", "ok", f"Horovod and mpirun are both {_short(loaded)}")
 
 
 def _loaded(facts: Facts) -> str | None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.doctor.logging_in import _options
+from hvdtrain.doctor.examination import _options
+from hvdtrain.doctor.findings import DoctorRequest
 from hvdtrain.doctor.measured_allreduce import _output
-from hvdtrain.doctor.request import DoctorRequest
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv

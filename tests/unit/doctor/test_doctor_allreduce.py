@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.doctor.allreduce import SIZES, measure
+from hvdtrain.doctor.allreduce import SIZES, RingModel, fit_ring, measure
 from hvdtrain.doctor.measured_allreduce import allreduce_findings
-from hvdtrain.doctor.ring_model import RingModel, fit_ring
 from hvdtrain.doctor.units import in_seconds
 
 
