@@ -1,14 +1,63 @@
-"""What the commands' parsers have in common: how a wrong call is answered, and how flags may be spelled."""
+"""What the commands have in common: how one is chosen, how a wrong call is answered, how flags may be spelled."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import UsageError, did_you_mean
+
+
+def run_subcommand(
+    group: str, kind: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str], note: str = ""
+) -> int:
+    """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
+
+    Args:
+        group: the command whose subcommands these are.
+        kind: what one of them is called, e.g. "measurement".
+        commands: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported.
+        argv: the name, and the arguments of its own.
+        note: added to the help.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
+        print("\n".join(f"  {name:10} {line}" for name, (_, line) in commands.items()))
+        print(f"\n`hvdtrain {group} {kind.upper()} --help` explains each.{note}")
+        return 0
+    if argv[0] not in commands:
+        fact = f"There is no {kind} `hvdtrain {group} {argv[0]}`."
+        raise UsageError(fact, "Nothing was done.", did_you_mean(argv[0], commands))
+    code: int = importlib.import_module(commands[argv[0]][0]).run(argv[1:])
+    return code
+
+
+def number(flag: str, least: int) -> Callable[[str], int]:
+    """The `type` of a flag for whole numbers, which raises `UsageError` for one below `least`."""
+
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
+        return value
+
+    integer.__name__ = "int"  # argparse says "invalid int value"
+    return integer
+
+
+def positive_seconds(text: str) -> float:
+    """The `type` of a flag for a time; raises `UsageError` where it is none."""
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds is {text}.", f"{text} is not a time.", "give a positive number.")
+    return seconds
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -35,6 +84,10 @@ class CommandParser(argparse.ArgumentParser):
         self._synonyms = synonyms
         self._hint = hint or f"`{prog} --help` shows how."
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+
+    def flag(self, name: str, default: Any, text: str, **settings: Any) -> None:
+        """Add an option with a default, which its help tells."""
+        self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """As `parse_args`; flags may be written with `_`.

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hvdtrain.cli.bench.allreduce import positive_seconds, size_list
-from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.bench.allreduce import size_list
+from hvdtrain.cli.command_parser import CommandParser, positive_seconds
+from hvdtrain.cli.launch.jobs import hosts_from, inside_job, this_host
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
-from hvdtrain.launch.hosts.hostfile import read_hostfile
-from hvdtrain.launch.hosts.platform_hosts import platform_hosts
+from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.topology import detect_topology
 
@@ -93,6 +92,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--seconds", type=positive_seconds, default=3.0, help="time to measure the allreduce (default: 3)")
     add("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes of the allreduce (default: 4 B to 64 MiB)")
     add("--json", action="store_true", help="print JSON, with all facts")
+    parser.set_defaults(rank_table=None)
     return parser.parse(argv)
 
 
@@ -100,25 +100,11 @@ def _hosts(options: argparse.Namespace) -> tuple[Host, ...]:
     """Hosts with the slots that are used: `-np` takes the first ones."""
     if options.np is not None and options.np < 1:
         raise UsageError(f"-np is {options.np}.", "A job has one worker or more.", "give a number from 1 up.")
-    if options.hosts is not None:
-        hosts = parse_host_list(options.hosts)
-    elif options.hostfile is not None:
-        hosts = read_hostfile(options.hostfile)
-    else:
-        found = platform_hosts(os.environ)
-        if found is None:
-            return (Host("localhost", _LOCAL_WORKERS if options.np is None else options.np),)
-        hosts, source = found
-        sys.stderr.write(f"hvdtrain doctor: hosts from {source}\n")
+    hosts = hosts_from(options, "doctor") or this_host(_LOCAL_WORKERS)
     if options.np is None:
         return hosts
-    return _first(JobSpec(command=("train",), np=options.np, hosts=hosts))
-
-
-def _first(job: JobSpec) -> tuple[Host, ...]:
-    left = job.np
-    used = []
-    for host in job.used_hosts:
+    used, left = [], options.np
+    for host in JobSpec(command=("train",), np=options.np, hosts=hosts).used_hosts:
         used.append(replace(host, slots=min(left, host.slots)))
         left -= host.slots
     return tuple(used)
@@ -131,11 +117,7 @@ def _require_outside_job() -> None:
     except UsageError:
         return
     if topology.is_distributed and topology.launcher != "torchrun":
-        raise UsageError(
-            f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
-            "Every rank would examine all hosts.",
-            "call `hvdtrain doctor` once, outside of srun, mpirun and the like.",
-        )
+        raise inside_job(topology, "doctor", "examine all hosts")
 
 
 def _say(what: str) -> None:

@@ -17,8 +17,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
@@ -144,36 +145,22 @@ def _print_pairs(title: str, pairs: Mapping[str, object], source: Mapping[str, s
 
 
 def _print_evidence(evidence: Sequence[Evidence]) -> None:
-    rows = [
-        [
-            item.platform,
-            "\n".join(f"{name}={value}" for name, value in item.variables.items()),
-            "yes" if item.used else "no",
-            item.why,
-        ]
-        for item in evidence
-    ]
+    rows = []
+    for item in evidence:
+        variables = "\n".join(f"{name}={value}" for name, value in item.variables.items())
+        rows.append([item.platform, variables, "yes" if item.used else "no", item.why])
     print_table("", ["evidence", "variables", "used", "why"], rows, numbers=False)
     print()
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"`hvdtrain env` was called incorrectly: {message}.", "Nothing was printed.", _valid_flags(""))
-
-
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="hvdtrain env", description=__doc__.splitlines()[0], allow_abbrev=False)
+    nothing, hint = "Nothing was printed.", did_you_mean("", FLAGS)
+    parser = CommandParser("hvdtrain env", nothing, hint, description=__doc__.splitlines()[0])
     parser.add_argument("--explain", action="store_true", help="which variable decided each fact, and what was ignored")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--all-ranks", "--all_ranks", action="store_true", help="print one line on every rank")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-    options, unknown = parser.parse_known_args(argv)
+    parser.add_argument("--all-ranks", action="store_true", help="print one line on every rank")
+    options, unknown = parser.parse_own(argv)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        raise UsageError(f"`hvdtrain env` has no flag {flag!r}.", "Nothing was printed.", _valid_flags(flag))
+        raise UsageError(f"`hvdtrain env` has no flag {flag!r}.", nothing, did_you_mean(flag, FLAGS))
     return options
-
-
-def _valid_flags(flag: str) -> str:
-    return did_you_mean(flag, FLAGS)

@@ -34,10 +34,7 @@ COMMANDS = {
 
 _OTHER_WORDS = {
     **dict.fromkeys(["run", "fit", "training", "learn"], "train"),
-    **dict.fromkeys(
-        ["eval", "evaluate", "validate", "test"],
-        "train, which validates after each epoch",
-    ),
+    **dict.fromkeys(["eval", "evaluate", "validate", "test"], "train, which validates after each epoch"),
     **dict.fromkeys(["start", "submit", "srun", "torchrun", "mpirun", "horovodrun", "local", "ssh", "slurm"], "launch"),
     **dict.fromkeys(["check", "diagnose", "preflight"], "doctor"),
     **dict.fromkeys(["benchmark", "measure", "profile"], "bench"),

@@ -8,13 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.command_parser import CommandParser, positive_seconds
 from hvdtrain.cli.tables import print_table
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 from hvdtrain.errors import UsageError
@@ -22,6 +20,13 @@ from hvdtrain.topology import detect_topology
 
 _STALL_SECONDS = 60.0
 _MAX_BYTES = 2**31
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "size": ("bytes", in_bytes),
+    "times": ("count", str),
+    "median": ("seconds", in_seconds),
+    "algorithm": ("algorithm_bandwidth", in_rate),
+    "bus": ("bus_bandwidth", in_rate),
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -50,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     comm = open_communicator(options.framework, topology, _STALL_SECONDS)
     report = measure(comm, _operation(options.framework), options.framework, options.sizes or SIZES, options.seconds)
     if topology.is_root:
-        _print_json(report) if options.json else _print(report)
+        print(json.dumps(report), flush=True) if options.json else _print(report)
     comm.close()
     return 0
 
@@ -85,14 +90,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "Nothing was measured.",
         description="Time allreduces of growing sizes, and compare with the ring model. Start it with a launcher.",
     )
-    parser.add_argument(
-        "--framework",
-        choices=("torch", "tensorflow"),
-        default="torch",
-        help="framework to measure with (default: torch)",
-    )
+    parser.flag("--framework", "torch", "framework to measure with", choices=("torch", "tensorflow"))
     parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes (default: 4 B to 64 MiB)")
-    parser.add_argument("--seconds", type=positive_seconds, default=5.0, help="approximate duration (default: 5)")
+    parser.flag("--seconds", 5, "approximate duration", type=positive_seconds)
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     return parser.parse(argv)
 
@@ -109,33 +109,11 @@ def size_list(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def positive_seconds(text: str) -> float:
-    """Of a flag, for argparse."""
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a time")
-    return seconds
-
-
-def _print_json(report: Any) -> None:
-    sys.stdout.write(json.dumps(report) + "\n")
-    sys.stdout.flush()
-
-
 def _print(report: Any) -> None:
-    rows = [
-        [
-            in_bytes(point["bytes"]),
-            str(point["count"]),
-            in_seconds(point["seconds"]),
-            in_rate(point["algorithm_bandwidth"]),
-            in_rate(point["bus_bandwidth"]),
-        ]
-        for point in report["sizes"]
-    ]
+    rows = [[shown(point[key]) for key, shown in _COLUMNS.values()] for point in report["sizes"]]
     hosts = len(set(report["hosts"]))
     title = f"allreduce, {report['workers']} workers on {hosts} host{'s' * (hosts > 1)}, {report['transport']}"
-    print_table(title, ["size", "times", "median", "algorithm", "bus"], rows)
+    print_table(title, list(_COLUMNS), rows)
     model = report["model"]
     if model is not None and model["bandwidth"] is not None:
         print(

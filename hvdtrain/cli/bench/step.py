@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.parser import parse_train_config
@@ -46,11 +46,11 @@ _WITHOUT_EFFECT = (
 """Flags of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
 
 _COUNTS = {
-    "--num-warmup-batches": "batches that do not count",
-    "--num-batches-per-iter": "batches that are timed together",
-    "--num-iters": "timed iterations",
+    "--num-warmup-batches": (0, "batches that do not count"),
+    "--num-batches-per-iter": (1, "batches that are timed together"),
+    "--num-iters": (1, "timed iterations"),
 }
-"""Flags of Horovod's script."""
+"""Flags of Horovod's script → least value, help."""
 
 _SHOWN_WORKERS = 8
 
@@ -62,14 +62,14 @@ def run(argv: Sequence[str]) -> int:
         UsageError: a flag that neither this command nor train has, or one that could have no effect.
     """
     options, train_argv = _parse(argv)
-    protocol = _protocol(options)
+    protocol = Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
     config = parse_train_config(train_argv)
     topology = detect_topology(os.environ)
     kind = load_kind(config)
 
     def work(setup: RunSetup, comm: Communicator) -> int:
         silent = options.json or not comm.topology.is_root
-        report = measure(setup, comm, protocol, _nothing if silent else _say)
+        report = measure(setup, comm, protocol, (lambda _: None) if silent else _say)
         if options.json and comm.topology.is_root:
             _say(json.dumps(report))
         elif comm.topology.is_root:
@@ -101,8 +101,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "launcher started. Flags of `hvdtrain train` that say what a step is go here too: --task, --model, "
         "--batch-size, --precision, --compression and so on.",
     )
-    for flag, what in _COUNTS.items():
-        parser.add_argument(flag, type=int, default=10, metavar="N", help=f"{what} (10)")
+    for flag, (least, what) in _COUNTS.items():
+        parser.add_argument(flag, type=number(flag, least), default=10, metavar="N", help=f"{what} (10)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     options, rest = parser.parse_own(argv)
     for flag in (token.partition("=")[0] for token in rest if token.startswith("--")):
@@ -123,15 +123,6 @@ def _require_use(flag: str) -> None:
         raise UsageError(f"There is no flag {flag}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
 
 
-def _protocol(options: argparse.Namespace) -> Protocol:
-    counts = {"--num-warmup-batches": 0, "--num-batches-per-iter": 1, "--num-iters": 1}
-    for flag, least in counts.items():
-        value = getattr(options, flag[2:].replace("-", "_"))
-        if value < least:
-            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"try {flag} 10.")
-    return Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
-
-
 def _print_split(report: dict[str, Any]) -> None:
     workers = sorted(enumerate(report["seconds_per_step"]), key=lambda numbered: -numbered[1]["compute"])
     shown = workers[:_SHOWN_WORKERS]
@@ -147,7 +138,3 @@ def _print_split(report: dict[str, Any]) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _nothing(line: str) -> None:
-    pass

@@ -14,7 +14,7 @@ from hvdtrain.launch.hosts.platform_hosts import platform_hosts
 from hvdtrain.launch.hosts.rank_table import read_rank_table
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.rendering import LaunchPlan
-from hvdtrain.topology import detect_topology
+from hvdtrain.topology import Topology, detect_topology
 from hvdtrain.topology.readers.torchrun import PER_NODE
 
 
@@ -59,8 +59,8 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
     return total_slots(hosts)
 
 
-def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
-    """The hosts of -H, --hostfile or --rank-table, those that the surroundings name, or this one.
+def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
+    """The hosts of -H, --hostfile or --rank-table, those that the surroundings name, or this one with -np slots.
 
     Raises:
         UsageError: hosts that cannot be understood.
@@ -73,7 +73,7 @@ def hosts_from(options: argparse.Namespace) -> tuple[Host, ...]:
         return read_rank_table(options.rank_table)
     found = platform_hosts(os.environ)
     if found is not None:
-        sys.stderr.write(f"hvdtrain launch: hosts from {found[1]}\n")
+        sys.stderr.write(f"hvdtrain {command}: hosts from {found[1]}\n")
         return found[0]
     return this_host(options.np)
 
@@ -97,8 +97,13 @@ def require_outside_job() -> None:
     # How many processes a node is to have is no job around this one: starting them is what a launcher is for.
     topology = detect_topology({name: value for name, value in os.environ.items() if name not in PER_NODE})
     if topology.is_distributed:
-        raise UsageError(
-            f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
-            "Every rank would launch a job of its own.",
-            "call `hvdtrain launch` once, outside of srun, mpirun and the like.",
-        )
+        raise inside_job(topology, "launch", "launch a job of its own")
+
+
+def inside_job(topology: Topology, command: str, deed: str) -> UsageError:
+    """The refusal of a command that every worker of a job would run."""
+    return UsageError(
+        f"This is itself rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
+        f"Every rank would {deed}.",
+        f"call `hvdtrain {command}` once, outside of srun, mpirun and the like.",
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
 from data_sharding.errors import ShardingError
+from hvdtrain.cli.command_parser import run_subcommand
 from hvdtrain.cli.end_signals import cleaning_up_at_signals
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 
 COMMANDS = {
     "index": ("hvdtrain.cli.shard.index", "find all records of a data set, and say what they are"),
@@ -18,26 +18,13 @@ COMMANDS = {
     "pipe-plan": ("hvdtrain.cli.shard.pipe_plan", "divide files over the pipes of local workers"),
     "pipe-sim": ("hvdtrain.cli.shard.pipe_sim", "feed pipes from files, as SageMaker's Pipe mode does"),
 }
-"""Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
+_CODES = " Exit codes: 0 done; 2 bad input;\n1 damage found (index), coverage not exact (verify)."
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one subcommand; returns its exit code. Raises UsageError (there is no such subcommand)."""
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print("usage: hvdtrain shard COMMAND ...\n")
-        for name, (_, line) in COMMANDS.items():
-            print(f"  {name:10} {line}")
-        print("\n`hvdtrain shard COMMAND --help` explains each. Exit codes: 0 done; 2 bad input;")
-        print("1 damage found (index), coverage not exact (verify).")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise UsageError(
-            f"There is no command `hvdtrain shard {argv[0]}`.", "Nothing was done.", did_you_mean(argv[0], COMMANDS)
-        )
-    module = importlib.import_module(COMMANDS[argv[0]][0])
     try:
         with cleaning_up_at_signals():
-            code: int = module.run(argv[1:])
+            return run_subcommand("shard", "command", COMMANDS, argv, _CODES)
     except ShardingError as error:  # whatever is wrong with the data is input here: exit code 2
         raise UsageError(error.fact, error.conflict, error.hint) from error
-    return code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from data_sharding import Catalog, RecordFormat, format_named
@@ -28,10 +28,6 @@ class Parser(CommandParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    def flag(self, name: str, default: Any, text: str, **settings: Any) -> None:
-        """Add an option with a default, which its help tells."""
-        self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
-
     def add_data_arguments(self) -> None:
         """SRC..., --format, --option, --on-corrupt."""
         self.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
@@ -39,17 +35,6 @@ class Parser(CommandParser):
         self.add_argument("--option", help="option of the format, e.g. multipart=sagemaker", **PAIRS)
         text = "stop at a damaged file, or continue with the records that can be found"
         self.flag("--on-corrupt", "raise", text, choices=("raise", "mask"))
-
-
-def number(flag: str, least: int) -> Callable[[str], int]:
-    """The `type` of a flag for whole numbers, which raises `UsageError` for one below `least`."""
-
-    def integer(text: str) -> int:
-        if (value := int(text)) < least:
-            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
-        return value
-
-    return integer
 
 
 def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.plan.shard_plan import Shuffle
-from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
+from hvdtrain.cli.command_parser import number, positive_seconds
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
-from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
 How fast one process reads these records, without decoding them: shuffled and in order, with and without checksums.
@@ -39,11 +38,9 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("bench", _DESCRIPTION)
     parser.add_data_arguments()
     parser.flag("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
-    parser.flag("--seconds", 2.0, "time for each line of the table", type=float)
+    parser.flag("--seconds", 2.0, "time for each line of the table", type=positive_seconds)
     parser.flag("--threads", 1, "number of background threads", type=number("--threads", 1))
     options = parser.parse(argv)
-    if not 0 < options.seconds < math.inf:
-        raise UsageError(f"--seconds is {options.seconds}.", "It is a time.", "give a positive number.")
     catalog = open_catalog(options)
     rows = [
         [shuffle, "yes" if check else "no", *_measure(catalog, shuffle, check, options)]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from data_sharding import ShardPlan
 from data_sharding.plan.block_shuffle import MAX_STREAMS, stream_count
 from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
-from hvdtrain.cli.shard.arguments import Parser, in_bytes, number, open_catalog
+from hvdtrain.cli.command_parser import number
+from hvdtrain.cli.shard.arguments import Parser, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\

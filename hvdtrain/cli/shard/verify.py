@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.audit.report import CoverageReport, EpochCoverage, read_coverage
-from hvdtrain.cli.shard.arguments import Parser, number
+from hvdtrain.cli.command_parser import number
+from hvdtrain.cli.shard.arguments import Parser
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
