@@ -116,7 +116,7 @@ def _cycle_walk(
 
 
 def _at(numbers: _UInt64s, indices: NDArray[np.int64]) -> _UInt64s:
-    return numbers if np.ndim(numbers) == 0 else np.take(numbers, indices)
+    return numbers[indices] if isinstance(numbers, np.ndarray) else numbers
 
 
 def _network(

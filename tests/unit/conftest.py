@@ -19,8 +19,12 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THR
     os.environ.setdefault(_variable, "1")
 
 
-# Each takes a tenth of a worker's time and more: those that are started last would keep one worker busy in the end.
-LONGEST = ("weights_across", "both_frameworks", "decode_processes", "keras_optimizers", "packaging", "training_runs")
+# Files that take 10 s and more, the longest first: started last, one of them would keep one worker busy in the end.
+LONGEST = [
+    *["weights_across", "both_frameworks", "keras_activation_checkpointing", "picture_commands", "decode_processes"],
+    *["keras_optimizers", "training_runs", "sagemaker_submit", "resume_anywhere", "torchvision_import", "env_command"],
+    *["launch/test_command", "stateful_dataloader", "train_call", "imports", "packaging"],
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,7 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first."""
-    items.sort(key=lambda item: not item.path.stem.endswith(LONGEST))
+    suffixes = [f"{name}.py" for name in LONGEST]
+    paths = {item.path: str(item.path) for item in items}
+    places = {path: [not text.endswith(suffix) for suffix in suffixes] for path, text in paths.items()}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session")
