@@ -90,11 +90,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """As `parse_args`; flags may be written with `_`.
-
-        Raises:
-            UsageError: unknown or missing arguments.
-        """
+        """As `parse_args`; flags may be written with `_`. Raises UsageError (unknown or missing arguments)."""
         return self.parse_args([_with_dashes(argument) for argument in argv])
 
     def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -21,12 +21,10 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
+from hvdtrain.doctor.software import FRAMEWORKS, last_line, run_program
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.version import PACKAGES, versions
-
-FRAMEWORKS = {"torch": "mpi_lib*.so", "tensorflow": "mpi_lib*.so"}
-"""Horovod binding → the compiled extension that makes it work."""
 
 FLAGS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
 PROBE_SECONDS = 120.0
@@ -92,7 +90,7 @@ def horovod_frameworks() -> list[str]:
     """The frameworks for which Horovod installed a compiled extension; nothing is imported."""
     spec = importlib.util.find_spec("horovod")
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-    return [name for name, files in FRAMEWORKS.items() if any(any((f / name).glob(files)) for f in folders)]
+    return [name for name in FRAMEWORKS if any(any((f / name).glob("mpi_lib*.so")) for f in folders)]
 
 
 def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
@@ -102,15 +100,13 @@ def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[
         framework: "torch" or "tensorflow", whose binding the child imports.
         deadline: seconds after which the child is ended.
     """
-    command = [sys.executable, "-c", _PROBE, framework]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline, check=False)
+        done = run_program([sys.executable, "-c", _PROBE, framework], deadline)
     except subprocess.TimeoutExpired:
         return f"importing horovod.{framework} took more than {deadline:g} s"
     if done.returncode != 0:
-        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        return f"importing horovod.{framework} failed: {reason[0]}"
-    transports: dict[str, bool] = json.loads(done.stdout.splitlines()[-1])
+        return f"importing horovod.{framework} failed: {last_line(done.stderr) or f'exit code {done.returncode}'}"
+    transports: dict[str, bool] = json.loads(last_line(done.stdout))
     return transports
 
 

@@ -54,11 +54,7 @@ def main(seconds: float) -> None:
 
 
 def free_port(address: str) -> int:
-    """A port of this host on which nobody listens now.
-
-    Raises:
-        OSError: no interface bears the address.
-    """
+    """A port of this host on which nobody listens now. Raises OSError (no interface bears the address)."""
     with socket.create_server((address, 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

@@ -72,9 +72,8 @@ def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequ
         "workers": size,
         "hosts": gather_json(comm, socket.gethostname(), "hvdtrain.bench.hosts"),
         "sizes": points,
-        "model": None
-        if model is None
-        else {
+        "model": model
+        and {
             "latency": model.latency,
             "bandwidth": model.bandwidth if model.bandwidth < float("inf") else None,
             "deviation": model.deviation,
@@ -87,16 +86,16 @@ def _time_is_left(comm: Communicator, length: int, last: dict[str, Any], deadlin
     """Rank 0 decides for all, or they would part. Below `_GROWS`, latency is most of the time: more costs as much."""
     growth = length / last["bytes"] if last["bytes"] >= _GROWS else 1.0
     left = deadline - time.monotonic() > 2 * growth * last["seconds"]
-    return bool(_agreed(comm, left, f"hvdtrain.bench.left.{length}"))
+    return bool(broadcast_json(comm, left, f"hvdtrain.bench.left.{length}"))
 
 
 def _point(comm: Communicator, run: Callable[[], None], length: int, share: float) -> dict[str, Any]:
     """At least once after a warm-up, `_LEAST` times if `share` seconds allow it."""
     first = _timed(run)
-    if _agreed(comm, first < share / _LEAST, f"hvdtrain.bench.warm.{length}"):
+    if broadcast_json(comm, first < share / _LEAST, f"hvdtrain.bench.warm.{length}"):
         first = _timed(run)  # the first one also fills caches and makes connections
     wanted = min(_MOST, max(1, int(share / max(first, 1e-6))))
-    count = int(_agreed(comm, wanted, f"hvdtrain.bench.count.{length}"))
+    count = int(broadcast_json(comm, wanted, f"hvdtrain.bench.count.{length}"))
     own = statistics.median(_timed(run) for _ in range(count))
     slowest = float(comm.allreduce(np.array([own]), f"hvdtrain.bench.seconds.{length}", "max")[0])
     return {
@@ -106,11 +105,6 @@ def _point(comm: Communicator, run: Callable[[], None], length: int, share: floa
         "algorithm_bandwidth": algorithm_bandwidth(length, slowest),
         "bus_bandwidth": bus_bandwidth(comm.topology.size, length, slowest),
     }
-
-
-def _agreed(comm: Communicator, value: Any, name: str) -> Any:
-    """Rank 0's."""
-    return broadcast_json(comm, value, name)
 
 
 def _timed(run: Callable[[], None]) -> float:
@@ -161,17 +155,11 @@ def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:
 
 def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
     """Intercept and slope, both not negative, that minimize the sum of ((a + b x - t) / t)²."""
-    weights = {x: 1 / t**2 for x, t in times.items()}
-    w = sum(weights.values())
-    wx = sum(weight * x for x, weight in weights.items())
-    wxx = sum(weight * x * x for x, weight in weights.items())
-    wt = sum(weight * times[x] for x, weight in weights.items())
-    wxt = sum(weight * x * times[x] for x, weight in weights.items())
-    slope = (w * wxt - wx * wt) / (w * wxx - wx * wx)
-    intercept = (wt - slope * wx) / w
+    x, t = np.array(list(times), np.float64), np.array(list(times.values()))
+    slope, intercept = np.polyfit(x, t, 1, w=1 / t).tolist()
     if slope < 0:
-        return wt / w, 0.0
-    return (0.0, wxt / wxx) if intercept < 0 else (intercept, slope)
+        return float((1 / t).sum() / (1 / t**2).sum()), 0.0
+    return (0.0, float((x / t).sum() / (x**2 / t**2).sum())) if intercept < 0 else (intercept, slope)
 
 
 def algorithm_bandwidth(size: int, seconds: float) -> float:

@@ -12,6 +12,7 @@ import ipaddress
 import secrets
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, Link, Links
@@ -92,12 +93,14 @@ def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:
         address = chosen[host]["address"]
         port = agent.ask("listen", _REACH_SECONDS, address=address, token=token, seconds=_LISTEN_SECONDS)
         doors[host] = {"address": address, "port": port, "token": token}
-    everybody = [(a, b) for a in agents for b in agents if a != b]
+    everybody = list(permutations(agents, 2))
     for together in rounds(everybody):
         requests = [(agents[a], "connect", {**doors[b], "seconds": _REACH_SECONDS}) for a, b in together]
         _answers(together, requests, _REACH_SECONDS, broken)
     rates: dict[Link, float] = {}
-    for together in rounds([link for link in _measured(list(agents)) if link not in broken]):
+    neighbours = {frozenset(pair) for pair in pairwise([*agents, next(iter(agents))])}
+    measured = [link for link in everybody if len(agents) <= ALL_PAIRS_UP_TO or frozenset(link) in neighbours]
+    for together in rounds([link for link in measured if link not in broken]):
         rates |= _stream(together, agents, doors, broken)
     return Links(rates, broken)
 
@@ -136,13 +139,6 @@ def rounds(links: Sequence[Link]) -> Iterator[list[Link]]:
                 busy |= set(link)
         left = [link for link in left if link not in together]
         yield together
-
-
-def _measured(hosts: Sequence[str]) -> list[Link]:
-    if len(hosts) <= ALL_PAIRS_UP_TO:
-        return [(a, b) for a in hosts for b in hosts if a != b]
-    ring = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))
-    return [*ring, *((b, a) for a, b in ring)]
 
 
 def link_findings(links: Links) -> list[Finding]:

@@ -39,7 +39,7 @@ def machine_facts(output_dir: str) -> dict[str, Any]:
         "output": output_facts(output_dir),
         "shm": space("/dev/shm") if os.path.isdir("/dev/shm") else None,
         "infiniband": sorted(path.name for path in Path("/sys/class").glob("infiniband/*")),
-        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
+        "boot": read_text(Path("/proc/sys/kernel/random/boot_id")),
     }
 
 
@@ -67,8 +67,8 @@ def core_quota(root: Path = Path("/")) -> float | None:
     """
     quotas = []
     for folder in _group_folders(root, "cpu"):
-        words = (_read(folder / "cpu.max") or f"{_read(folder / 'cpu.cfs_quota_us') or 'max'}").split()
-        period = words[1] if len(words) == 2 else _read(folder / "cpu.cfs_period_us") or "100000"
+        words = (read_text(folder / "cpu.max") or f"{read_text(folder / 'cpu.cfs_quota_us') or 'max'}").split()
+        period = words[1] if len(words) == 2 else read_text(folder / "cpu.cfs_period_us") or "100000"
         if words and words[0] not in ("max", "-1"):
             quotas.append(int(words[0]) / int(period))
     return min(quotas, default=None)
@@ -78,7 +78,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes that this process's control group may use; None for no limit. Sources as `core_quota`."""
     limits = []
     for folder in _group_folders(root, "memory"):
-        text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        text = read_text(folder / "memory.max") or read_text(folder / "memory.limit_in_bytes")
         if text and text != "max" and int(text) < _UNLIMITED_MEMORY:
             limits.append(int(text))
     return min(limits, default=None)
@@ -87,7 +87,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 def _group_folders(root: Path, controller: str) -> list[Path]:
     """Folders of this process's control group and its parents, for one controller; in a container, what it sees."""
     folders = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -97,8 +97,8 @@ def _group_folders(root: Path, controller: str) -> list[Path]:
     return folders
 
 
-def _read(path: Path) -> str | None:
-    """None where there is no such file, or it may not be read: containers show parts of these trees."""
+def read_text(path: Path) -> str | None:
+    """Of a file of /proc or /sys, stripped; None where there is none, or it may not be read, as in containers."""
     try:
         return path.read_text().strip()
     except OSError:

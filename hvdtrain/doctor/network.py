@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, each_value, on_each_host
+from hvdtrain.doctor.machine import read_text
 
 # linux/sockios.h; netdevice(7)
 _GET_FLAGS, _GET_ADDRESS, _GET_MASK, _GET_MTU = 0x8913, 0x8915, 0x891B, 0x8921
@@ -65,15 +66,8 @@ def _hardware(name: str, index: int) -> dict[str, Any]:
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path)
+    text = read_text(path)  # reading `speed` of an interface without a link is EINVAL
     return int(text) if text and text.lstrip("-").isdigit() else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:  # reading `speed` of an interface without a link is EINVAL
-        return None
 
 
 def resolved_names(names: Iterable[str]) -> dict[str, Any]:

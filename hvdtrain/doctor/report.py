@@ -17,16 +17,14 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def as_json(result: DoctorResult, hosts: Sequence[str], seconds: float) -> dict[str, Any]:
     """The whole report; findings are not merged, each names its host."""
-    links = result.links
+    rates = result.links.rates if result.links else {}
     return {
         "format": FORMAT,
         "hvdtrain": __version__,
         "status": worst_status(result.findings),
         "hosts": list(hosts),
         "findings": [asdict(finding) for finding in result.findings],
-        "links": [{"from": a, "to": b, "bytes_per_second": rate} for (a, b), rate in links.rates.items()]
-        if links
-        else [],
+        "links": [{"from": a, "to": b, "bytes_per_second": rate} for (a, b), rate in rates.items()],
         "allreduce": result.allreduce,
         "facts": result.facts,
         "seconds": round(seconds, 2),
