@@ -66,13 +66,10 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
     def specs(tokens: str) -> list[WorkerSpec]:
         inherited = {**without_launcher(os.environ), JOB_TOKEN_VARIABLE: with_job_token(os.environ, tokens)}
         command = [sys.executable, "-m", "hvdtrain", *job["command"]]
-        places = [
-            {"RANK": str(rank), "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(len(job["ranks"]))}
-            for number, rank in enumerate(job["ranks"])
-        ]
+        common = {**inherited, **job["variables"], "LOCAL_WORLD_SIZE": str(len(job["ranks"]))}
         return [
-            WorkerSpec(rank, command, {**inherited, **job["variables"], **place})
-            for rank, place in zip(job["ranks"], places, strict=True)
+            WorkerSpec(rank, command, {**common, "RANK": str(rank), "LOCAL_RANK": str(number)})
+            for number, rank in enumerate(job["ranks"])
         ]
 
     agent.start(job["token"], specs, None)

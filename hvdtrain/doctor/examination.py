@@ -26,7 +26,6 @@ from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.network import is_this_machine
 
 _START_SECONDS = 30.0
-_PROBE_SECONDS = 60.0
 _FACTS_SECONDS = 90.0
 _SHORT_SECONDS = 10.0
 _SHARED_DISK_SECONDS = 3.0
@@ -111,7 +110,6 @@ def _collect(agents: Mapping[str, Agent], request: DoctorRequest, result: Doctor
         "hosts": [host.name for host in request.hosts] if len(request.hosts) > 1 else [],
         "data": request.data,
         "output_dir": request.output_dir or "runs",
-        "probe_seconds": _PROBE_SECONDS,
     }
     answers = ask_at_once([(agent, "facts", wanted) for agent in agents.values()], _FACTS_SECONDS)
     for host, answer in zip(agents, answers, strict=True):

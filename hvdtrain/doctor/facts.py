@@ -20,8 +20,8 @@ from hvdtrain.doctor.machine import machine_facts
 from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.software import framework_facts, software_facts
 
-_DATA_SECONDS = 10.0
-"""Deadline of listing the data."""
+_PROBE_SECONDS, _DATA_SECONDS = 60.0, 10.0
+"""Deadlines of one framework's import, and of listing the data."""
 
 
 def collect(
@@ -29,7 +29,6 @@ def collect(
     hosts: Sequence[str] = (),
     data: Sequence[str] = (),
     output_dir: str = ".",
-    probe_seconds: float = 60.0,
 ) -> dict[str, Any]:
     """All facts of this host, as JSON holds them; the keys are described where they are collected.
 
@@ -40,11 +39,10 @@ def collect(
         hosts: names to resolve.
         data: paths or globs of records to look at.
         output_dir: where runs are to be written.
-        probe_seconds: deadline of one framework's import.
     """
     return {
         "software": software_facts(),
-        "frameworks": framework_facts(frameworks, probe_seconds),
+        "frameworks": framework_facts(frameworks, _PROBE_SECONDS),
         "machine": machine_facts(output_dir),
         "gpu": gpu_facts(),
         "interfaces": interfaces(),

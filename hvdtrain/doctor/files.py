@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status
+from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, each_value
 from hvdtrain.doctor.units import in_bytes
 
 MAX_FILES = 200_000
@@ -98,11 +98,9 @@ def _data(path: str, listings: Mapping[str, Any]) -> list[Finding]:
         fact = f"{path}: only {first['files']} files were looked at, there was no time for more"
         return [*bad, Finding("data", "warn", fact, "compare them with `hvdtrain shard index` on each host.")]
     if len({listing["fingerprint"] for listing in good.values()}) > 1:
-        counts = ", ".join(
-            f"{found['files']} files of {in_bytes(found['bytes'])} on {host}" for host, found in good.items()
-        )
+        counts = {host: f"{found['files']} files of {in_bytes(found['bytes'])}" for host, found in good.items()}
         hint = "let every host see the same files: else ranks plan different records, and the job refuses to start."
-        return [*bad, Finding("data", "fail", f"{path} differs: {counts}", hint)]
+        return [*bad, Finding("data", "fail", f"{path} differs: {each_value(counts)}", hint)]
     where = "the same on all hosts" if len(good) > 1 else "readable"
     fact = f"{path}: {first['files']} files, {in_bytes(first['bytes'])}, {where}"
     return [*bad, Finding("data", "ok", fact, "", "" if not bad else ", ".join(good))]

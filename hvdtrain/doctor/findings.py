@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hvdtrain.launch.hosts.host import Host
 
 Status = Literal["ok", "warn", "fail"]
+"""In the order of severity."""
+
 Facts = Mapping[str, Any]
 """What `hvdtrain.doctor.facts` collects on one host."""
 
 HostFacts = Mapping[str, Facts]
 """Host name → its facts, in the order in which the user named the hosts."""
-
-_SEVERITY: tuple[Status, ...] = ("ok", "warn", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def each_value(values: Mapping[str, Any]) -> str:
 
 def worst_status(findings: Iterable[Finding]) -> Status:
     """The most severe status; "ok" of none."""
-    return max((finding.status for finding in findings), key=_SEVERITY.index, default="ok")
+    return max((finding.status for finding in findings), key=get_args(Status).index, default="ok")
 
 
 def merge_hosts(findings: Iterable[Finding], hosts: Iterable[str]) -> list[Finding]:

@@ -35,17 +35,24 @@ def run(argv: Sequence[str]) -> int:
     words = list(argv[1:])
     at = words.index("--") if "--" in words else len(words)
     command = tuple(words[at + 1 :]) or ("train",)
-    parser = _parser(launcher)
-    _add_flags(parser, launcher)
-    options = parser.parse(words[:at])
+    options = _parser(launcher).parse(words[:at])
     _require_command(command)
     if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
         _require_flags(command)
     return LAUNCHERS[launcher].start(options, command)
 
 
-def _add_flags(parser: CommandParser, name: str) -> None:
+def _parser(name: str) -> CommandParser:
     launcher, own = LAUNCHERS[name], LAUNCHERS[name].flags
+    parser = CommandParser(
+        f"hvdtrain launch {name}",
+        "Nothing was started.",
+        "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
+        _SYNONYMS,
+        usage=f"hvdtrain launch {name} [FLAGS] [-- train ...]",
+        description=launcher.line,
+        epilog="What follows -- is hvdtrain's own command; default: train.",
+    )
     if name == "sagemaker":
         from hvdtrain.cli.launch import sagemaker
 
@@ -55,6 +62,7 @@ def _add_flags(parser: CommandParser, name: str) -> None:
     where = parser.add_mutually_exclusive_group()
     for names, settings in HOSTS if launcher.takes_hosts else ():
         where.add_argument(*names, **settings)
+    return parser
 
 
 def _require_flags(command: tuple[str, ...]) -> None:
@@ -76,18 +84,6 @@ def _print_help() -> int:
         print(f"  {name:11} {launcher.line}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
     return 0
-
-
-def _parser(launcher: str) -> CommandParser:
-    return CommandParser(
-        f"hvdtrain launch {launcher}",
-        "Nothing was started.",
-        "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
-        _SYNONYMS,
-        usage=f"hvdtrain launch {launcher} [FLAGS] [-- train ...]",
-        description=LAUNCHERS[launcher].line,
-        epilog="What follows -- is hvdtrain's own command; default: train.",
-    )
 
 
 def _require_command(command: tuple[str, ...]) -> None:

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from data_sharding import MissingDataError, PlanError
 from data_sharding.convert import convert
 from data_sharding.convert.targets import SUFFIXES
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
 from hvdtrain.cli.shard.arguments import PAIRS, Parser, pairs, record_format
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import HvdtrainError
 
 _DESCRIPTION = """\
 Rewrite records in another format or number of files. The order is kept, or with --shuffle a seeded permutation of it;
@@ -48,8 +47,6 @@ def run(argv: Sequence[str]) -> int:
                 payloads=options.payloads,
                 on_progress=progress.update,
             )
-        except (PlanError, MissingDataError) as error:
-            raise UsageError(error.fact, error.conflict, error.hint) from error
         except OSError as error:
             raise HvdtrainError(
                 f"Writing to {options.dst} failed: {error}.", "Nothing was converted.", "check the folder and its disk."
