@@ -1,3 +1,98 @@
-"""`hvdtrain launch`: start a job on this machine or through a cluster's launcher; one module a launcher."""
+"""`hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`: start a job, here or on a cluster."""
 
-from hvdtrain.cli.launch.command import run as run
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.launch.flags import HOSTS
+from hvdtrain.cli.launch.launchers import LAUNCHERS
+from hvdtrain.errors import UsageError, did_you_mean
+
+_SYNONYMS: Final = {
+    **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
+    **dict.fromkeys(["--num-gpus", "--gpus", "--devices", "--world-size", "--workers"], "-np"),
+    **dict.fromkeys(["--host", "--worker-hosts"], "-H"),
+    **dict.fromkeys(["--machinefile", "--host-file"], "--hostfile"),
+}
+"""How torchrun, accelerate, deepspeed and others call it."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
+
+    Raises:
+        UsageError: a launcher, flag, host or job that cannot be, or a launcher's program that is not there.
+    """
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return _print_help()
+    launcher = argv[0]
+    if launcher not in LAUNCHERS:
+        raise UsageError(
+            f"There is no launcher {launcher!r}.", "Nothing was started.", did_you_mean(launcher, LAUNCHERS)
+        )
+    words = list(argv[1:])
+    at = words.index("--") if "--" in words else len(words)
+    command = tuple(words[at + 1 :]) or ("train",)
+    options = _parser(launcher).parse(words[:at])
+    _require_command(command)
+    if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
+        _require_flags(command)
+    return LAUNCHERS[launcher].start(options, command)
+
+
+def _parser(name: str) -> CommandParser:
+    launcher, own = LAUNCHERS[name], LAUNCHERS[name].flags
+    parser = CommandParser(
+        f"hvdtrain launch {name}",
+        "Nothing was started.",
+        "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
+        _SYNONYMS,
+        usage=f"hvdtrain launch {name} [FLAGS] [-- train ...]",
+        description=launcher.line,
+        epilog="What follows -- is hvdtrain's own command; default: train.",
+    )
+    if name == "sagemaker":
+        from hvdtrain.cli.launch import sagemaker
+
+        own = sagemaker.FLAGS
+    for names, settings in own:
+        parser.add_argument(*names, **settings)
+    where = parser.add_mutually_exclusive_group()
+    for names, settings in HOSTS if launcher.takes_hosts else ():
+        where.add_argument(*names, **settings)
+    return parser
+
+
+def _require_flags(command: tuple[str, ...]) -> None:
+    """Raise `UsageError` for flags of `hvdtrain train` that every worker would refuse.
+
+    A config file belongs to the workers and need not be here.
+    """
+    names = {word.partition("=")[0] for word in command}
+    if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
+        return
+    from hvdtrain.config.parser import parse_train_config
+
+    parse_train_config(command[1:])
+
+
+def _print_help() -> int:
+    print("usage: hvdtrain launch LAUNCHER [FLAGS] [-- train ...]\n")
+    for name, launcher in LAUNCHERS.items():
+        print(f"  {name:11} {launcher.line}")
+    print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
+    return 0
+
+
+def _require_command(command: tuple[str, ...]) -> None:
+    from hvdtrain.cli.main import COMMANDS
+
+    valid = [name for name in COMMANDS if name != "launch"]
+    if not command[0].startswith("-") and command[0] not in valid:
+        raise UsageError(
+            f"The command to launch is {command[0]!r}.",
+            "This is not a command of hvdtrain that workers can run.",
+            did_you_mean(command[0], valid),
+        )

@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         UsageError: the request cannot be carried out.
         HvdtrainError: the destination cannot be written.
-        data_sharding.ShardingError: the sources are damaged, or do not fit the new format.
+        data_sharding.ShardingError: the sources are missing, damaged, or do not fit the new format.
     """
     options = _parse(argv)
     with _Progress() as progress:
