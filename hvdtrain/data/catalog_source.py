@@ -1,7 +1,9 @@
-"""A catalog cut for one rank: what the engine trains and validates on."""
+"""A catalog cut for one rank: what the engine trains and validates on, and how much of it may be damaged."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -92,3 +95,32 @@ class CatalogSource:
             threads=self._config.threads,
             timeout_s=self._config.timeout,
         )
+
+
+_log = logging.getLogger("hvdtrain.data")
+
+
+def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:
+    """The limit of `--data.max-corrupt` for records that cannot even be counted, in bytes.
+
+    Catalogs are equal on all ranks, so all raise or none does.
+
+    Raises:
+        UsageError: more than that share of a catalog's bytes lies where no record can be found any more.
+    """
+    for catalog in catalogs:
+        total = sum(file.size for file in catalog.files)
+        if catalog.lost_bytes > share * total:
+            raise UsageError(
+                f"{catalog.lost_bytes:,} of {total:,} bytes lie behind damage after which no record can be found. "
+                f"{catalog.damage[0].reason}",
+                f"That is more than the share of {share:g} that --data.max-corrupt allows.",
+                "restore the files (`hvdtrain shard index --on-corrupt mask` names all), or allow a larger share.",
+            ).on_all_ranks()
+
+
+def warn_of_damage(catalogs: Sequence[Catalog]) -> None:
+    """Name all damage in this rank's log; rank 0's warnings go to the console too."""
+    for catalog in catalogs:
+        for damage in catalog.damage:
+            _log.warning("damaged data: %s", damage.reason)

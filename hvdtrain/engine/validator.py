@@ -8,12 +8,11 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import require_metric
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
+from hvdtrain.engine.agreement import StopVote
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.interface import Source
+from hvdtrain.engine.interface import RunLimits, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.stop_vote import StopVote
 
 
 @final

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.config.optimizer_options import describe as describe_optimizer
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.training_options import describe as describe_optimizer
 from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
-from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.interface import RunResult
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions

@@ -17,8 +17,8 @@ from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import close_logs
-from hvdtrain.run.stop_signals import StopSignals
 from hvdtrain.run.training import train as train_prepared
+from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology, detect_topology
 

@@ -13,27 +13,21 @@ from pathlib import Path
 from data_sharding import Catalog
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import device_kind
-from hvdtrain.audit.ledger import CoverageLedger, audit_of
-from hvdtrain.audit.pipe_note import NoLedger
-from hvdtrain.checkpoints.finite_weights import infinite_from_the_start
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
+from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.config.duration import seconds_of
+from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.parser import dump_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
-from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.data.corruption import require_little_lost, warn_of_damage
+from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
+from hvdtrain.engine.agreement import StopRequest
 from hvdtrain.engine.engine import Engine
-from hvdtrain.engine.interface import Ledger
-from hvdtrain.engine.outcome import RunResult
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json

@@ -14,14 +14,12 @@ from thread_ranks import ThreadCommunicator, run_on_ranks
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.errors import MissingDataError
-from hvdtrain.checkpoints.finite_weights import infinite_from_the_start, weights_not_finite
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.format import Position, infinite_from_the_start, weights_not_finite
+from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.engine.loss_guard import rows_not_finite
-from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
