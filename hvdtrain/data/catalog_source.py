@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from hvdtrain.topology import Topology
 
 
 @final
+@dataclass(eq=False)
 class CatalogSource:
     """Implements the engine's `Source`.
 
@@ -32,32 +34,21 @@ class CatalogSource:
         training: shuffle and augment; else the catalog's own order, and nothing random.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        task: Task,
-        topology: Topology,
-        config: DataConfig,
-        global_batch: int,
-        seed: int,
-        training: bool,
-    ) -> None:
-        self._catalog = catalog
-        self._topology = topology
-        self._config = config
-        self._global_batch = global_batch
-        self._task = task
-        self._seed = seed
-        self._training = training
-        self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
-        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode: Decode | DecodeProcesses = task.decode
-        if config.processes:
-            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(task.decode), config.processes)
+    catalog: Catalog
+    task: Task
+    topology: Topology
+    config: DataConfig
+    global_batch: int
+    seed: int
+    training: bool
 
-    @property
-    def catalog(self) -> Catalog:
-        return self._catalog
+    def __post_init__(self) -> None:
+        config = self.config
+        self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
+        self._decode: Decode | DecodeProcesses = self.task.decode
+        if config.processes:
+            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(self.task.decode), config.processes)
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
@@ -65,21 +56,21 @@ class CatalogSource:
 
     def describe(self, record_id: int) -> str:
         """Name a record for people."""
-        return self._catalog.describe(record_id)
+        return self.catalog.describe(record_id)
 
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
-        random = SampleRandom(self._seed, epoch, ids) if self._training else None
-        return read_and_decode(self._reader, self._task.decode, ids, random).features
+        random = SampleRandom(self.seed, epoch, ids) if self.training else None
+        return read_and_decode(self._reader, self.task.decode, ids, random).features
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(
-            self._catalog,
-            global_batch=self._global_batch,
-            seed=self._seed,
+            self.catalog,
+            global_batch=self.global_batch,
+            seed=self.seed,
             epoch=epoch,
-            shuffle=self._config.shuffle if self._training else "none",
-            balance=self._config.balance,
+            shuffle=self.config.shuffle if self.training else "none",
+            balance=self.config.balance,
         )
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader:
@@ -87,13 +78,13 @@ class CatalogSource:
             self.plan(epoch),
             self._reader,
             self._decode,
-            rank=self._topology.rank,
-            size=self._topology.size,
-            augment=self._training,
+            rank=self.topology.rank,
+            size=self.topology.size,
+            augment=self.training,
             start_step=start_step,
-            prefetch=self._config.prefetch,
-            threads=self._config.threads,
-            timeout_s=self._config.timeout,
+            prefetch=self.config.prefetch,
+            threads=self.config.threads,
+            timeout_s=self.config.timeout,
         )
 
 

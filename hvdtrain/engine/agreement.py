@@ -13,6 +13,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -45,6 +46,7 @@ def never_asked() -> str | None:
 
 
 @final
+@dataclass(eq=False)
 class StopVote:
     """Whether to stop: the same answer on all ranks after the same step.
 
@@ -53,9 +55,10 @@ class StopVote:
         asked: whether this rank should stop.
     """
 
-    def __init__(self, comm: Communicator, asked: StopRequest) -> None:
-        self._comm = comm
-        self._asked = asked
+    comm: Communicator
+    asked: StopRequest
+
+    def __post_init__(self) -> None:
         self._pending: Callable[[], NDArray[Any]] | None = None
         self._interval = 1
         self._steps = 0
@@ -76,8 +79,8 @@ class StopVote:
         if self.decided:
             return True
         self._steps += 1
-        if not self._comm.topology.is_distributed:
-            self.decided = self._asked() is not None
+        if not self.comm.topology.is_distributed:
+            self.decided = self.asked() is not None
         elif self._steps >= self._interval:
             self._read()
             if not self.decided:
@@ -92,9 +95,9 @@ class StopVote:
 
     def reason(self) -> str:
         """What asked whom to stop, for people: "SIGTERM (rank 1)". Collective."""
-        asked = gather_json(self._comm, self._asked(), "hvdtrain.stop.reasons")
+        asked = gather_json(self.comm, self.asked(), "hvdtrain.stop.reasons")
         reasons = dict.fromkeys(answer for answer in asked if answer is not None)
-        if not self._comm.topology.is_distributed:
+        if not self.comm.topology.is_distributed:
             return ", ".join(reasons)
         return ", ".join(f"{reason} ({_ranks(reason, asked)})" for reason in reasons)
 
@@ -102,8 +105,8 @@ class StopVote:
         now = time.perf_counter()
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
-        own = np.array([self._asked() is not None, step_seconds], np.float64)
-        self._pending = self._comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
+        own = np.array([self.asked() is not None, step_seconds], np.float64)
+        self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:
@@ -143,20 +146,14 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
     sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
     raw = np.frombuffer(content, np.uint8) if comm.topology.is_root else np.empty(sum(sizes), np.uint8)
-    received = _broadcast_in_pieces(comm, raw)
+    starts = range(0, raw.size, _PIECE_BYTES)
+    pieces = [comm.broadcast(raw[start : start + _PIECE_BYTES], "hvdtrain.state.values") for start in starts]
+    received = np.concatenate(pieces) if pieces else raw
     ends = np.cumsum(sizes, dtype=np.int64).tolist()
     return {
         name: received[end - size : end].view(dtype).reshape(shape)
         for (name, dtype, shape), size, end in zip(layout, sizes, ends, strict=True)
     }
-
-
-def _broadcast_in_pieces(comm: Communicator, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    pieces = [
-        comm.broadcast(raw[start : start + _PIECE_BYTES], "hvdtrain.state.values")
-        for start in range(0, raw.size, _PIECE_BYTES)
-    ]
-    return np.concatenate(pieces) if pieces else raw
 
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:

@@ -21,8 +21,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.agreement import StopRequest, StopVote, assert_equal_weights, average_rank_local_state, never_asked
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter
-from hvdtrain.engine.validator import Validator
+from hvdtrain.engine.meter import Meter, Validator
 
 _log = logging.getLogger("hvdtrain.run")
 

@@ -79,7 +79,11 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     tell(f"Model: {_model(setup)}")
     tell(f"Batch size: {len(batch.ids)}")
     tell(f"Number of {device}s: {comm.topology.size}")
-    iterations = _run(adapter, batch, setup.schedule.peak, protocol, _told(tell, batch, protocol, unit, device))
+
+    def tell_speed(number: int, one: _Iteration) -> None:
+        tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
+
+    iterations = _run(adapter, batch, setup.schedule.peak, protocol, tell_speed)
     workers = [
         [_Iteration(*values) for values in worker]
         for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
@@ -129,15 +133,6 @@ def _run(
         iterations.append(_Iteration(seconds, sums.allreduce_seconds, sums.values["loss"], sums.skipped))
         after(number, iterations[-1])
     return iterations
-
-
-def _told(
-    tell: Callable[[str], None], batch: LoadedBatch, protocol: Protocol, unit: str, device: str
-) -> Callable[[int, _Iteration], None]:
-    def after(number: int, iteration: _Iteration) -> None:
-        tell(f"Iter #{number}: {_speed(batch, protocol, iteration):.1f} {unit}/sec per {device}")
-
-    return after
 
 
 def _speed(batch: LoadedBatch, protocol: Protocol, iteration: _Iteration) -> float:

@@ -22,9 +22,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
     """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
     if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
         return None
-    checkpoint = checkpoint_at(Path(setup.config.resume))
-    require_same_training(checkpoint, setup.about)
-    return checkpoint
+    return require_same_training(checkpoint_at(Path(setup.config.resume)), setup.about)
 
 
 def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
@@ -32,9 +30,7 @@ def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Ch
     if not comm.topology.is_root or setup.config.resume != "auto":
         return None
     checkpoint = folder.checkpoints.newest()
-    if checkpoint is not None:
-        require_same_training(checkpoint, setup.about)
-    return checkpoint
+    return None if checkpoint is None else require_same_training(checkpoint, setup.about)
 
 
 def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.config.parser import read_yaml, train_config_of
+from hvdtrain.config.parser import train_config_of
+from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job

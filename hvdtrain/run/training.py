@@ -20,15 +20,15 @@ from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.option_checks import seconds_of
-from hvdtrain.config.parser import dump_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
+from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
 from hvdtrain.engine.agreement import StopRequest
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
-from hvdtrain.engine.validator import require_measured
+from hvdtrain.engine.meter import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.prepare import RunSetup
@@ -75,7 +75,8 @@ def _train_in(
     if comm.topology.is_root:
         print(describe(setup, comm), flush=True)
         warn_of_damage(_catalogs(setup))
-        _warn_of_slow_precision(setup)
+        if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
+            print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
     _log.info("%s", describe(setup, comm))
     position = restore_and_broadcast(setup, adapter, checkpoint, comm)
     if setup.validation is not None and setup.config.best_metric is not None:
@@ -107,7 +108,11 @@ def _report(
 ) -> None:
     """result.json and the closing table; a run that trained nothing leaves an existing result of its kind alone."""
     summary = result(setup.about, outcome, totals, seconds, adapter.parameter_count())
-    if totals.samples or not folder.result.exists() or _status(folder.result) != summary["status"]:
+    if (
+        totals.samples
+        or not folder.result.exists()
+        or json.loads(folder.result.read_text())["status"] != summary["status"]
+    ):
         write_json(folder.result, summary)
     elif not outcome.stopped_by:
         print("nothing was left to train; result.json stays as it was", flush=True)
@@ -121,11 +126,6 @@ def _report(
         )
 
 
-def _status(result_file: Path) -> str:
-    status: str = json.loads(result_file.read_text())["status"]
-    return status
-
-
 def _write_down(setup: RunSetup, folder: RunFolder, position: Position, comm: Communicator) -> None:
     if not comm.topology.is_root:
         return
@@ -135,11 +135,6 @@ def _write_down(setup: RunSetup, folder: RunFolder, position: Position, comm: Co
         folder.checkpoints.resume_from(position, checkpoints_of(setup.config.resume))
     except OSError as error:
         raise unwritable(folder.path, error) from error
-
-
-def _warn_of_slow_precision(setup: RunSetup) -> None:
-    if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
-        print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
 
 
 def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:

@@ -27,7 +27,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.agreement import StopRequest, never_asked
 from hvdtrain.engine.interface import RunLimits
-from hvdtrain.engine.validator import require_measured
+from hvdtrain.engine.meter import require_measured
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
