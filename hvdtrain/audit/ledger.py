@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -172,7 +173,9 @@ class CoverageLedger:
     def _take_up(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
             shutil.copytree(self.origin, self.folder, dirs_exist_ok=True)
-        kept = _kept_catalog(self.folder / CATALOG)
+        kept = None
+        with suppress(MissingDataError, CatalogError):  # it is written again
+            kept = Catalog.load(self.folder / CATALOG)
         if kept is None or kept.fingerprint != self.records.catalog.fingerprint:
             self.records.catalog.save(self.folder / CATALOG)
         else:
@@ -187,14 +190,6 @@ class CoverageLedger:
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
         write_atomically(self.folder / name, merged.to_bytes())
         return name
-
-
-def _kept_catalog(path: Path) -> Catalog | None:
-    """What an earlier start wrote; None where it is missing or damaged, and is written again."""
-    try:
-        return Catalog.load(path)
-    except (MissingDataError, CatalogError):
-        return None
 
 
 def _warn_of_changes(before: Catalog, now: Catalog) -> None:

@@ -214,8 +214,9 @@ class CheckpointWriter:
         )
         path, bad, problem = broadcast_json(self.comm, answer, "hvdtrain.checkpoint.saved")
         if bad:
+            some = ", ".join(bad[:_NAMED]) + (", …" if len(bad) > _NAMED else "")
             raise HvdtrainError(
-                f"After step {step} weights are NaN or infinite: {_some(bad)}.",
+                f"After step {step} weights are NaN or infinite: {some}.",
                 "Training cannot go on from a checkpoint of them, so none was written; those from before are still "
                 "good.",
                 "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the "
@@ -236,7 +237,3 @@ def _try(work: Callable[[], tuple[str, list[str]]]) -> tuple[str, list[str], str
         return *work(), None
     except (OSError, DamagedCheckpointError) as error:
         return "", [], str(error)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

@@ -12,7 +12,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,11 +157,7 @@ def _about(
     setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
 ) -> dict[str, Any]:
     config = setup.config
-    chosen = {
-        name: value
-        for name in asdict(TrainingOptions())
-        if (value := getattr(config, name)) != getattr(TrainingOptions(), name)
-    }
+    chosen = {f.name: value for f in fields(TrainingOptions) if (value := getattr(config, f.name)) != f.default}
     return {
         "format": FORMAT,
         "framework": setup.task.framework,

@@ -144,7 +144,7 @@ def test_data_that_cannot_be_read_again_are_not_cleared(
     """On one rank of three, as a pipe is, or a disk that went away."""
 
     def again(self: CatalogSource, epoch: int, ids: Any) -> Any:
-        if self._topology.rank != 2:
+        if self.topology.rank != 2:
             return whole(self, epoch, ids)
         if how == "gone":
             raise MissingDataError("The file is gone.", "It cannot be read.", "restore it.")
