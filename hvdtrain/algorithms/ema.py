@@ -29,23 +29,6 @@ def kept_share(decay: float, step: Any, smaller_of: Callable[[Any, Any], Any] = 
     return smaller_of((1 + step) / (10 + step), decay)
 
 
-def saved_averages(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
-    """The averages in a checkpoint's arrays, by the parameters' names; None: it was written without.
-
-    Args:
-        state: named arrays; those with other names than `PREFIX` are ignored.
-        shapes: of all trainable parameters.
-
-    Raises:
-        UsageError: parameters are missing, or have other names or shapes.
-    """
-    found = {name.removeprefix(PREFIX): array for name, array in state.items() if name.startswith(PREFIX)}
-    if not found:
-        return None
-    require_fit(found, shapes, "The saved averages of the weights do not fit the model.")
-    return found
-
-
 class WeightAverage(ABC):
     """Averages of all trainable weights; other arrays, such as BatchNorm's statistics, stay the model's.
 
@@ -101,11 +84,14 @@ class WeightAverage(ABC):
             state: named arrays, also of other things.
 
         Raises:
-            UsageError: the averages are another model's.
+            UsageError: parameters are missing, or have other names or shapes.
         """
-        saved = saved_averages(state, {name: tuple(weight.shape) for name, weight in self._weights.items()})
+        saved = {name.removeprefix(PREFIX): array for name, array in state.items() if name.startswith(PREFIX)}
+        if saved:
+            shapes = {name: tuple(weight.shape) for name, weight in self._weights.items()}
+            require_fit(saved, shapes, "The saved averages of the weights do not fit the model.")
         for name, average in self._averages.items():
-            self._assign(average, self._weights[name] if saved is None else saved[name])
+            self._assign(average, saved[name] if saved else self._weights[name])
 
 
 @final

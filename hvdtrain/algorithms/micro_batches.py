@@ -16,12 +16,14 @@ def micro_batches(batch: LoadedBatch, count: int) -> list[LoadedBatch]:
     if count == 1:
         return [batch]
     ends = np.linspace(0, len(batch.ids), count + 1).astype(int).tolist()
-    return [_part(batch, slice(start, end)) for start, end in zip(ends, ends[1:], strict=False)]
-
-
-def _part(batch: LoadedBatch, rows: slice) -> LoadedBatch:
-    features = {name: array[rows] for name, array in batch.features.items()}
-    return batch._replace(ids=batch.ids[rows], weights=batch.weights[rows], features=features)
+    return [
+        batch._replace(
+            ids=batch.ids[start:end],
+            weights=batch.weights[start:end],
+            features={name: array[start:end] for name, array in batch.features.items()},
+        )
+        for start, end in zip(ends, ends[1:], strict=False)
+    ]
 
 
 def mix(*numbers: int) -> int:

@@ -83,6 +83,7 @@ class Operations:
 
 
 @final
+@dataclass(eq=False)
 class Round:
     """One update's reduction of any number of matrices; call its methods in their order. All lists have one length.
 
@@ -93,13 +94,14 @@ class Round:
         operations: of these arrays.
     """
 
-    def __init__(
-        self, gradients: Sequence[Any], errors: Sequence[Any], factors: Sequence[Any], operations: Operations
-    ) -> None:
-        self._operations = operations
-        self._factors = factors
+    gradients: Sequence[Any]
+    errors: Sequence[Any]
+    factors: Sequence[Any]
+    operations: Operations
+
+    def __post_init__(self) -> None:
         self._matrices: list[Any] = []
-        for matrix, gradient in zip(errors, gradients, strict=True):
+        for matrix, gradient in zip(self.errors, self.gradients, strict=True):
             matrix += gradient  # in place where arrays allow it
             self._matrices.append(matrix)
         self._own: list[Any] = []
@@ -108,19 +110,19 @@ class Round:
 
     def first_message(self) -> list[Any]:
         """Arrays of shape [n, r] to be averaged over workers."""
-        return [matrix @ factor for matrix, factor in zip(self._matrices, self._factors, strict=True)]
+        return [matrix @ factor for matrix, factor in zip(self._matrices, self.factors, strict=True)]
 
     def second_message(self, means: Sequence[Any]) -> list[Any]:
         """From the means of the first message: arrays of shape [m, r] to be averaged; their means are Q."""
-        self.left = [self._operations.orthonormal(mean) for mean in means]
-        self._own = [self._operations.transposed(m) @ p for m, p in zip(self._matrices, self.left, strict=True)]
+        self.left = [self.operations.orthonormal(mean) for mean in means]
+        self._own = [self.operations.transposed(m) @ p for m, p in zip(self._matrices, self.left, strict=True)]
         return self._own
 
     def new_errors(self) -> list[Any]:
         """E for the next update; it does not depend on the second message's means."""
         errors = []
         for matrix, p, q in zip(self._matrices, self.left, self._own, strict=True):
-            matrix -= p @ self._operations.transposed(q)  # in place where arrays allow it
+            matrix -= p @ self.operations.transposed(q)  # in place where arrays allow it
             errors.append(matrix)
         return errors
 
@@ -129,7 +131,7 @@ class Round:
 
         A column of zeros, which a gradient of zeros leaves, would remain zero for ever, so the first Q replaces it.
         """
-        return [self._operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
+        return [self.operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
 
 def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:

@@ -15,16 +15,17 @@ import logging
 import os
 import shutil
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from data_sharding.errors import CatalogError, MissingDataError
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.long_work import SAVE_SECONDS, do_while_others_wait
-from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json
+from hvdtrain.comm.messages import SAVE_SECONDS, agree, broadcast_json, do_while_others_wait, gather_bytes, gather_json
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.files import open_lines, write_atomically
+from hvdtrain.files import open_lines, unwritable, write_atomically
 
 LEDGER: Final = "ledger.jsonl"
 CATALOG: Final = "catalog.npz"
@@ -46,6 +47,7 @@ class Records(Protocol):
 
 
 @final
+@dataclass(eq=False)
 class CoverageLedger:
     """Counts the records of committed steps, on every rank; writes them down on rank 0.
 
@@ -58,21 +60,14 @@ class CoverageLedger:
         origin: RUN/audit of another run, whose checkpoint this one takes up.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        folder: Path,
-        records: Records,
-        steps_per_epoch: int,
-        quarantine: Path | None = None,
-        origin: Path | None = None,
-    ) -> None:
-        self._comm = comm
-        self._folder = folder
-        self._records = records
-        self._steps_per_epoch = steps_per_epoch
-        self._quarantine = quarantine
-        self._origin = origin
+    comm: Communicator
+    folder: Path
+    records: Records
+    steps_per_epoch: int
+    quarantine: Path | None = None
+    origin: Path | None = None
+
+    def __post_init__(self) -> None:
         self._first = 0
         self._reset()
 
@@ -86,10 +81,10 @@ class CoverageLedger:
         line = {
             "event": "started",
             "step": step,
-            "world_size": self._comm.topology.size,
-            "steps_per_epoch": self._steps_per_epoch,
-            "records": len(self._records.catalog),
-            "data": self._records.catalog.fingerprint,
+            "world_size": self.comm.topology.size,
+            "steps_per_epoch": self.steps_per_epoch,
+            "records": len(self.records.catalog),
+            "data": self.records.catalog.fingerprint,
         }
         self._write_on_root(line, None)
 
@@ -108,13 +103,13 @@ class CoverageLedger:
         """
         if step == self._first:
             return
-        parts = gather_bytes(self._comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
-        damaged = gather_json(self._comm, self._damaged, "hvdtrain.audit.damaged")
+        parts = gather_bytes(self.comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
+        damaged = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged")
         line = {
             "event": "segment",
             "first": self._first,
             "end": step,
-            "world_size": self._comm.topology.size,
+            "world_size": self.comm.topology.size,
             "samples": int(self._planned),
             "damaged": sorted({record_id for ids in damaged for record_id in ids}),
         }
@@ -123,22 +118,22 @@ class CoverageLedger:
         self._reset()
 
     def _reset(self) -> None:
-        self._audit = CoverageAudit(len(self._records.catalog))
+        self._audit = CoverageAudit(len(self.records.catalog))
         self._planned = 0.0
         self._damaged: list[int] = []
 
     def _set_aside(self, record_id: int) -> None:
-        where = self._records.catalog.describe(record_id)
+        where = self.records.catalog.describe(record_id)
         _log.warning("record %d is damaged and was skipped: %s", record_id, where)
         self._damaged.append(record_id)
-        if self._quarantine is not None:
-            self._keep_bytes(self._quarantine, record_id, where)
+        if self.quarantine is not None:
+            self._keep_bytes(self.quarantine, record_id, where)
 
     def _keep_bytes(self, folder: Path, record_id: int, where: str) -> None:
         """This rank alone may fail here; the others learn it when it leaves."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / f"record_{record_id}.bin", self._records.raw(record_id))
+            write_atomically(folder / f"record_{record_id}.bin", self.records.raw(record_id))
             write_atomically(folder / f"record_{record_id}.txt", f"{where}\n".encode())
         except OSError as error:
             raise HvdtrainError(
@@ -148,11 +143,11 @@ class CoverageLedger:
             ) from error
 
     def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
-        is_root = self._comm.topology.is_root
+        is_root = self.comm.topology.is_root
         problem = do_while_others_wait(
-            self._comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
+            self.comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
         )
-        problem = broadcast_json(self._comm, problem, "hvdtrain.audit.written")
+        problem = broadcast_json(self.comm, problem, "hvdtrain.audit.written")
         if problem:
             raise HvdtrainError(
                 f"The audit of trained records could not be written: {problem}.",
@@ -162,12 +157,12 @@ class CoverageLedger:
 
     def _try_to_write(self, line: dict[str, Any], parts: list[bytes] | None) -> str | None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             if parts is None:
                 self._take_up()
             else:
                 line = {**line, "file": self._write_segment(line, parts)}
-            with open_lines(self._folder / LEDGER) as ledger:
+            with open_lines(self.folder / LEDGER) as ledger:
                 ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
                 ledger.flush()
                 os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
@@ -176,31 +171,25 @@ class CoverageLedger:
         return None
 
     def _take_up(self) -> None:
-        if self._first and self._origin is not None and not (self._folder / LEDGER).exists():
-            shutil.copytree(self._origin, self._folder, dirs_exist_ok=True)
-        kept = _kept_catalog(self._folder / CATALOG)
-        if kept is None or kept.fingerprint != self._records.catalog.fingerprint:
-            self._records.catalog.save(self._folder / CATALOG)
+        if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
+            shutil.copytree(self.origin, self.folder, dirs_exist_ok=True)
+        kept = None
+        with suppress(MissingDataError, CatalogError):  # it is written again
+            kept = Catalog.load(self.folder / CATALOG)
+        if kept is None or kept.fingerprint != self.records.catalog.fingerprint:
+            self.records.catalog.save(self.folder / CATALOG)
         else:
-            _warn_of_changes(kept, self._records.catalog)
+            _warn_of_changes(kept, self.records.catalog)
 
     def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
-        merged = CoverageAudit(len(self._records.catalog))
+        merged = CoverageAudit(len(self.records.catalog))
         for part in parts:
             merged.merge(CoverageAudit.from_bytes(part))
         stem = f"segment_{line['first']:08d}-{line['end']:08d}"
-        number = len(list(self._folder.glob(f"{stem}*.bin")))
+        number = len(list(self.folder.glob(f"{stem}*.bin")))
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
-        write_atomically(self._folder / name, merged.to_bytes())
+        write_atomically(self.folder / name, merged.to_bytes())
         return name
-
-
-def _kept_catalog(path: Path) -> Catalog | None:
-    """What an earlier start wrote; None where it is missing or damaged, and is written again."""
-    try:
-        return Catalog.load(path)
-    except (MissingDataError, CatalogError):
-        return None
 
 
 def _warn_of_changes(before: Catalog, now: Catalog) -> None:
@@ -222,3 +211,51 @@ def audit_of(resume: str) -> Path | None:
         return None
     path = Path(resume).absolute()
     return next((p / "audit" for p in (path, path.parent, path.parent.parent) if (p / "audit").is_dir()), None)
+
+
+PIPE_NOTE: Final = "pipe.txt"
+"""In RUN/audit: this run trained from pipes, so that no account of ids is to be found there."""
+
+_NOTE: Final = """\
+This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.
+Where the pipe plan knew how many records reach each worker, the count was checked at the end of each pipe.
+"""
+
+
+@final
+@dataclass(eq=False)
+class NoLedger:
+    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.
+
+    Every record came once where the reader could compare counts at the end of each FIFO.
+
+    Args:
+        comm: the other ranks.
+        folder: RUN/audit.
+    """
+
+    comm: Communicator
+    folder: Path
+
+    def start(self, step: int) -> None:  # noqa: ARG002
+        """Says so, once, in a file of the folder. Collective.
+
+        Raises:
+            UsageError: on all ranks, where rank 0 could not write.
+        """
+        agree(self.comm, self._write_note, "hvdtrain.pipe.note")
+
+    def add(self, batch: LoadedBatch) -> None:
+        """Nothing."""
+
+    def commit(self, step: int) -> None:
+        """Nothing."""
+
+    def _write_note(self) -> None:
+        if not self.comm.topology.is_root:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / PIPE_NOTE, _NOTE.encode())
+        except OSError as error:
+            raise unwritable(self.folder, error) from error

@@ -4,7 +4,7 @@ What else training carries on (an average of the weights, the loss scale) is in 
 
 The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
 manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
-is on disk.
+is on disk. Weights that are not finite must not get into one.
 """
 
 from __future__ import annotations
@@ -14,22 +14,49 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from data_sharding.atomic import sync_folder
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.algorithms.early_stopping import ValidationHistory
 from hvdtrain.files import write_atomically, write_json
 from hvdtrain.state import State
 
 FORMAT = 1
 _PARTS = ("model", "optimizer")
 _EXTRA = "extra"
-_OF_POSITION = {field.name for field in fields(Position)}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Equal on all ranks, and independent of how many they are.
+
+    Attributes:
+        step: updates done since the start of training; with the plan this says which record comes next.
+        samples_seen: real (unmasked) samples in those updates, over all ranks.
+        standing: how the validations at the ends of epochs have gone.
+    """
+
+    step: int = 0
+    samples_seen: int = 0
+    standing: ValidationHistory = ValidationHistory()
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Position:
+        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no standing."""
+        standing = fields.get("standing")
+        known = ValidationHistory.from_json(standing) if standing is not None else ValidationHistory()
+        return cls(int(fields["step"]), int(fields["samples_seen"]), known)
+
+    def after(self, global_weight: float) -> Position:
+        """The position one update later, whose global batch held `global_weight` real samples."""
+        return replace(self, step=self.step + 1, samples_seen=self.samples_seen + int(global_weight))
 
 
 class DamagedCheckpointError(Exception):
@@ -123,8 +150,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     state: State = {}
     for name, expected in hashes.items():
         state.update(_read_arrays(folder / name, expected))
+    of_position = {field.name for field in fields(Position)}
     position = Position.from_json(manifest)
-    return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in _OF_POSITION})
+    return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in of_position})
 
 
 def _parts(state: State) -> dict[str, State]:
@@ -153,3 +181,21 @@ def _read_arrays(path: Path, expected: str) -> State:
         return load(content)
     except SafetensorError as error:
         raise DamagedCheckpointError(f"{path} is not a safetensors file ({error})") from error
+
+
+def infinite_from_the_start(state: State) -> frozenset[str]:
+    """Names of weights and buffers that hold infinity on purpose, as masks of attention do."""
+    return frozenset(name for name, array in _weights(state).items() if np.isinf(array).any())
+
+
+def weights_not_finite(state: State, infinite: frozenset[str] = frozenset()) -> list[str]:
+    """Names, without "model/", of weights and buffers that hold NaN, or infinity and are not among `infinite`."""
+    return [
+        name.removeprefix("model/")
+        for name, array in _weights(state).items()
+        if not np.isfinite(array).all() and (name not in infinite or np.isnan(array).any())
+    ]
+
+
+def _weights(state: State) -> dict[str, NDArray[Any]]:
+    return {name: array for name, array in state.items() if name.startswith("model/") and array.dtype.kind in "fc"}

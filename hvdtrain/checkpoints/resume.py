@@ -63,8 +63,8 @@ def checkpoints_of(resume: str) -> Path | None:
     return path if path.name == "checkpoints" else path / "checkpoints"
 
 
-def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None:
-    """Raise `UsageError` unless the checkpoint continues as the training that `about` describes.
+def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Checkpoint:
+    """`checkpoint`; raises `UsageError` unless it continues as the training that `about` describes.
 
     World size, epochs and learning rate may differ; what decides which record comes next may not.
     """
@@ -80,6 +80,7 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> None
                 "Its weights and its place in the data mean nothing in this run.",
                 f"{_PIPE_HINTS.get(key, hint) if by_pipe else hint}, or choose another --output-dir.",
             )
+    return checkpoint
 
 
 _MUST_AGREE = (

@@ -1,29 +1,43 @@
-"""The checkpoints of one run: names, how many are kept, which one to resume from, the pointers `latest` and `best`."""
+"""The checkpoints of one run: names, how many are kept, which one to resume from, the pointers `latest` and `best`.
+
+`CheckpointStore` is rank 0's; by `CheckpointWriter` it saves on behalf of all ranks, which learn whether it worked.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
     Checkpoint,
     DamagedCheckpointError,
+    Position,
     read_checkpoint,
+    weights_not_finite,
     write_checkpoint,
     write_position,
 )
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.errors import UsageError
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait
+from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import write_atomically
+from hvdtrain.state import State
 
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
 
+_NAMED: Final = 5  # arrays of weights in a message
+
+
+@dataclass(eq=False)
 class CheckpointStore:
     """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only.
 
@@ -32,9 +46,8 @@ class CheckpointStore:
         keep: how many of the newest stay, besides the best.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder = folder
-        self._keep = keep
+    folder: Path
+    keep: int
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
         """Write a checkpoint, then move the pointers, then remove what it makes superfluous.
@@ -80,7 +93,7 @@ class CheckpointStore:
                 write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
         if self._path(position.step).is_dir():
             self._make_latest(self._path(position.step))
-        if self._folder.is_dir():
+        if self.folder.is_dir():
             self._point_to(best)
 
     def _settle(self, path: Path, position: Position, best: Best | None) -> None:
@@ -89,30 +102,30 @@ class CheckpointStore:
         stays = {self._path(one.step) for one in (best, known) if one is not None}
         paths = self.paths()
         end = paths.index(path) + 1
-        older = [one for one in paths[: max(0, end - self._keep)] if one not in stays]
+        older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
         for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
             shutil.rmtree(superfluous)
 
     def _make_latest(self, path: Path) -> None:
-        write_atomically(self._folder / "latest", f"{path.name}\n".encode())
+        write_atomically(self.folder / "latest", f"{path.name}\n".encode())
 
     def _point_to(self, best: Best | None) -> None:
-        pointer = self._folder / "best"
+        pointer = self.folder / "best"
         if best is None:
             pointer.unlink(missing_ok=True)
         elif self._path(best.step).is_dir():
             write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
         else:
             pointer.unlink(missing_ok=True)
-            _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self._folder)
+            _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self.folder)
 
     def _path(self, step: int) -> Path:
-        return self._folder / f"step_{step:08d}"
+        return self.folder / f"step_{step:08d}"
 
     def _remove_leftovers(self) -> None:
         """What a run that was killed while it saved or removed has left behind."""
-        for leftover in self._folder.glob(".*.tmp"):
+        for leftover in self.folder.glob(".*.tmp"):
             if leftover.is_dir():
                 shutil.rmtree(leftover)
             else:
@@ -120,15 +133,15 @@ class CheckpointStore:
 
     def paths(self) -> list[Path]:
         """All checkpoint folders, the oldest first."""
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return []
-        found = [(int(match[1]), path) for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [path for _, path in sorted(found)]
 
     def _newest_first(self) -> list[Path]:
         """Those up to `latest` first: later ones are of a branch that training has left."""
-        paths, pointer = self.paths(), self._folder / "latest"
-        latest = self._folder / pointer.read_text(errors="replace").strip() if pointer.is_file() else None
+        paths, pointer = self.paths(), self.folder / "latest"
+        latest = self.folder / pointer.read_text(errors="replace").strip() if pointer.is_file() else None
         end = paths.index(latest) + 1 if latest in paths else len(paths)
         return [*reversed(paths[:end]), *reversed(paths[end:])]
 
@@ -149,8 +162,78 @@ class CheckpointStore:
             return checkpoint
         if problems:
             raise UsageError(
-                f"Every checkpoint in {self._folder} is damaged; the newest: {problems[0]}.",
+                f"Every checkpoint in {self.folder} is damaged; the newest: {problems[0]}.",
                 "Training cannot be resumed, and starting from the beginning would overwrite this folder.",
                 "choose another --output-dir, or move the folder away.",
             )
         return None
+
+
+@dataclass(eq=False)
+class CheckpointWriter:
+    """Saves, on behalf of all ranks.
+
+    Args:
+        comm: the other ranks.
+        store: where to.
+        about: what the manifest says besides position and hashes.
+        infinite: names of weights and buffers that may hold infinity.
+    """
+
+    comm: Communicator
+    store: CheckpointStore
+    about: dict[str, Any]
+    infinite: frozenset[str] = frozenset()
+
+    def save(self, state: Callable[[], State], position: Position, best: Best | None = None) -> Path:
+        """Save from rank 0, whose state stands for all. Collective; returns the checkpoint's folder.
+
+        Args:
+            state: called on rank 0 only.
+            position: where training stands.
+            best: where `best` is to point; default: to the best that `position` knows.
+
+        Raises:
+            HvdtrainError: on all ranks, where weights are not finite or rank 0 could not write. Older checkpoints are
+                intact.
+        """
+        return self._on_root(position.step, lambda: self._save_finite(state(), position, best))
+
+    def move_to(self, position: Position, best: Best | None = None) -> Path:
+        """The newest checkpoint is of `position` but for its standing: write that into it. As `save` otherwise."""
+        return self._on_root(position.step, lambda: (str(self.store.move_to(position, best)), []))
+
+    def _save_finite(self, state: State, position: Position, best: Best | None) -> tuple[str, list[str]]:
+        bad = weights_not_finite(state, self.infinite)
+        return ("", bad) if bad else (str(self.store.save(Checkpoint(state, position, self.about), best)), [])
+
+    def _on_root(self, step: int, work: Callable[[], tuple[str, list[str]]]) -> Path:
+        is_root = self.comm.topology.is_root
+        answer = do_while_others_wait(
+            self.comm, lambda: _try(work) if is_root else None, "hvdtrain.checkpoint", SAVE_SECONDS
+        )
+        path, bad, problem = broadcast_json(self.comm, answer, "hvdtrain.checkpoint.saved")
+        if bad:
+            some = ", ".join(bad[:_NAMED]) + (", …" if len(bad) > _NAMED else "")
+            raise HvdtrainError(
+                f"After step {step} weights are NaN or infinite: {some}.",
+                "Training cannot go on from a checkpoint of them, so none was written; those from before are still "
+                "good.",
+                "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the "
+                "previous checkpoint.",
+            ).on_all_ranks()
+        if problem:
+            raise HvdtrainError(
+                f"The checkpoint of step {step} could not be written: {problem}.",
+                "Training would continue without a checkpoint to return to.",
+                "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
+            ).on_all_ranks()
+        return Path(path)
+
+
+def _try(work: Callable[[], tuple[str, list[str]]]) -> tuple[str, list[str], str | None]:
+    """What `work` returned, and what the file system had against it."""
+    try:
+        return *work(), None
+    except (OSError, DamagedCheckpointError) as error:
+        return "", [], str(error)

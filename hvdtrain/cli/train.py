@@ -13,8 +13,8 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.stop_signals import StopSignals
 from hvdtrain.run.training import train
+from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."

@@ -1,13 +1,26 @@
-"""Collectives that fail because of another rank: one exception for all of Horovod's ways to report that."""
+"""Other ranks that fail or do not come: one exception for collectives that they break, and limits on waits for them.
+
+At each limit this process ends, with a message. Only a thread can do that: the main thread is in a call of C that
+nothing can interrupt. The launcher then ends the other ranks.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import re
-from collections.abc import Iterator
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
+from typing import NoReturn, final
 
-from hvdtrain.comm.deadlines import CurrentWait, StallDeadline
-from hvdtrain.errors import PeerError
+from hvdtrain.errors import HvdtrainError, PeerError, UsageError
+from hvdtrain.failure_record import Kind, write_failure
+from hvdtrain.topology import Topology
+from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
 # importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.
@@ -21,6 +34,21 @@ _SIGNS = (
     "Connection closed by peer",
     "Connection reset by peer",
 )
+
+
+TIMEOUT_VARIABLE = "HVDTRAIN_START_TIMEOUT"
+
+_START_SECONDS = 120.0
+_GLOO_VARIABLE = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+_GLOO_SECONDS = 30.0  # its default: horovod/common/gloo/gloo_context.cc
+_MOST_SECONDS = 86_400
+
+# Horovod acts up to one and a half times --stall-timeout after the stall, and says which ranks are missing.
+_TIMES = 3.0
+_AT_LEAST_MORE = 30.0
+
+CurrentWait = Callable[[], object | None]
+"""Which wait a block is in that also computes: something that stays equal during one wait; None while it computes."""
 
 
 _deadline: list[StallDeadline] = []  # of this process, which has one Horovod
@@ -68,3 +96,115 @@ def _telling_sentence(error: BaseException) -> str:
     line = next((line for line in str(error).splitlines() if any(sign in line for sign in _SIGNS)), "")
     plain = re.sub(r"\{\{.*?\}\}", "", line)  # TensorFlow's names of graph nodes
     return plain.strip().partition(". ")[0][:200].rstrip(".:") or type(error).__name__
+
+
+def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool = False) -> NoReturn:
+    """Print `error` and exit; the launcher ends the other ranks. `with_stacks`: print each thread's stack, too."""
+    write_failure(kind, rank, str(error), error.exit_code)
+    if with_stacks:
+        faulthandler.dump_traceback(sys.stderr)
+    sys.stderr.write(f"rank {rank} on {socket.gethostname()}: {error}\n")
+    sys.stderr.flush()
+    os._exit(error.exit_code)
+
+
+def start_timeout(environ: Mapping[str, str]) -> float:
+    """Seconds that ranks wait for each other at the start.
+
+    Raises:
+        UsageError: HVDTRAIN_START_TIMEOUT is no such number.
+    """
+    text = environ.get(TIMEOUT_VARIABLE, "")
+    if not text:
+        return _START_SECONDS
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= _MOST_SECONDS):
+        raise UsageError(f"{TIMEOUT_VARIABLE} is {text!r}.", "It is a number of seconds.", "try 120.")
+    return float(text)
+
+
+@contextmanager
+def bounded_start(topology: Topology, environ: MutableMapping[str, str]) -> Iterator[None]:
+    """End this process, with a message, if the block takes longer than `start_timeout`; its launcher ends the others.
+
+    MPI has no such limit: MPI_Init never returns in a rank whose peer does not start. Gloo aborts the process at its
+    own limit; under horovodrun it gets this one, if HVDTRAIN_START_TIMEOUT is set and Gloo's variable is not.
+    """
+    if LAUNCHER_VARIABLE in environ:  # our supervisor watches the start, and names the missing rank
+        yield
+        return
+    seconds = start_timeout(environ)
+    if topology.launcher == "horovodrun" and environ.get("HOROVOD_CONTROLLER") == "gloo":
+        seconds = _before_gloo(seconds, environ)
+    watch = threading.Timer(seconds, _not_connected, (topology, seconds))
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _before_gloo(seconds: float, environ: MutableMapping[str, str]) -> float:
+    """`seconds`, or less where Gloo would abort the process before, without a message that helps."""
+    if environ.get(TIMEOUT_VARIABLE):
+        environ.setdefault(_GLOO_VARIABLE, str(int(seconds) + 5))
+    text = environ.get(_GLOO_VARIABLE, "")
+    gloo = float(text) if text.isascii() and text.isdigit() else _GLOO_SECONDS
+    return min(seconds, max(1.0, gloo - 1))
+
+
+def _not_connected(topology: Topology, seconds: float) -> None:
+    error = HvdtrainError(
+        f"Not all of the {topology.size} ranks were connected within {seconds:g} s.",
+        "One of them has not started, has ended, or cannot be reached from here.",
+        f"look for a rank that says nothing, and for causes with `hvdtrain doctor`; if they need longer, set "
+        f"{TIMEOUT_VARIABLE}, which --start-timeout does.",
+    )
+    end_process(topology.rank, "lost_rank", error)
+
+
+@final
+class StallDeadline:
+    """Ends this process if one wait in collectives exceeds the limit: the last limit, if Horovod's own does not work.
+
+    Horovod looks for stalled collectives in the thread that also talks to the other ranks. If one of them is frozen as
+    a whole (SIGSTOP, a hung machine), that thread waits for its answer, and checks no more.
+
+    Args:
+        rank: for the message.
+        stall_timeout: seconds, as --stall-timeout; the limit is three times that, and at least 30 s more.
+    """
+
+    def __init__(self, rank: int, stall_timeout: float) -> None:
+        self._rank = rank
+        self._limit = max(_TIMES * stall_timeout, stall_timeout + _AT_LEAST_MORE)
+        self._waits: dict[object, CurrentWait] = {}  # several threads may wait
+        threading.Thread(target=self._watch, name="hvdtrain-stall-deadline", daemon=True).start()
+
+    @contextmanager
+    def waiting(self, current: CurrentWait) -> Iterator[None]:
+        """The block waits for other ranks whenever `current` shows a wait."""
+        wait = object()
+        self._waits[wait] = current
+        try:
+            yield
+        finally:
+            del self._waits[wait]
+
+    def _watch(self) -> None:
+        since: dict[object, float] = {}
+        while True:
+            time.sleep(min(1.0, self._limit / 10))
+            now = time.monotonic()
+            found = {(wait, current()) for wait, current in list(self._waits.items())}
+            since = {wait: since.get(wait, now) for wait in found if wait[1] is not None}
+            if since and now - min(since.values()) > self._limit:
+                self._end()
+
+    def _end(self) -> None:
+        error = HvdtrainError(
+            f"A collective has waited for other ranks for {self._limit:g} s.",
+            "One of them is frozen as a whole, so Horovod's own stall check cannot end the job.",
+            "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
+        )
+        end_process(self._rank, "stall", error, with_stacks=True)

@@ -1,80 +1,24 @@
-"""Horovod: the communicator over whichever framework's binding the job has loaded, and the settings of its world."""
+"""Horovod's world: its settings, its agreement with what the launcher says, and its process sets.
+
+Process sets are formed right after Horovod's start, because under Gloo the ranks of a set meet through the same store
+as all ranks did, which may be gone later, and because that is collective: work that one rank may refuse must not
+contain it. Gradient syncs that sum within a set find it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Protocol, final
+import os
+import socket
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
 
-import numpy as np
-
-from hvdtrain.comm.failure import waits_for_peers
-from hvdtrain.comm.interface import Array, Reduction
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.config.process_set_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
 _STARTERS = "`hvdtrain launch`, horovodrun, or the mpirun of the MPI that Horovod was built with"
-
-
-class Binding(Protocol):
-    """Horovod's module for one framework, and its collectives on flat numpy arrays."""
-
-    hvd: Any
-
-    def allreduce(self, flat: Array, name: str, op: Reduction) -> Array: ...
-
-    def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]: ...
-
-    def allgather(self, flat: Array, name: str) -> Array: ...
-
-    def broadcast(self, flat: Array, name: str, root: int) -> Array: ...
-
-
-@final
-class HorovodCommunicator:
-    """A `Communicator` on an initialized Horovod. Arrays are sent flat: Horovod gathers no scalars."""
-
-    def __init__(self, binding: Binding, topology: Topology) -> None:
-        self.topology = topology
-        self._binding = binding
-
-    def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
-        with waits_for_peers():
-            return self._binding.allreduce(_flat(array), name, op).reshape(array.shape)
-
-    def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        with waits_for_peers():
-            wait = self._binding.start_allreduce(_flat(array), name, op)
-
-        def result() -> Array:
-            with waits_for_peers():
-                return wait().reshape(array.shape)
-
-        return result
-
-    def allgather(self, array: Array, name: str) -> Array:
-        with waits_for_peers():
-            return self._binding.allgather(_flat(array), name).reshape(-1, *array.shape[1:])
-
-    def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
-        with waits_for_peers():
-            return self._binding.broadcast(_flat(array), name, root).reshape(array.shape)
-
-    def barrier(self, name: str) -> None:
-        # Horovod's own barrier takes no name, and an unnamed collective desynchronizes all later unnamed ones.
-        self.allreduce(np.zeros(1, np.int32), name)
-
-    def close(self) -> None:
-        self.barrier("hvdtrain.close")
-        self._binding.hvd.shutdown()
-
-
-def _flat(array: Array) -> Array:
-    return np.array(array).reshape(-1)  # a copy: the caller's may be read-only, and torch works in place
-
-
-def transport(hvd: Any, on_gpu: bool) -> str:
-    """What carries an allreduce of tensors: "nccl", "mpi" or "gloo"."""
-    return "nccl" if on_gpu and hvd.nccl_built() else "mpi" if hvd.mpi_enabled() else "gloo"
 
 
 def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> bool:
@@ -123,3 +67,67 @@ def sum_in_order(environ: MutableMapping[str, str]) -> None:
     three or more ranks' values are added, and so their last bits.
     """
     environ["HOROVOD_FUSION_THRESHOLD"] = "0"
+
+
+# Which node this is, where the launcher says so: emulated nodes of one machine share its host name. A node's number
+# does not serve: HOROVOD_CROSS_RANK counts only the nodes with as many workers, and Open MPI states none.
+_NODE_NAMES = ("HOROVOD_HOSTNAME", "SLURMD_NODENAME", "SM_CURRENT_HOST")
+
+
+def allow_process_sets(environ: MutableMapping[str, str]) -> None:
+    """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
+    environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+
+
+def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
+    """Form the sets that `text` (see `hvdtrain.config.process_set_syntax`) means. Collective.
+
+    Args:
+        comm: all ranks.
+        hvd: Horovod's module, initialized after `allow_process_sets`.
+        text: as --process-sets.
+
+    Raises:
+        UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
+    """
+    node = next(filter(None, map(os.environ.get, _NODE_NAMES)), socket.gethostname())
+    told = gather_json(comm, [text, node, comm.topology.local_size], "hvdtrain.process_sets")
+    other = next((rank for rank, (theirs, _, _) in enumerate(told) if theirs != told[0][0]), None)
+    if other is not None:
+        raise UsageError(
+            f"Rank {other} has --process-sets {told[other][0]}, and rank 0 {told[0][0]}.",
+            "They would wait for each other in different sets.",
+            "start all workers with the same flags.",
+        ).on_all_ranks()
+    try:
+        sets = resolve(text, [node for _, node, _ in told])
+        if text == NODE:
+            _require_whole_nodes(sets, [(node, local_size) for _, node, local_size in told])
+    except UsageError as error:
+        raise error.on_all_ranks() from None
+    for ranks in sets:
+        if len(ranks) < comm.topology.size:  # Horovod has the set of all ranks anyway
+            hvd.add_process_set(list(ranks))
+
+
+def _require_whole_nodes(sets: Sequence[Sequence[int]], places: Sequence[tuple[str, int]]) -> None:
+    for ranks in sets:
+        node, local_size = places[ranks[0]]
+        if any(places[rank][1] != len(ranks) for rank in ranks):
+            raise UsageError(
+                f"{len(ranks)} workers say that they run on {node}, and one of them that {local_size} do.",
+                "With --process-sets node each node's workers exchange gradients, and nodes are told apart by name.",
+                "write the ranks of each set instead, as 0-3,4-7.",
+            )
+
+
+def own_process_set() -> Any:
+    """Horovod's set that this rank is in, as `form_process_sets` left it; that of all ranks where it formed none."""
+    from horovod.common import process_sets
+
+    known: dict[int, list[int]] = process_sets._basics._get_process_set_ids_and_ranks()
+    rank = process_sets._basics.rank()
+    own = [number for number, ranks in known.items() if number != 0 and rank in ranks]
+    found = process_sets.ProcessSet(known[own[0] if own else 0])
+    found.process_set_id = own[0] if own else 0
+    return found

@@ -6,18 +6,16 @@ import importlib.util
 import os
 from pathlib import Path
 
-from hvdtrain.comm.deadlines import bounded_start
-from hvdtrain.comm.failure import limit_waits
+from hvdtrain.comm.failure import bounded_start, limit_waits
 from hvdtrain.comm.horovod import (
-    Binding,
-    HorovodCommunicator,
+    allow_process_sets,
     bound_stalls,
     confirmed,
+    form_process_sets,
     starts_processes_only,
     yield_when_idle,
 )
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
-from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets
+from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology

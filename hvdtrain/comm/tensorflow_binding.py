@@ -13,9 +13,8 @@ from typing import Any, final
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvdtrain.comm.horovod import transport
-from hvdtrain.comm.interface import Array, Reduction
-from hvdtrain.comm.long_work import in_background
+from hvdtrain.comm.interface import Array, Reduction, transport
+from hvdtrain.comm.messages import in_background
 
 
 @final

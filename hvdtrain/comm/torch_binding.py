@@ -8,8 +8,7 @@ from typing import Any, final
 import horovod.torch
 import torch
 
-from hvdtrain.comm.horovod import transport
-from hvdtrain.comm.interface import Array, Reduction
+from hvdtrain.comm.interface import Array, Reduction, transport
 
 
 @final

@@ -1,7 +1,8 @@
-"""The checks that several groups of options need: a number's range, and options that mean nothing without another."""
+"""Checks that several groups of options need: ranges, spans of time, options that mean nothing without another."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ AT_LEAST_ONE: Final[Range] = ("1 or more", lambda value: 1 <= value < float("inf
 NOT_NEGATIVE: Final[Range] = ("0 or a positive number", lambda value: 0 <= value < float("inf"))
 POSITIVE: Final[Range] = ("a positive number", lambda value: 0 < value < float("inf"))
 SHARE: Final[Range] = ("a share from 0 to below 1", lambda value: 0 <= value < 1)
+
+
+_CLOCK = re.compile(r"(?:(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2})")
 
 
 def flag_of(name: str) -> str:
@@ -63,3 +67,31 @@ def refuse_first(combinations: Sequence[tuple[object, str, str, str]]) -> None:
     for asked, fact, conflict, hint in combinations:
         if asked:
             raise UsageError(fact, conflict, hint)
+
+
+def seconds_of(duration: str, flag: str) -> float:
+    """Seconds of "5400", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
+
+    Raises:
+        UsageError: it is none of these, or not more than 0; `flag` says where it was given.
+    """
+    seconds = _seconds(duration)
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise UsageError(
+            f"{flag} is {duration}.",
+            "It must be a time: seconds, minutes:seconds, hours:minutes:seconds, or days-hours:minutes:seconds.",
+            f"three and a half hours are {flag} 3:30:00.",
+        )
+    return seconds
+
+
+def _seconds(duration: str) -> float | None:
+    try:
+        return float(duration)
+    except ValueError:
+        pass
+    match = _CLOCK.fullmatch(duration.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(match[part] or 0) for part in ("days", "hours", "minutes", "seconds"))
+    return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds

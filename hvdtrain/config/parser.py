@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-import yaml
 from jsonargparse import ArgumentParser
 
 from hvdtrain.config.option_help import PAGES
 from hvdtrain.config.option_synonyms import near_flags
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.config.yaml_file import NUMBER, commented_config
-from hvdtrain.config.yaml_file import dump_config as dump_config
+from hvdtrain.config.yaml_file import NUMBER, commented_config, read_yaml
 from hvdtrain.errors import UsageError
 
 _BOOLEANS = {"true", "false", "yes", "no"}
@@ -203,26 +201,6 @@ def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
             _check_keys(read_yaml(path), _keys(parser), path)
 
 
-def read_yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UsageError(
-            f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"The config file {path} is not plain YAML: {error}.",
-            "Only plain values, lists and mappings are read; nothing in it can build objects.",
-            "`hvdtrain train --print-config` prints a file to start from.",
-        ) from error
-    if not isinstance(content, dict):
-        raise UsageError(
-            f"The config file {path} holds no keys.", "It must be a YAML mapping.", "write lines such as `lr: 0.01`."
-        )
-    return content
-
-
 def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, prefix: str = "") -> None:
     for key, value in content.items():
         name = f"{prefix}{key}"
@@ -231,17 +209,12 @@ def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, p
         if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
             _check_keys(value, valid, path, f"{name}.")
         elif name not in valid:
+            as_flags = [f"--{key}" for key in valid]
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
-                re.sub(
-                    r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, _as_flags(valid))
-                ),
+                re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_flags)),
             )
-
-
-def _as_flags(keys: Iterable[str]) -> list[str]:
-    return [f"--{key}" for key in keys]
 
 
 def _refusal(message: str) -> UsageError:
@@ -268,5 +241,5 @@ def _how_written(message: str) -> str:
     if lacking:
         return f"write {lacking[1].replace('_', '-')} VALUE."
     words = message.rpartition("arguments: ")[2].split()
-    near = near_flags(words[0], _as_flags(_keys(_train_parser()))) if words and words[0][0] == "-" else ""
+    near = near_flags(words[0], [f"--{key}" for key in _keys(_train_parser())]) if words and words[0][0] == "-" else ""
     return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

@@ -5,8 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hvdtrain.config.duration import seconds_of
-from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range
+from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range, seconds_of
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions

@@ -4,9 +4,9 @@
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
-from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName, Settings
 from hvdtrain.config.option_checks import (
     AT_LEAST_ONE,
     NOT_NEGATIVE,
@@ -195,3 +195,26 @@ def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, s
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
         ),
     ]
+
+
+def settings_of(options: TrainingOptions) -> Settings:
+    """What the options say. `options.optimizer` must be chosen; a `ValueError` says that it is not."""
+    name = options.optimizer
+    if name is None:
+        raise ValueError("no optimizer is chosen, so that the task builds its own")
+    chosen: dict[str, Any] = dict(OPTIMIZERS[name].usual)
+    for option in chosen:
+        given = getattr(options, option)
+        if given is not None:
+            chosen[option] = given
+    return Settings(name, **chosen)
+
+
+def describe(options: TrainingOptions) -> str:
+    """What is applied, for people: "adamw (beta1 0.9, beta2 0.999, eps 1e-08, weight decay 0.01)"."""
+    settings = settings_of(options)
+    told = [option for option in OPTIMIZERS[settings.name].usual if option != "nesterov"]
+    words = [f"{option.replace('_', ' ')} {getattr(settings, option):g}" for option in told]
+    words += ["Nesterov"] if settings.nesterov else []
+    words += ["norm and bias too"] if options.decay_norm_and_bias else []
+    return f"{settings.name} ({', '.join(words)})"

@@ -1,21 +1,45 @@
-"""A training config as YAML that `--config` reads back."""
+"""A training config as YAML: written, and read back by `--config`."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from hvdtrain.config.option_help import GROUPS, keys
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.errors import UsageError
 
 NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 """What jsonargparse reads as a number, which is more than PyYAML does (1e3)."""
 
 _WIDTH: Final = 100
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """The keys of a config file. Raises `UsageError` where it cannot be read, or is no mapping of plain YAML."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The config file {path} is not plain YAML: {error}.",
+            "Only plain values, lists and mappings are read; nothing in it can build objects.",
+            "`hvdtrain train --print-config` prints a file to start from.",
+        ) from error
+    if not isinstance(content, dict):
+        raise UsageError(
+            f"The config file {path} holds no keys.", "It must be a YAML mapping.", "write lines such as `lr: 0.01`."
+        )
+    return content
 
 
 def dump_config(config: TrainConfig) -> str:

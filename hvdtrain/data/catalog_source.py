@@ -1,7 +1,10 @@
-"""A catalog cut for one rank: what the engine trains and validates on."""
+"""A catalog cut for one rank: what the engine trains and validates on, and how much of it may be damaged."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -10,12 +13,14 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
 
 @final
+@dataclass(eq=False)
 class CatalogSource:
     """Implements the engine's `Source`.
 
@@ -29,32 +34,21 @@ class CatalogSource:
         training: shuffle and augment; else the catalog's own order, and nothing random.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        task: Task,
-        topology: Topology,
-        config: DataConfig,
-        global_batch: int,
-        seed: int,
-        training: bool,
-    ) -> None:
-        self._catalog = catalog
-        self._topology = topology
-        self._config = config
-        self._global_batch = global_batch
-        self._task = task
-        self._seed = seed
-        self._training = training
-        self._reader = RecordReader(catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
-        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode: Decode | DecodeProcesses = task.decode
-        if config.processes:
-            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(task.decode), config.processes)
+    catalog: Catalog
+    task: Task
+    topology: Topology
+    config: DataConfig
+    global_batch: int
+    seed: int
+    training: bool
 
-    @property
-    def catalog(self) -> Catalog:
-        return self._catalog
+    def __post_init__(self) -> None:
+        config = self.config
+        self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+        # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
+        self._decode: Decode | DecodeProcesses = self.task.decode
+        if config.processes:
+            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(self.task.decode), config.processes)
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
@@ -62,21 +56,21 @@ class CatalogSource:
 
     def describe(self, record_id: int) -> str:
         """Name a record for people."""
-        return self._catalog.describe(record_id)
+        return self.catalog.describe(record_id)
 
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
-        random = SampleRandom(self._seed, epoch, ids) if self._training else None
-        return read_and_decode(self._reader, self._task.decode, ids, random).features
+        random = SampleRandom(self.seed, epoch, ids) if self.training else None
+        return read_and_decode(self._reader, self.task.decode, ids, random).features
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(
-            self._catalog,
-            global_batch=self._global_batch,
-            seed=self._seed,
+            self.catalog,
+            global_batch=self.global_batch,
+            seed=self.seed,
             epoch=epoch,
-            shuffle=self._config.shuffle if self._training else "none",
-            balance=self._config.balance,
+            shuffle=self.config.shuffle if self.training else "none",
+            balance=self.config.balance,
         )
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader:
@@ -84,11 +78,40 @@ class CatalogSource:
             self.plan(epoch),
             self._reader,
             self._decode,
-            rank=self._topology.rank,
-            size=self._topology.size,
-            augment=self._training,
+            rank=self.topology.rank,
+            size=self.topology.size,
+            augment=self.training,
             start_step=start_step,
-            prefetch=self._config.prefetch,
-            threads=self._config.threads,
-            timeout_s=self._config.timeout,
+            prefetch=self.config.prefetch,
+            threads=self.config.threads,
+            timeout_s=self.config.timeout,
         )
+
+
+_log = logging.getLogger("hvdtrain.data")
+
+
+def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:
+    """The limit of `--data.max-corrupt` for records that cannot even be counted, in bytes.
+
+    Catalogs are equal on all ranks, so all raise or none does.
+
+    Raises:
+        UsageError: more than that share of a catalog's bytes lies where no record can be found any more.
+    """
+    for catalog in catalogs:
+        total = sum(file.size for file in catalog.files)
+        if catalog.lost_bytes > share * total:
+            raise UsageError(
+                f"{catalog.lost_bytes:,} of {total:,} bytes lie behind damage after which no record can be found. "
+                f"{catalog.damage[0].reason}",
+                f"That is more than the share of {share:g} that --data.max-corrupt allows.",
+                "restore the files (`hvdtrain shard index --on-corrupt mask` names all), or allow a larger share.",
+            ).on_all_ranks()
+
+
+def warn_of_damage(catalogs: Sequence[Catalog]) -> None:
+    """Name all damage in this rank's log; rank 0's warnings go to the console too."""
+    for catalog in catalogs:
+        for damage in catalog.damage:
+            _log.warning("damaged data: %s", damage.reason)

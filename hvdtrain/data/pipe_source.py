@@ -45,8 +45,18 @@ class PipeEpoch:
     global_batch: int
 
 
+class _Piped:
+    """What is the same however counts are known."""
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
+        return None
+
+    def describe(self, record_id: int) -> str:
+        return f"number {record_id} of the pipe"
+
+
 @final
-class PipeSource:
+class PipeSource(_Piped):
     """Implements the engine's `Source` where the plan knows what reaches each rank.
 
     Args:
@@ -91,19 +101,13 @@ class PipeSource:
             timeout_s=self._config.timeout,
         )
 
-    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
-        return None
-
-    def describe(self, record_id: int) -> str:
-        return f"number {record_id} of the pipe"
-
     def close(self) -> None:
         """Give up the channel. May be called twice."""
         self._channels.close()
 
 
 @final
-class AgreedPipeSource:
+class AgreedPipeSource(_Piped):
     """Implements the engine's `Source` where counts are agreed step by step; arguments as `PipeSource`.
 
     Args:
@@ -142,12 +146,6 @@ class AgreedPipeSource:
         if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
             _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
         return UnevenPipeLoader(self._stream, self._steps, epoch, start_step)
-
-    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
-        return None
-
-    def describe(self, record_id: int) -> str:
-        return f"number {record_id} of the pipe"
 
     def close(self) -> None:
         """Give up the channel. May be called twice."""

@@ -14,18 +14,14 @@ from itertools import islice
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.format import Position
+from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import Ledger, Source
+from hvdtrain.engine.agreement import StopRequest, StopVote, assert_equal_weights, average_rank_local_state, never_asked
+from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter
-from hvdtrain.engine.outcome import RunResult
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
-from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
-from hvdtrain.engine.validator import Validator
+from hvdtrain.engine.meter import Meter, Validator
 
 _log = logging.getLogger("hvdtrain.run")
 

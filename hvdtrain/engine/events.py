@@ -30,7 +30,7 @@ so a callback may decide from them, and may call a collective as long as it does
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from hvdtrain.algorithms.early_stopping import Best
@@ -53,16 +53,11 @@ class Seconds:
     checkpoint: float = 0.0
 
     def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(
-            self.data + other.data,
-            self.compute + other.compute,
-            self.allreduce + other.allreduce,
-            self.checkpoint + other.checkpoint,
-        )
+        return Seconds(*(own + others for own, others in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def total(self) -> float:
-        return self.data + self.compute + self.allreduce + self.checkpoint
+        return float(sum(astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Never, final
 
 import numpy as np
@@ -29,6 +30,7 @@ _log = logging.getLogger("hvdtrain.data")
 
 
 @final
+@dataclass(eq=False)
 class LossGuard:
     """Ends a run whose loss is not finite, and says where that came from.
 
@@ -38,8 +40,11 @@ class LossGuard:
         what: "training" or "validation".
     """
 
-    def __init__(self, comm: Communicator, source: Source, what: str) -> None:
-        self._comm, self._source, self._what = comm, source, what
+    comm: Communicator
+    source: Source
+    what: str
+
+    def __post_init__(self) -> None:
         self._recent: list[NDArray[np.int64]] = []
 
     def add(self, batch: LoadedBatch) -> None:
@@ -54,15 +59,15 @@ class LossGuard:
         """
         recent, self._recent = self._recent, []
         if not math.isfinite(reading.values["loss"]):
-            found = gather_json(self._comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self._what}")
-            _refuse(f"The {self._what} loss is {reading.values['loss']} at step {step}{_on(reading, found)}.", found)
+            found = gather_json(self.comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self.what}")
+            _refuse(f"The {self.what} loss is {reading.values['loss']} at step {step}{_on(reading, found)}.", found)
 
     def _bad_records(self, epoch: int, recent: list[NDArray[np.int64]]) -> list[str] | None:
         """Some of the records of `recent` that hold NaN or infinity; None where that cannot be told."""
         bad: dict[str, None] = {}
         for ids in recent:
             try:
-                features = self._source.decoded_again(epoch, ids)
+                features = self.source.decoded_again(epoch, ids)
             except (ShardingError, OSError) as error:
                 _log.warning("records could not be read again, to look for NaN: %s", error)
                 return list(bad) or None
@@ -71,7 +76,7 @@ class LossGuard:
             if not any(array.dtype.kind in "fc" for array in features.values()):
                 return []  # bytes and whole numbers are finite, in every batch
             for row, names in rows_not_finite(features):
-                bad[f"record {ids[row]} ({self._source.describe(int(ids[row]))}) in {', '.join(names)}"] = None
+                bad[f"record {ids[row]} ({self.source.describe(int(ids[row]))}) in {', '.join(names)}"] = None
             if len(bad) >= _NAMED:
                 break
         return list(bad)[:_NAMED]

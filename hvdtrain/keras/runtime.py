@@ -8,7 +8,8 @@ import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
-from hvdtrain.comm.horovod import HorovodCommunicator, bound_stalls, confirmed, yield_when_idle
+from hvdtrain.comm.horovod import bound_stalls, confirmed, yield_when_idle
+from hvdtrain.comm.interface import HorovodCommunicator
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology, detect_topology

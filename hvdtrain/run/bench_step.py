@@ -12,7 +12,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +79,11 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     tell(f"Model: {_model(setup)}")
     tell(f"Batch size: {len(batch.ids)}")
     tell(f"Number of {device}s: {comm.topology.size}")
-    iterations = _run(adapter, batch, setup.schedule.peak, protocol, _told(tell, batch, protocol, unit, device))
+
+    def tell_speed(number: int, one: _Iteration) -> None:
+        tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
+
+    iterations = _run(adapter, batch, setup.schedule.peak, protocol, tell_speed)
     workers = [
         [_Iteration(*values) for values in worker]
         for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
@@ -131,15 +135,6 @@ def _run(
     return iterations
 
 
-def _told(
-    tell: Callable[[str], None], batch: LoadedBatch, protocol: Protocol, unit: str, device: str
-) -> Callable[[int, _Iteration], None]:
-    def after(number: int, iteration: _Iteration) -> None:
-        tell(f"Iter #{number}: {_speed(batch, protocol, iteration):.1f} {unit}/sec per {device}")
-
-    return after
-
-
 def _speed(batch: LoadedBatch, protocol: Protocol, iteration: _Iteration) -> float:
     return len(batch.ids) * protocol.batches_per_iter / iteration.seconds
 
@@ -162,11 +157,7 @@ def _about(
     setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
 ) -> dict[str, Any]:
     config = setup.config
-    chosen = {
-        name: value
-        for name in asdict(TrainingOptions())
-        if (value := getattr(config, name)) != getattr(TrainingOptions(), name)
-    }
+    chosen = {f.name: value for f in fields(TrainingOptions) if (value := getattr(config, f.name)) != f.default}
     return {
         "format": FORMAT,
         "framework": setup.task.framework,

@@ -31,7 +31,8 @@ def load_kind(config: TrainConfig, given: type[Task] | None = None) -> type[Task
         UsageError: no such task, or its framework is not installed.
     """
     faulthandler.enable(sys.__stderr__ or sys.stderr)  # notebooks' own sys.stderr is no file
-    _quiet_tensorflow()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     with _task_must_not_exit():
         if given is not None:
             return usable(given, config.task, config.framework)
@@ -48,30 +49,24 @@ def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Wor
     if config.deterministic:
         sum_in_order(os.environ)
     comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets)
-    with _task_must_not_exit(), _leaving_together(comm, config) as outcome:
-        outcome.code = work(prepare(config, kind, comm), comm)
-    return outcome.code
+    with _task_must_not_exit():
+        code = _joint_end(lambda: work(prepare(config, kind, comm), comm), comm, config)
+    comm.close()
+    return code
 
 
-class _ExitCode:
-    code = 0
-
-
-@contextmanager
-def _leaving_together(comm: Communicator, config: TrainConfig) -> Iterator[_ExitCode]:
-    """Close in order after success, and after a failure that all ranks share; any other leaves this rank at once."""
-    outcome = _ExitCode()
+def _joint_end(work: Callable[[], int], comm: Communicator, config: TrainConfig) -> int:
+    """The exit code of success, or of a failure that all ranks share; any other leaves this rank at once."""
     try:
-        yield outcome
+        return work()
     except HvdtrainError as error:
         if not error.joint or config.debug or not comm.topology.is_distributed:
             raise
-        outcome.code = error.exit_code
         write_failure("error", comm.topology.rank, str(error), error.exit_code)
         if comm.topology.is_root:
             sys.stderr.write(f"hvdtrain: {error}\n")
             sys.stderr.flush()
-    comm.close()
+        return error.exit_code
 
 
 @contextmanager
@@ -81,8 +76,3 @@ def _task_must_not_exit() -> Iterator[None]:
         yield
     except SystemExit as error:
         raise RuntimeError(f"the task called sys.exit({error.code!r}) before training was done") from error
-
-
-def _quiet_tensorflow() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")

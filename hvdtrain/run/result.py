@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.config.optimizer_options import describe as describe_optimizer
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.training_options import describe as describe_optimizer
 from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
-from hvdtrain.engine.outcome import RunResult
+from hvdtrain.engine.interface import RunResult
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
@@ -69,8 +69,9 @@ def describe(setup: RunSetup, comm: Communicator) -> str:
     """What is trained, in one line: nothing that changes the numbers is left unsaid."""
     config, schedule, topology = setup.config, setup.schedule, comm.topology
     plan = setup.train.plan(0)
+    workers = f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
     return (
-        f"hvdtrain: {config.task} in {setup.task.framework}, {_workers(topology)}; "
+        f"hvdtrain: {config.task} in {setup.task.framework}, {workers}; "
         f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
         f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
         f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
@@ -78,10 +79,6 @@ def describe(setup: RunSetup, comm: Communicator) -> str:
         f"{''.join(f'{option}; ' for option in non_default_options(config))}"
         f"seed {config.seed}"
     )
-
-
-def _workers(topology: Topology) -> str:
-    return f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
 
 
 def environment(topology: Topology) -> dict[str, Any]:
@@ -109,10 +106,7 @@ def result(
     }
     return {
         "status": "finished" if outcome.finished else "stopped",
-        "framework": about["framework"],
-        "task": about["task"],
-        "world_size": about["world_size"],
-        "global_batch_size": about["global_batch_size"],
+        **{key: about[key] for key in ("framework", "task", "world_size", "global_batch_size")},
         "steps": outcome.step,
         "epochs": outcome.epochs,
         "samples_seen": outcome.samples_seen,
@@ -144,8 +138,9 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
-    if result["best"]:
-        table.add_row("best checkpoint", _best(result["best"]))
+    if best := result["best"]:
+        told = f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
+        table.add_row("best checkpoint", told)
     if result["stopped_early"]:
         table.add_row("stopped early", StoppedEarly(**result["stopped_early"]).reason)
     table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
@@ -157,10 +152,6 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("run folder", folder)
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=100, color_system=None).print(table)
-
-
-def _best(best: dict[str, Any]) -> str:
-    return f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:

@@ -71,7 +71,10 @@ class RunFolder:
         own = logging.getLogger("hvdtrain")
         own.addHandler(handler)
         if rank == 0:
-            own.addHandler(_console())
+            console = logging.StreamHandler()
+            console.setLevel(logging.WARNING)
+            console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
+            own.addHandler(console)
         own.setLevel(logging.INFO)
         own.propagate = False
 
@@ -117,13 +120,6 @@ def choose_folder(config: TrainConfig, framework: str) -> Path:
 def _continues(resume: str, path: Path) -> bool:
     """Whether the run in `path` is the one to resume: by itself, or by a checkpoint of its own."""
     return resume == "auto" or (resume != "never" and Path(resume).resolve().is_relative_to(path.resolve()))
-
-
-def _console() -> logging.Handler:
-    console = logging.StreamHandler()
-    console.setLevel(logging.WARNING)
-    console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
-    return console
 
 
 def _new_folder(task: str, framework: str) -> Path:

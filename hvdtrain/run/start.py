@@ -7,12 +7,11 @@ from pathlib import Path
 
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.engine.state_sync import assert_equal_weights, broadcast_state
+from hvdtrain.engine.agreement import assert_equal_weights, broadcast_state
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.state import State
@@ -23,9 +22,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
     """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
     if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
         return None
-    checkpoint = checkpoint_at(Path(setup.config.resume))
-    require_same_training(checkpoint, setup.about)
-    return checkpoint
+    return require_same_training(checkpoint_at(Path(setup.config.resume)), setup.about)
 
 
 def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
@@ -33,9 +30,7 @@ def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Ch
     if not comm.topology.is_root or setup.config.resume != "auto":
         return None
     checkpoint = folder.checkpoints.newest()
-    if checkpoint is not None:
-        require_same_training(checkpoint, setup.about)
-    return checkpoint
+    return None if checkpoint is None else require_same_training(checkpoint, setup.about)
 
 
 def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:

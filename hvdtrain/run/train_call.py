@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.config.parser import read_yaml, train_config_of
+from hvdtrain.config.parser import train_config_of
+from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import close_logs
-from hvdtrain.run.stop_signals import StopSignals
 from hvdtrain.run.training import train as train_prepared
+from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology, detect_topology
 

@@ -1,4 +1,4 @@
-"""One training run, from what was setup to its result."""
+"""One training run, from its setup to its result."""
 
 from __future__ import annotations
 
@@ -7,34 +7,28 @@ import logging
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_sharding import Catalog
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import device_kind
-from hvdtrain.audit.ledger import CoverageLedger, audit_of
-from hvdtrain.audit.pipe_note import NoLedger
-from hvdtrain.checkpoints.finite_weights import infinite_from_the_start
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
+from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.config.duration import seconds_of
-from hvdtrain.config.parser import dump_config
+from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
-from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.data.corruption import require_little_lost, warn_of_damage
+from hvdtrain.config.yaml_file import dump_config
+from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
+from hvdtrain.engine.agreement import StopRequest
 from hvdtrain.engine.engine import Engine
-from hvdtrain.engine.interface import Ledger
-from hvdtrain.engine.outcome import RunResult
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.stop_vote import StopRequest
-from hvdtrain.engine.validator import require_measured
+from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
+from hvdtrain.engine.meter import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.prepare import RunSetup
@@ -63,140 +57,112 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
     adapter = open_own_adapter(setup, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(setup, comm)
     try:
-        return _train_in(folder, named, adapter, setup, comm, begin, asked), folder.path
+        return _Training(setup, comm, adapter, folder).run(named, begin, asked), folder.path
     finally:
         folder.release()  # a later run of this process may go on in it
 
 
-def _train_in(
-    folder: RunFolder,
-    named: Checkpoint | None,
-    adapter: Adapter,
-    setup: RunSetup,
-    comm: Communicator,
-    begin: float,
-    asked: StopRequest,
-) -> int:
-    checkpoint = agree(comm, lambda: named or own_checkpoint(setup, folder, comm), "hvdtrain.resume")
-    if comm.topology.is_root:
-        print(describe(setup, comm), flush=True)
-        warn_of_damage(_catalogs(setup))
-        _warn_of_slow_precision(setup)
-    _log.info("%s", describe(setup, comm))
-    position = restore_and_broadcast(setup, adapter, checkpoint, comm)
-    if setup.validation is not None and setup.config.best_metric is not None:
-        require_measured(adapter, comm, setup.validation, setup.config.best_metric)
-    agree(comm, lambda: _write_down(setup, folder, position, comm), "hvdtrain.folder.config")
-    totals = Totals(comm.topology.size)
-    if comm.topology.is_root:
-        totals.resume_from(folder.metrics, position.step)
-    start_seconds = time.perf_counter() - begin
-    with ExitStack() as stack:
-        context = SinkContext(setup.config, folder, comm.topology)
-        callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *setup.task.callbacks()]
-        asked = asked_or_late(asked, setup.config, begin)
-        engine = _engine(setup, comm, adapter, folder, callbacks, asked)
-        own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
-        outcome = engine.run(position, own)
-    if comm.topology.is_root:
-        _report(setup, folder, outcome, totals, (time.perf_counter() - begin, start_seconds), adapter)
-    return RESUMABLE if outcome.stopped_by else 0
-
-
-def _report(
-    setup: RunSetup,
-    folder: RunFolder,
-    outcome: RunResult,
-    totals: Totals,
-    seconds: tuple[float, float],
-    adapter: Adapter,
-) -> None:
-    """result.json and the closing table; a run that trained nothing leaves an existing result of its kind alone."""
-    summary = result(setup.about, outcome, totals, seconds, adapter.parameter_count())
-    if totals.samples or not folder.result.exists() or _status(folder.result) != summary["status"]:
-        write_json(folder.result, summary)
-    elif not outcome.stopped_by:
-        print("nothing was left to train; result.json stays as it was", flush=True)
-    inside = folder.path.is_relative_to(Path.cwd())
-    print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
-    if outcome.stopped_by:
-        print(
-            f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
-            f"to go on, {how_to_continue(setup.config, folder.path)}",
-            flush=True,
-        )
-
-
-def _status(result_file: Path) -> str:
-    status: str = json.loads(result_file.read_text())["status"]
-    return status
-
-
-def _write_down(setup: RunSetup, folder: RunFolder, position: Position, comm: Communicator) -> None:
-    if not comm.topology.is_root:
-        return
-    try:
-        write_atomically(folder.config, dump_config(setup.config).encode())
-        write_json(folder.env, environment(comm.topology))
-        folder.checkpoints.resume_from(position, checkpoints_of(setup.config.resume))
-    except OSError as error:
-        raise unwritable(folder.path, error) from error
-
-
-def _warn_of_slow_precision(setup: RunSetup) -> None:
-    if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
-        print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
-
-
 def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
     """Rank 0 chooses and makes the folder, every rank opens its log in it."""
-
-    def choose() -> str | None:
-        return str(choose_folder(setup.config, setup.task.framework)) if comm.topology.is_root else None
-
-    path = broadcast_json(comm, agree(comm, choose, "hvdtrain.folder"), "hvdtrain.folder.path")
+    is_root, framework = comm.topology.is_root, setup.task.framework
+    chosen = agree(comm, lambda: str(choose_folder(setup.config, framework)) if is_root else None, "hvdtrain.folder")
+    path = broadcast_json(comm, chosen, "hvdtrain.folder.path")
     folder = RunFolder(Path(path), setup.config.keep_checkpoints)
-    agree(comm, lambda: folder.claim() if comm.topology.is_root else None, "hvdtrain.folder.claim")
+    agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
     agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
     return folder
 
 
-def _engine(
-    setup: RunSetup,
-    comm: Communicator,
-    adapter: Adapter,
-    folder: RunFolder,
-    callbacks: list[events.Callback],
-    asked: StopRequest,
-) -> Engine:
-    config = setup.config
-    found = dict(setup.task.found)
-    about = {**setup.about, "found": found, "config": asdict(config), "versions": versions()}
-    infinite = infinite_from_the_start(adapter.state()) if comm.topology.is_root else frozenset()
-    return Engine(
-        adapter=adapter,
-        comm=comm,
-        train=setup.train,
-        validation=setup.validation,
-        schedule=setup.schedule,
-        limits=RunLimits(
-            setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
-        ),
-        checkpoints=CheckpointWriter(comm, folder.checkpoints, about, infinite),
-        ledger=_ledger(setup, comm, folder),
-        callbacks=callbacks,
-        asked=asked,
-        early_stopping=early_stopping_of(config),
-    )
+@dataclass(frozen=True)
+class _Training:
+    """A training whose model and folder are there."""
 
+    setup: RunSetup
+    comm: Communicator
+    adapter: Adapter
+    folder: RunFolder
 
-def _ledger(setup: RunSetup, comm: Communicator, folder: RunFolder) -> Ledger:
-    if not isinstance(setup.train, CatalogSource):
-        return NoLedger(comm, folder.audit)
-    quarantine = folder.quarantine if setup.config.data.on_corrupt == "quarantine" else None
-    return CoverageLedger(
-        comm, folder.audit, setup.train, setup.train.plan(0).steps, quarantine, audit_of(setup.config.resume)
-    )
+    def run(self, named: Checkpoint | None, begin: float, asked: StopRequest) -> int:
+        setup, comm, folder = self.setup, self.comm, self.folder
+        checkpoint = agree(comm, lambda: named or own_checkpoint(setup, folder, comm), "hvdtrain.resume")
+        if comm.topology.is_root:
+            print(describe(setup, comm), flush=True)
+            warn_of_damage(_catalogs(setup))
+            if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
+                print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
+        _log.info("%s", describe(setup, comm))
+        position = restore_and_broadcast(setup, self.adapter, checkpoint, comm)
+        if setup.validation is not None and setup.config.best_metric is not None:
+            require_measured(self.adapter, comm, setup.validation, setup.config.best_metric)
+        agree(comm, lambda: self._write_down(position) if comm.topology.is_root else None, "hvdtrain.folder.config")
+        totals = Totals(comm.topology.size)
+        if comm.topology.is_root:
+            totals.resume_from(folder.metrics, position.step)
+        start_seconds = time.perf_counter() - begin
+        with ExitStack() as stack:
+            context = SinkContext(setup.config, folder, comm.topology)
+            callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *setup.task.callbacks()]
+            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin))
+            own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
+            outcome = engine.run(position, own)
+        if comm.topology.is_root:
+            self._report(outcome, totals, (time.perf_counter() - begin, start_seconds))
+        return RESUMABLE if outcome.stopped_by else 0
+
+    def _write_down(self, position: Position) -> None:
+        config, folder = self.setup.config, self.folder
+        try:
+            write_atomically(folder.config, dump_config(config).encode())
+            write_json(folder.env, environment(self.comm.topology))
+            folder.checkpoints.resume_from(position, checkpoints_of(config.resume))
+        except OSError as error:
+            raise unwritable(folder.path, error) from error
+
+    def _engine(self, callbacks: list[events.Callback], asked: StopRequest) -> Engine:
+        setup, config, comm = self.setup, self.setup.config, self.comm
+        about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
+        infinite = infinite_from_the_start(self.adapter.state()) if comm.topology.is_root else frozenset()
+        return Engine(
+            adapter=self.adapter,
+            comm=comm,
+            train=setup.train,
+            validation=setup.validation,
+            schedule=setup.schedule,
+            limits=RunLimits(
+                setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
+            ),
+            checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite),
+            ledger=self._ledger(),
+            callbacks=callbacks,
+            asked=asked,
+            early_stopping=early_stopping_of(config),
+        )
+
+    def _ledger(self) -> Ledger:
+        setup, folder = self.setup, self.folder
+        if not isinstance(setup.train, CatalogSource):
+            return NoLedger(self.comm, folder.audit)
+        quarantine = folder.quarantine if setup.config.data.on_corrupt == "quarantine" else None
+        steps, origin = setup.train.plan(0).steps, audit_of(setup.config.resume)
+        return CoverageLedger(self.comm, folder.audit, setup.train, steps, quarantine, origin)
+
+    def _report(self, outcome: RunResult, totals: Totals, seconds: tuple[float, float]) -> None:
+        """result.json and the closing table; a run that trained nothing leaves a result of its kind alone."""
+        folder = self.folder
+        summary = result(self.setup.about, outcome, totals, seconds, self.adapter.parameter_count())
+        is_kept = not totals.samples and folder.result.exists()
+        if not is_kept or json.loads(folder.result.read_text())["status"] != summary["status"]:
+            write_json(folder.result, summary)
+        elif not outcome.stopped_by:
+            print("nothing was left to train; result.json stays as it was", flush=True)
+        inside = folder.path.is_relative_to(Path.cwd())
+        print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
+        if outcome.stopped_by:
+            print(
+                f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
+                f"to go on, {how_to_continue(self.setup.config, folder.path)}",
+                flush=True,
+            )
 
 
 def _catalogs(setup: RunSetup) -> list[Catalog]:

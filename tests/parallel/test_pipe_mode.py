@@ -18,7 +18,7 @@ from data_sharding.pipe.pipe_loader import PipeSteps
 from data_sharding.pipe.pipe_plan import PipePlan, make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_paths, save_plan
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
-from hvdtrain.audit.pipe_note import PIPE_NOTE
+from hvdtrain.audit.ledger import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_digits
 

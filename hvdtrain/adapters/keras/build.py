@@ -14,7 +14,7 @@ from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.sparse import open_sparse_gradients
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.comm.process_sets import own_process_set
+from hvdtrain.comm.horovod import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task

@@ -11,7 +11,7 @@ from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activati
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
-from hvdtrain.comm.process_sets import own_process_set
+from hvdtrain.comm.horovod import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task

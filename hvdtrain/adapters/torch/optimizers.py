@@ -20,8 +20,7 @@ from hvdtrain.algorithms.update_rules import (
     is_exempt,
     slot_names,
 )
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, settings_of
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]

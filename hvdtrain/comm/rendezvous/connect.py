@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hvdtrain.comm.deadlines import start_timeout
+from hvdtrain.comm.failure import start_timeout
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
 from hvdtrain.comm.rendezvous.client import World, join
 from hvdtrain.comm.rendezvous.handshake import Hello, Host, Keys, Meeting, sane_host

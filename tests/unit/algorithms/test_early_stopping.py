@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory, mode_of
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Position
 from hvdtrain.errors import UsageError
 
 Mode = Literal["min", "max"]

@@ -28,8 +28,7 @@ from optimizer_reference import (
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.algorithms import update_rules
 from hvdtrain.algorithms.update_rules import Settings, corrections, direction, slot_names
-from hvdtrain.config.optimizer_options import describe, settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, describe, settings_of
 
 STEPS = 60
 seeds = st.integers(0, 1000)

@@ -19,16 +19,15 @@ from numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
-from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.engine.validator import require_measured
+from hvdtrain.engine.agreement import StopRequest, never_asked
+from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.meter import require_measured
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology

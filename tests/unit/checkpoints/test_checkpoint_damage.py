@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read_checkpoint, write_checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, Position, read_checkpoint, write_checkpoint
 from hvdtrain.state import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, run_on_ranks
 
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology

@@ -10,8 +10,8 @@ import pytest
 from commands import Forker
 from thread_ranks import ThreadCommunicator, World, all_well, run_on_ranks
 
-from hvdtrain.comm import long_work
-from hvdtrain.comm.long_work import do_while_others_wait
+from hvdtrain.comm import messages
+from hvdtrain.comm.messages import do_while_others_wait
 from hvdtrain.errors import PeerError
 
 DEADLINE_S = 60.0
@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 def test_all_get_their_results_and_no_collective_lasts_as_long_as_the_work(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_work, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "_BEAT_SECONDS", 0.05)
 
     def rank_main(comm: ThreadCommunicator) -> tuple[int, int]:
         rank = comm.topology.rank
@@ -57,7 +57,7 @@ def test_a_rank_whose_work_fails_leaves_at_once_and_the_others_learn_it() -> Non
 
 def test_work_is_done_although_another_rank_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint is to be whole."""
-    monkeypatch.setattr(long_work, "_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(messages, "_BEAT_SECONDS", 0.01)
     done, broken = threading.Event(), threading.Event()
     world = World(2)
     meet = world.meet
@@ -83,7 +83,7 @@ def test_work_is_done_although_another_rank_ends_meanwhile(monkeypatch: pytest.M
 HANGS = """
 import time
 from thread_ranks import run_on_ranks
-from hvdtrain.comm.long_work import do_while_others_wait
+from hvdtrain.comm.messages import do_while_others_wait
 run_on_ranks(2, lambda comm: do_while_others_wait(comm, lambda: time.sleep(60 * comm.topology.rank), "index", 1.0))
 """
 

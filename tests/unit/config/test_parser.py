@@ -12,8 +12,8 @@ from config_samples import COMPANIONS, SAMPLES, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.config.parser import dump_config
 from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.config.yaml_file import dump_config
 
 DEFAULT = TrainConfig()
 

@@ -9,8 +9,8 @@ import pytest
 from config_samples import parse
 
 from hvdtrain.algorithms.lr_schedule import Schedule
-from hvdtrain.config.parser import dump_config
 from hvdtrain.config.schedule_options import ScheduleOptions, schedule_of
+from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.errors import UsageError
 
 

@@ -14,9 +14,9 @@ from thread_ranks import all_well, run_on_ranks
 import data_sharding as ds
 from hvdtrain.audit.report import read_coverage
 from hvdtrain.comm.interface import SerialCommunicator
-from hvdtrain.data.corruption import require_little_lost, warn_of_damage
+from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
 from hvdtrain.engine import events
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology

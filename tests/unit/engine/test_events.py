@@ -16,7 +16,7 @@ from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.topology import Topology
 
 STEPS = 3  # an epoch

@@ -14,14 +14,12 @@ from thread_ranks import ThreadCommunicator, run_on_ranks
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.errors import MissingDataError
-from hvdtrain.checkpoints.finite_weights import infinite_from_the_start, weights_not_finite
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.format import Position, infinite_from_the_start, weights_not_finite
+from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.engine.loss_guard import rows_not_finite
-from hvdtrain.engine.run_limits import RunLimits
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
@@ -146,7 +144,7 @@ def test_data_that_cannot_be_read_again_are_not_cleared(
     """On one rank of three, as a pipe is, or a disk that went away."""
 
     def again(self: CatalogSource, epoch: int, ids: Any) -> Any:
-        if self._topology.rank != 2:
+        if self.topology.rank != 2:
             return whole(self, epoch, ids)
         if how == "gone":
             raise MissingDataError("The file is gone.", "It cannot be read.", "restore it.")

@@ -15,8 +15,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.outcome import RunResult
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits, RunResult
 from hvdtrain.errors import HvdtrainError, PeerError
 from hvdtrain.topology import Topology
 

@@ -18,7 +18,7 @@ from torch_training import TorchRows, open_torch
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
 

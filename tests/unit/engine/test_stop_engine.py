@@ -17,7 +17,7 @@ from torch_training import TorchRows, open_torch
 from data_sharding import LoadedBatch
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.task.interface import Features
 from hvdtrain.topology import Topology
 

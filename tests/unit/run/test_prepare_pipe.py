@@ -14,8 +14,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from data_sharding import Catalog
 from data_sharding.pipe.pipe_plan import PipeFile, make_plan
 from data_sharding.pipe.pipe_plan_file import save_plan
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import require_same_training
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.data.catalog_source import CatalogSource

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.run.stop_signals import StopSignals
-from hvdtrain.stop_requests import ECHO_SECONDS, REQUESTS
+from hvdtrain.stop_requests import ECHO_SECONDS, REQUESTS, StopSignals
 
 DEADLINE_S = 60.0
 STUCK = """
 import ctypes
-from hvdtrain.run.stop_signals import StopSignals
+from hvdtrain.stop_requests import StopSignals
 mutex = ctypes.create_string_buffer(64)
 with StopSignals("rank 3", answers=True):
     ctypes.CDLL(None).pthread_mutex_lock(mutex)
@@ -152,7 +151,7 @@ def test_outside_of_the_main_thread_nothing_is_taken() -> None:
 
 FORKING = """
 import os, signal, time
-from hvdtrain.run.stop_signals import StopSignals
+from hvdtrain.stop_requests import StopSignals
 with StopSignals("this", answers=False) as signals:
     child = os.fork()
     if child == 0:

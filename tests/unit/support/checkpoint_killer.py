@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from hvdtrain.algorithms.early_stopping import Best, ValidationHistory
-from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.store import CheckpointStore
 
 _EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}

@@ -21,7 +21,7 @@ from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
-from hvdtrain.engine.run_limits import RunLimits
+from hvdtrain.engine.interface import RunLimits
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 from hvdtrain.topology import Topology

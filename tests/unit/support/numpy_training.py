@@ -16,18 +16,15 @@ from hvdtrain.adapters.interface import Sums
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.audit.ledger import CoverageLedger
-from hvdtrain.checkpoints.position import Position
-from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.format import Position
+from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
+from hvdtrain.engine.agreement import StopRequest, broadcast_state, never_asked
 from hvdtrain.engine.engine import Engine
-from hvdtrain.engine.outcome import RunResult
-from hvdtrain.engine.run_limits import RunLimits
-from hvdtrain.engine.state_sync import broadcast_state
-from hvdtrain.engine.stop_vote import StopRequest, never_asked
+from hvdtrain.engine.interface import RunLimits, RunResult
 from hvdtrain.state import State
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task, sample_weights

@@ -14,7 +14,7 @@ import data_sharding as ds
 from data_sharding.pipe.pipe_plan import PipeFile, make_plan
 from data_sharding.pipe.pipe_plan_file import save_plan
 from data_sharding.pipe.pipe_reader import PipeReader
-from hvdtrain.audit.pipe_note import PIPE_NOTE, NoLedger
+from hvdtrain.audit.ledger import PIPE_NOTE, NoLedger
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.checkpoints.format import Checkpoint, write_checkpoint
-from hvdtrain.checkpoints.position import Position
+from hvdtrain.checkpoints.format import Checkpoint, Position, write_checkpoint
 
 Arrays = dict[str, NDArray[Any]]
 
