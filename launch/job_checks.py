@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, total_slots
@@ -36,6 +36,14 @@ def require_command(command: Sequence[str], python: str, working_dir: str | None
             "Hosts have no common place that it could be relative to.",
             "give a path that begins with /.",
         )
+
+
+def require_choice(
+    what: str, value: object, choices: Collection[str], conflict: str = "There is none of that name."
+) -> None:
+    """Raise UsageError unless the value is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{what} is {value!r}.", conflict, did_you_mean(str(value), choices))
 
 
 def require_numbers(numbers: Mapping[str, tuple[float | None, int]]) -> None:
@@ -113,8 +121,7 @@ def require_gpus_and_cores(slots: int, gpus_per_host: int, cores_per_host: int |
             "Each worker needs a GPU of its own.",
             f"use at most {gpus_per_host} slots a host.",
         )
-    if binding not in BINDINGS:
-        raise UsageError(f"The binding is {binding!r}.", "There is none of that name.", did_you_mean(binding, BINDINGS))
+    require_choice("The binding", binding, BINDINGS)
     if binding == "core" and cores_per_host is None:
         raise UsageError(
             "Workers are to be bound to cores.",

@@ -20,7 +20,7 @@ from hvdtrain.cli.bench.allreduce import positive_seconds, size_list
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
-from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.host_files import read_hostfile
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.topology import detect_topology

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_slots
-from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.host_files import read_hostfile
 from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
 
 MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")

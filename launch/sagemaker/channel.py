@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
-from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES, require_choice
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 DEFAULT_CHANNEL = "train"
 """The channel of data that were given without a name."""

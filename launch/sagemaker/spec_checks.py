@@ -13,7 +13,7 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"
@@ -60,12 +60,6 @@ def require_types_and_ranges(spec: Any) -> None:
             raise UsageError(
                 f"The {called} is {value}.", f"It must be from {least} to {most}.", "give a number between them."
             )
-
-
-def require_choice(what: str, value: object, choices: Sequence[str]) -> None:
-    """Raise UsageError unless the value is one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{what} is {value!r}.", "There is none of that name.", did_you_mean(str(value), choices))
 
 
 def require_job_name(name: object, is_base: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Self, final
 
 from hvdtrain.launch.hosts.host import Host
@@ -18,6 +19,7 @@ _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
 
 
 @final
+@dataclass(eq=False)
 class HostAgents:
     """One agent a host.
 
@@ -27,25 +29,22 @@ class HostAgents:
         is_here: whether a host is this machine: then its agent is started without ssh.
         inbox: a signal ends every wait; None: signals do what they do elsewhere.
         seconds: until an agent must have started.
+
+    Attributes:
+        links: host → agent, of those that are there; in the order of the hosts.
+        failures: host → why it is not there.
     """
 
-    def __init__(
-        self,
-        hosts: Sequence[Host],
-        options: SshOptions,
-        is_here: Callable[[str], bool],
-        inbox: SignalInbox | None,
-        seconds: float,
-    ) -> None:
-        self._hosts = hosts
-        self._options = options
-        self._here = {host.name: is_here(host.name) for host in hosts}
-        self._inbox = inbox
-        self._seconds = seconds
+    hosts: Sequence[Host]
+    options: SshOptions
+    is_here: Callable[[str], bool]
+    inbox: SignalInbox | None
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._here = {host.name: self.is_here(host.name) for host in self.hosts}
         self.links: dict[str, HostLink] = {}
-        """Host → agent, of those that are there; in the order of the hosts."""
         self.failures: dict[str, str] = {}
-        """Host → why it is not there."""
         self._safe_at = 0.0
 
     def __enter__(self) -> Self:
@@ -65,7 +64,7 @@ class HostAgents:
         Where a host that was lost does not come back, it returns when that host has certainly given up its workers.
         """
         self._drop_lost()
-        missing = [host for host in self._hosts if host.name not in self.links]
+        missing = [host for host in self.hosts if host.name not in self.links]
         new = {host.name: self._start(host) for host in missing}
         self.failures.clear()
         number = self._await_hellos(new.values())
@@ -74,9 +73,9 @@ class HostAgents:
                 self.failures[name] = link.lost or "it was not waited for"
                 link.close()
         alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
-        self.links = {host.name: alive[host.name] for host in self._hosts if host.name in alive}
-        if number is None and self.failures and self._inbox is not None:
-            number = self._inbox.sleep(self._safe_at - time.monotonic())
+        self.links = {host.name: alive[host.name] for host in self.hosts if host.name in alive}
+        if number is None and self.failures and self.inbox is not None:
+            number = self.inbox.sleep(self._safe_at - time.monotonic())
         return number
 
     def sweep(self) -> list[str]:
@@ -89,28 +88,28 @@ class HostAgents:
     def exists(self, host: str, path: str) -> bool:
         """Whether there is a file on that host; False where the host does not say."""
         try:
-            return bool(Agent(self.links[host]).ask("exists", self._options.link_seconds, path=path))
+            return bool(Agent(self.links[host]).ask("exists", self.options.link_seconds, path=path))
         except AgentError:
             return False
 
     def _start(self, host: Host) -> HostLink:
-        argv = agent_argv(self._options) if self._here[host.name] else ssh_argv(self._options, host.name)
-        return HostLink(host.name, argv, self._seconds, self._options.link_seconds)
+        argv = agent_argv(self.options) if self._here[host.name] else ssh_argv(self.options, host.name)
+        return HostLink(host.name, argv, self.seconds, self.options.link_seconds)
 
     def _drop_lost(self) -> None:
         for name in [name for name, link in self.links.items() if link.lost]:
             link = self.links.pop(name)
             self.failures[name] = link.lost
-            self._safe_at = max(self._safe_at, link.heard + self._options.link_seconds)
+            self._safe_at = max(self._safe_at, link.heard + self.options.link_seconds)
             link.close()
 
     def _await_hellos(self, links: Iterable[HostLink]) -> signal.Signals | None:
         """Wait for all agents, until each has said hello or is lost; returns a signal that came meanwhile."""
-        deadline = time.monotonic() + self._seconds + 1.0
+        deadline = time.monotonic() + self.seconds + 1.0
         for link in links:
             while link.hello is None and not link.lost and (left := deadline - time.monotonic()) > 0:
-                link.wait(left, self._inbox)
+                link.wait(left, self.inbox)
                 link.take()
-                if self._inbox is not None and (numbers := self._inbox.take()):
+                if self.inbox is not None and (numbers := self.inbox.take()):
                     return numbers[0]
         return None

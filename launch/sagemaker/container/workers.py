@@ -18,11 +18,7 @@ from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
-from hvdtrain.launch.sagemaker.container.variables import (
-    assigned_ranks,
-    rendezvous_variables,
-    script_variables,
-)
+from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables, script_variables
 from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
@@ -106,14 +102,7 @@ def _supervise(
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
     with closing(group):
-        outcome = Supervisor(
-            [group],
-            workers,
-            Console(),
-            inbox,
-            timeouts,
-            server,
-        ).run()
+        outcome = Supervisor([group], workers, Console(), inbox, timeouts, server).run()
     return _container_exit(outcome, workers, own, outputs, command)
 
 
