@@ -191,14 +191,9 @@ def _container(name: str, job: JobSpec, program: str, arguments: list[str]) -> d
 def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     if container["name"] == "launcher":
         return {"limits": {"cpu": "1", "memory": "1Gi"}}
-    limits: dict[str, Any] = {}
-    if job.cores_per_host is not None:
-        limits["cpu"] = str(job.cores_per_host)
-    if options.memory is not None:
-        limits["memory"] = options.memory
-    if job.gpus_per_host:
-        limits["nvidia.com/gpu"] = job.gpus_per_host
-    return {"limits": limits}
+    cores = None if job.cores_per_host is None else str(job.cores_per_host)
+    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
+    return {"limits": {name: limit for name, limit in limits.items() if limit is not None}}
 
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:

@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from hvdtrain.doctor.findings import Finding
 from hvdtrain.doctor.request import DoctorRequest, DoctorResult
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.ssh.agent_client import Agent
+from hvdtrain.launch.ssh.agent_client import Agent, HostAgents
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
-from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.network import is_this_machine
 
 _START_SECONDS = 30.0

@@ -23,10 +23,6 @@ def platform_hosts(
 ) -> tuple[tuple[Host, ...], str] | None:
     """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
 
-    Args:
-        env: the caller passes `os.environ`.
-        hostfile: where the MPI Operator mounts its own.
-
     Raises:
         UsageError: something states hosts and cannot be understood.
     """

@@ -96,7 +96,6 @@ class Channel:
     """One channel of a training job.
 
     Attributes:
-        name: of the channel.
         source: where its data are; `input_mode` and `distribution` are set.
         upload: a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing.
         pending_plan: how that file is to be made; None: it is there.

@@ -37,11 +37,9 @@ class TrainingJob:
         self.service.stop(self.name)
 
     def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
-        """Return what SageMaker says of the job when it has completed.
+        """Return what SageMaker says of the job when it has completed; after `timeout_s` seconds it is not ended.
 
-        Args:
-            timeout_s: seconds to wait at most; the job is not ended then.
-            logs: print the workers' logs as they come; else each new state.
+        With `logs`, the workers' logs are printed as they come.
 
         Raises:
             HvdtrainError: it failed or was stopped, or is still running after `timeout_s`.

@@ -14,10 +14,9 @@ from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
-from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
+from hvdtrain.launch.ssh.agent_client import HostAgents, RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
-from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.supervisor.console import Console
@@ -68,15 +67,12 @@ def _require_same_batch(job: JobSpec) -> None:
         )
     per_worker = flag(job.argv, "batch-size")
     if changes and trains(job.argv) and per_worker is not None:
+        is_number = per_worker.isascii() and per_worker.isdigit()
         raise UsageError(
             f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
             "That is per worker, so another number of workers would train with other batches.",
-            f"give the batch of all together: --global-batch-size {_product(per_worker, job.np)}.",
+            f"give the batch of all together: --global-batch-size {int(per_worker) * job.np if is_number else 'N'}.",
         )
-
-
-def _product(per_worker: str, np: int) -> str:
-    return str(int(per_worker) * np) if per_worker.isascii() and per_worker.isdigit() else "N"
 
 
 @final
@@ -136,10 +132,10 @@ class Attempt:
     def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Order the workers of one host to start. Two host names may mean the same machine, and a sweep of one must not
         reach the other's processes: hence a token for each."""
-        host = next(host for host in self.job.hosts if host.name == link.name)
+        number, host = next((i, host) for i, host in enumerate(self.job.hosts) if host.name == link.name)
         mine = [place for place in places if place.host == link.name]
         own = {
-            "token": f"{self._token}-{self.job.hosts.index(host)}",
+            "token": f"{self._token}-{number}",
             "variables": host_variables(self.job, host, os.environ),
             "places": [asdict(place) for place in mine],
         }

@@ -38,15 +38,9 @@ class JobTimeouts:
 @final
 @dataclass(eq=False)
 class Supervisor:
-    """One start of a job.
+    """One start of a job, whose workers are ordered to start already, in a group for each host.
 
-    Args:
-        groups: the workers of each host, ordered to start.
-        workers: all workers in the order of their ranks, for this to fill in.
-        console: where their output goes.
-        inbox: signals to the launcher.
-        timeouts: how long to wait for what.
-        server: where the workers meet; None: they meet elsewhere.
+    This fills in `workers`, which are in the order of their ranks. They meet at `server`; None: they meet elsewhere.
     """
 
     groups: Sequence[WorkerGroup]
@@ -186,9 +180,9 @@ class Supervisor:
     def _print(self, outcome: JobOutcome) -> None:
         if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:
             self.console.release(outcome.root_cause_rank)
-            self.console.drop_held()
+            self.console.drop_held(self.console.held)
         elif outcome.root_cause_rank is not None and outcome.message:
-            self.console.drop_held_of(outcome.root_cause_rank)
+            self.console.drop_held([outcome.root_cause_rank])
         self.console.release_all()
         if outcome.message:
             self.console.say(outcome.message)

@@ -113,8 +113,6 @@ class Meeting:
     """Rank 0's side: greets ranks until all `size` of them are present or the deadline is reached.
 
     Args:
-        keys: job and secret.
-        size: number of ranks.
         deadline: on `time.monotonic()`'s clock.
         store_variables: what is sent to the ranks when all are present.
     """
@@ -133,8 +131,8 @@ class Meeting:
                 hello, nonces = await self._identify(first, reader, writer)
         except WrongPeerError:
             return
-        if hello.size != self.size or not hello.rank < self.size or hello.rank in self._present:
-            await self._answer(writer, nonces, {"refused": self._why_refused(hello)})
+        if refusal := self._why_refused(hello):
+            await self._answer(writer, nonces, {"refused": refusal})
             return
         self._present[hello.rank] = (hello.host, writer.get_extra_info("peername")[0])
         if len(self._present) == self.size:
@@ -176,7 +174,9 @@ class Meeting:
             return f"Rank {hello.rank} on {hello.host} believes in {hello.size} ranks, rank 0 in {self.size}."
         if hello.rank >= self.size:
             return f"Rank {hello.rank} on {hello.host} is not below the number of ranks, {self.size}."
-        return f"Rank {hello.rank} on {hello.host} is there already, on {self._present[hello.rank][0]}."
+        if hello.rank in self._present:
+            return f"Rank {hello.rank} on {hello.host} is there already, on {self._present[hello.rank][0]}."
+        return ""
 
     async def _answer(self, writer: asyncio.StreamWriter, nonces: tuple[str, str], content: object) -> None:
         text = json.dumps(content, separators=(",", ":"))

@@ -103,11 +103,7 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A request that is not served.
-
-    Args:
-        status: HTTP status that says why.
-    """
+    """A request that is not served; the HTTP status says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

@@ -55,15 +55,12 @@ class Container:
     """One container of a training job.
 
     Attributes:
-        folders: where everything is.
         hyperparameters: decoded; the user's own and `sagemaker_*`.
         hosts: names of all containers, in the order of ranks.
-        current_host: this one's.
         channels: name → input mode: "File", "FastFile" (a folder as well, whose files are fetched while they are
             read) or "Pipe", whose data come through FIFOs, `NAME_0` for the first epoch.
         network_interface: on which the containers see each other, if SageMaker says so.
-        resources: all that resourceconfig.json holds.
-        inputs: all that inputdataconfig.json holds.
+        resources, inputs: all that resourceconfig.json and inputdataconfig.json hold.
     """
 
     folders: Folders

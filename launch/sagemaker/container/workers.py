@@ -44,17 +44,11 @@ _PERHAPS_ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How the workers of a container ended.
-
-    Attributes:
-        code: the exit code.
-        cause: why they failed, the most important line first.
-        by_itself: whether they did not end only because workers of other machines did.
-    """
+    """How the workers of a container ended: with an exit code, and why they failed, the most important line first."""
 
     code: int
     cause: str = ""
-    by_itself: bool = True
+    by_itself: bool = True  # and not only because workers of other machines did
 
 
 def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:

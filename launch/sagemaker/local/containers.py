@@ -71,8 +71,8 @@ class PipeFeeder:
     Args:
         data: folder of the FIFOs, /opt/ml/input/data of the container.
         channels: name → folder whose files it delivers, in the order of their names; without any, nothing is started.
-        log: file for the simulator's output.
-        environment: its variables; by the job's token in them, the job's reaper finds it.
+        log: for the simulator's output.
+        environment: with the job's token, by which the job's reaper finds it.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
