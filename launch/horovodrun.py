@@ -35,7 +35,7 @@ def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") 
     Raises:
         UsageError: horovodrun cannot do what the job asks for.
     """
-    require_choice("The controller", controller, CONTROLLERS, "Horovod has none of that name.")
+    require_choice(f"The controller is {controller!r}.", controller, CONTROLLERS, "Horovod has none of that name.")
     require_supported(job, "horovodrun", _UNSUPPORTED)
     _require_fit(job)
     return LaunchPlan(

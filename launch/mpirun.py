@@ -75,7 +75,7 @@ class MpirunArguments:
 
 def require_flavor(flavor: str) -> None:
     """Raise UsageError unless `flavor` is one of FLAVORS."""
-    require_choice("The MPI", flavor, FLAVORS, "There is none of that name here.")
+    require_choice(f"The MPI is {flavor!r}.", flavor, FLAVORS, "There is none of that name here.")
 
 
 def flavor_of(version_text: str) -> str | None:

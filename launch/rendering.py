@@ -64,17 +64,10 @@ class LaunchPlan:
 def comment(title: str, notes: tuple[Note, ...]) -> str:
     """Title and notes as lines that begin with #."""
     lines = [f"# {title}", "#"]
+    wrapper = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="#   ")
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
     for what, why in notes:
-        lines.extend(
-            textwrap.wrap(
-                f"{what}: {why}",
-                110,
-                initial_indent="# ",
-                subsequent_indent="#   ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
+        lines.extend(wrapper.wrap(f"{what}: {why}"))
     return "\n".join(lines)
 
 

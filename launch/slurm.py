@@ -10,8 +10,9 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
 from hvdtrain.launch.rendering import (
     LaunchPlan,
@@ -83,12 +84,8 @@ class SlurmOptions:
     account: str | None = None
 
     def __post_init__(self) -> None:
-        if self.inner not in INNER:
-            raise UsageError(
-                f"Workers are to be started by {self.inner!r}.",
-                "Inside a Slurm job there is none of that name.",
-                did_you_mean(self.inner, INNER),
-            )
+        fact = f"Workers are to be started by {self.inner!r}."
+        require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
         require_flavor(self.flavor)
         for flag_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):

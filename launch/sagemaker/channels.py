@@ -59,10 +59,7 @@ def make_plans(spec: TrainingSpec, channels: Iterable[Channel]) -> None:
 
 def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
     """Name → path, for a job on this machine."""
-    return {
-        channel.name: str(channel.upload if channel.upload is not None else local_path(channel.source.s3_data))
-        for channel in channels
-    }
+    return {each.name: str(each.upload or local_path(each.source.s3_data)) for each in channels}
 
 
 def _given(

@@ -112,7 +112,7 @@ class TrainingSpec:
 
     def __post_init__(self) -> None:
         spec_checks.require_types_and_ranges(self)
-        require_choice("The input mode", self.input_mode, spec_checks.INPUT_MODES)
+        require_choice(f"The input mode is {self.input_mode!r}.", self.input_mode, spec_checks.INPUT_MODES)
         spec_checks.require_job_name(self.base_job_name, is_base=True)
         spec_checks.require_program(self.task, self.entry_point, self.source_dir is not None)
         spec_checks.require_hyperparameters(self.hyperparameters, self.task)

@@ -139,9 +139,8 @@ def _container_exit(
         return ContainerExit(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
     cause = _cause(worker, outputs[worker.rank]) if worker.code > 0 else ""
     heading = f"Rank {assignment.rank} of {assignment.size}{worker.on_host} {how_it_ended(worker.code)}."
-    return ContainerExit(
-        outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence
-    )
+    text = _lines(elsewhere, heading, cause, outcome.message)
+    return ContainerExit(outcome.code, text, by_itself=not worker.is_consequence)
 
 
 def _lines(*parts: str) -> str:
