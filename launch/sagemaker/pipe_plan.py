@@ -46,11 +46,7 @@ class PendingPipePlan:
 
 
 def read_plan(folder: str) -> PlanFacts:
-    """The plan in a folder.
-
-    Raises:
-        UsageError: there is none, or it is none of this version.
-    """
+    """The plan in a folder; UsageError if there is none, or it is none of this version."""
     path = Path(folder).expanduser().absolute() / PLAN_FILE
     hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
     try:

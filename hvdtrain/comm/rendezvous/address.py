@@ -126,11 +126,7 @@ def _own_address_towards(address: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that bears `address`.
-
-    Raises:
-        HvdtrainError: none does.
-    """
+    """The network interface that bears `address`; HvdtrainError if none does."""
     import psutil  # type: ignore[import-untyped]  # Horovod itself needs it, so it is there
 
     for name, addresses in psutil.net_if_addrs().items():
