@@ -22,9 +22,7 @@ VERSION_SECONDS = 30.0
 def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
     """Write the plan's files here, then become its command: signals and exit code are the launcher's own.
 
-    Args:
-        plan: what to run.
-        overwrite: replace files that are there and say something else.
+    `overwrite` replaces files that are there and say something else.
 
     Raises:
         UsageError: a file or folder cannot be used, or there is no such program; what was written is named.
@@ -99,10 +97,7 @@ def path_with(program: str, environ: Mapping[str, str]) -> str:
 
 
 def mpi_flavor(program: str | None) -> str:
-    """The flavor (see `hvdtrain.launch.mpirun.FLAVORS`) of an mpirun, by its `--version`.
-
-    Args:
-        program: its path; None if there is none.
+    """The flavor (see `hvdtrain.launch.mpirun.FLAVORS`) of the mpirun at `program`, by its `--version`.
 
     Raises:
         UsageError: there is none, it does not answer, or it is of an MPI not known here.

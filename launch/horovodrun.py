@@ -10,16 +10,10 @@ import math
 import re
 from typing import Literal
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.rendering import (
-    LaunchPlan,
-    nic_note,
-    reject_unsupported,
-    require_hosts,
-    resource_notes,
-    worker_variables,
-)
+from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
 
 Controller = Literal["gloo", "mpi"]
 CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
@@ -36,26 +30,14 @@ _UNSUPPORTED = ("time_limit", "min_workers", "max_workers", "max_restarts", "ima
 
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
-    """The horovodrun command of a job.
-
-    Args:
-        job: with hosts.
-        controller: "gloo" or "mpi".
-        program: name or path of horovodrun.
+    """The horovodrun command of a job with hosts; `controller` is one of CONTROLLERS.
 
     Raises:
         UsageError: horovodrun cannot do what the job asks for.
     """
-    if controller not in CONTROLLERS:
-        raise UsageError(
-            f"The controller is {controller!r}.",
-            "Horovod has none of that name.",
-            did_you_mean(controller, CONTROLLERS),
-        )
-    require_hosts(job, "horovodrun")
-    reject_unsupported(job, "horovodrun", _UNSUPPORTED)
-    _refuse_binding(job)
-    _refuse_secrets(job)
+    require_choice(f"The controller is {controller!r}.", controller, CONTROLLERS, "Horovod has none of that name.")
+    require_supported(job, "horovodrun", _UNSUPPORTED)
+    _require_fit(job)
     return LaunchPlan(
         launcher=f"horovodrun ({'MPI' if controller == 'mpi' else 'Gloo'})",
         argv=(program, *_flags(job, controller), *job.argv),
@@ -95,16 +77,13 @@ def _variables(job: JobSpec) -> dict[str, str]:
     return variables
 
 
-def _refuse_binding(job: JobSpec) -> None:
+def _require_fit(job: JobSpec) -> None:
     if job.binding == "core":
         raise UsageError(
             "Workers are to be bound to cores.",
             "horovodrun starts them by ssh, which binds nothing.",
             "use mpirun or slurm, or leave --binding out: the number of threads is still set.",
         )
-
-
-def _refuse_secrets(job: JobSpec) -> None:
     secret = next((name for name in job.env if _SECRET.search(name)), None)
     if secret is not None:
         raise UsageError(
@@ -114,11 +93,10 @@ def _refuse_secrets(job: JobSpec) -> None:
         )
 
 
-def _notes(job: JobSpec, controller: str) -> tuple[tuple[str, str], ...]:
+def _notes(job: JobSpec, controller: str) -> tuple[Note, ...]:
     shown = ", ".join(job.env) if job.env else "none beyond the usual"
     notes = [
-        *resource_notes(job),
-        nic_note(job, "horovodrun asks each host which interfaces reach the others, which takes a while"),
+        *shared_notes(job, "horovodrun asks each host which interfaces reach the others, which takes a while"),
         ("variables", f"{shown}; all others are left behind, as horovodrun writes values into command lines"),
     ]
     if controller == "mpi":

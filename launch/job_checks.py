@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, total_slots
 
 BINDINGS = ("auto", "none", "core")
+NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 
 _MOST = {"-np": 1_000_000, "--ssh-port": 65_535}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
@@ -36,6 +36,14 @@ def require_command(command: Sequence[str], python: str, working_dir: str | None
             "Hosts have no common place that it could be relative to.",
             "give a path that begins with /.",
         )
+
+
+def require_choice(
+    fact: str, value: object, choices: Collection[str], conflict: str = "There is none of that name."
+) -> None:
+    """Raise UsageError with this fact and conflict unless the value is one of the choices."""
+    if value not in choices:
+        raise UsageError(fact, conflict, did_you_mean(str(value), choices))
 
 
 def require_numbers(numbers: Mapping[str, tuple[float | None, int]]) -> None:
@@ -91,7 +99,7 @@ def require_names(name: str, variables: Iterable[str], nics: Iterable[str], imag
                 "export the variable, and pass on its name alone.",
             )
     for nic in nics:
-        if not _NIC.fullmatch(nic):
+        if not NIC.fullmatch(nic):
             raise UsageError(
                 f"The network interface is called {nic[:80]!r}.",
                 "Interfaces have names such as eth0 or ib0.",
@@ -113,8 +121,7 @@ def require_gpus_and_cores(slots: int, gpus_per_host: int, cores_per_host: int |
             "Each worker needs a GPU of its own.",
             f"use at most {gpus_per_host} slots a host.",
         )
-    if binding not in BINDINGS:
-        raise UsageError(f"The binding is {binding!r}.", "There is none of that name.", did_you_mean(binding, BINDINGS))
+    require_choice(f"The binding is {binding!r}.", binding, BINDINGS)
     if binding == "core" and cores_per_host is None:
         raise UsageError(
             "Workers are to be bound to cores.",

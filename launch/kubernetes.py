@@ -15,14 +15,7 @@ import yaml
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
-from hvdtrain.launch.rendering import (
-    LaunchPlan,
-    comment,
-    nic_note,
-    reject_unsupported,
-    resource_notes,
-    worker_variables,
-)
+from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import flag
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
@@ -84,10 +77,7 @@ def require_label(flag_name: str, text: str) -> None:
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
     """The MPIJob of a job, and the kubectl that hands it over.
 
-    Args:
-        job: with an image and without hosts: each worker pod gets `slots_per_host` workers.
-        options: what only Kubernetes asks for.
-        program: name or path of kubectl.
+    The job has an image and no hosts: each worker pod gets `slots_per_host` workers.
 
     Raises:
         UsageError: Kubernetes cannot do what the job asks for.
@@ -105,7 +95,7 @@ def render(job: JobSpec, options: KubernetesOptions | None = None, program: str 
 
 
 def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
-    reject_unsupported(job, "kubernetes", _UNSUPPORTED)
+    require_supported(job, "kubernetes", _UNSUPPORTED)
     require_label("--name", job.name)
     if job.image is None:
         raise UsageError("The job has no image.", "Pods are made from one.", "name it with --image.")
@@ -136,6 +126,7 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
     if job.time_limit is not None:
         policy["activeDeadlineSeconds"] = job.time_limit
+    worker = _container("worker", job, "/usr/sbin/sshd", ["-De", "-f", f"{HOME}/.sshd_config"])
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -148,7 +139,7 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
             "sshAuthMountPath": f"{HOME}/.ssh",
             "mpiReplicaSpecs": {
                 "Launcher": _replicas(1, _launcher(job, options), job, options),
-                "Worker": _replicas(job.num_hosts, _worker(job), job, options),
+                "Worker": _replicas(job.num_hosts, worker, job, options),
             },
         },
     }
@@ -181,52 +172,33 @@ def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dic
 
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    variables = worker_variables(job)
-    arguments = mpirun_arguments(
-        replace(job, time_limit=None), options.flavor, variables, job.env
-    )  # runPolicy keeps the time
+    arguments = mpirun_arguments(replace(job, time_limit=None), options.flavor)  # runPolicy keeps the time
     flags = list(arguments.flags)
     if options.flavor.startswith("openmpi"):
         setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
         flags += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
     secret = {"name": f"{job.name}-env"}
-    values = [{"name": name, "value": value} for name, value in sorted({**variables, **arguments.env}.items())]
+    values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
-    container: dict[str, Any] = {
-        "name": "launcher",
-        "image": job.image,
-        "command": ["mpirun"],
-        "args": [*flags, *job.argv],
-    }
+    container = _container("launcher", job, "mpirun", [*flags, *job.argv])
     return {**container, "env": [*values, *names]} if values or names else container
 
 
-def _worker(job: JobSpec) -> dict[str, Any]:
-    return {
-        "name": "worker",
-        "image": job.image,
-        "command": ["/usr/sbin/sshd"],
-        "args": ["-De", "-f", f"{HOME}/.sshd_config"],
-    }
+def _container(name: str, job: JobSpec, program: str, arguments: list[str]) -> dict[str, Any]:
+    return {"name": name, "image": job.image, "command": [program], "args": arguments}
 
 
 def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     if container["name"] == "launcher":
         return {"limits": {"cpu": "1", "memory": "1Gi"}}
-    limits: dict[str, Any] = {}
-    if job.cores_per_host is not None:
-        limits["cpu"] = str(job.cores_per_host)
-    if options.memory is not None:
-        limits["memory"] = options.memory
-    if job.gpus_per_host:
-        limits["nvidia.com/gpu"] = job.gpus_per_host
-    return {"limits": limits}
+    cores = None if job.cores_per_host is None else str(job.cores_per_host)
+    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
+    return {"limits": {name: limit for name, limit in limits.items() if limit is not None}}
 
 
-def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[tuple[str, str], ...]:
+def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
     notes = [
-        *resource_notes(job),
-        nic_note(job, "a pod has one, and MPI finds it"),
+        *shared_notes(job, "a pod has one, and MPI finds it"),
         ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
         ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),
         ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),

@@ -34,10 +34,7 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
 
     Whatever ends this process, kill -9 too, ends every process of the job.
 
-    Args:
-        job: what to run; its hosts are not looked at.
-        command: argv of every worker; default: the job's.
-        environment: all variables that workers inherit.
+    The job's hosts are not looked at. `command` is argv of every worker, by default the job's.
 
     Raises:
         UsageError: the command cannot be started, or could not be continued by a restart.

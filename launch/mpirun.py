@@ -7,19 +7,11 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.job import JobSpec
-from hvdtrain.launch.rendering import (
-    LaunchPlan,
-    nic_note,
-    reject_unsupported,
-    require_hosts,
-    resource_notes,
-    worker_variables,
-)
+from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
 
 FLAVORS = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
 """Name on the command line → name for people."""
@@ -31,34 +23,26 @@ _UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_pe
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
-    """The mpirun command of a job.
-
-    Args:
-        job: with hosts.
-        flavor: "openmpi4", "openmpi5", "mpich" or "intel".
-        program: name or path of mpirun.
+    """The mpirun command of a job with hosts; `flavor` is one of FLAVORS.
 
     Raises:
         UsageError: mpirun cannot do what the job asks for.
     """
     require_flavor(flavor)
-    require_hosts(job, "mpirun")
-    reject_unsupported(job, "mpirun", _UNSUPPORTED)
-    variables = worker_variables(job)
-    arguments = mpirun_arguments(job, flavor, variables, job.env)
+    require_supported(job, "mpirun", _UNSUPPORTED)
+    arguments = mpirun_arguments(job, flavor)
     return LaunchPlan(
         launcher=f"mpirun ({FLAVORS[flavor]})",
         argv=(program, *arguments.flags, *job.argv),
-        env={**variables, **arguments.env},
+        env=arguments.env,
         files=arguments.files,
         notes=_notes(job, flavor),
     )
 
 
-def _notes(job: JobSpec, flavor: str) -> tuple[tuple[str, str], ...]:
-    """Why these flags."""
-    notes = [*resource_notes(job), ("binding", _binding(job, flavor))]
-    notes.append(nic_note(job, "MPI tries all interfaces that are up but the loopback, docker0 too"))
+def _notes(job: JobSpec, flavor: str) -> tuple[Note, ...]:
+    binding = ("binding", _binding(job, flavor))
+    notes = shared_notes(job, "MPI tries all interfaces that are up but the loopback, docker0 too", binding)
     if job.env:
         notes.append(("variables", f"{', '.join(job.env)} by name: their values stand in no command line"))
     if flavor == "openmpi4":
@@ -82,7 +66,7 @@ def _binding(job: JobSpec, flavor: str) -> str:
 
 @dataclass(slots=True)
 class MpirunArguments:
-    """Flags before the command, variables for the launcher, files that the flags name."""
+    """Flags before the command, variables for launcher and workers, files that the flags name."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -91,8 +75,7 @@ class MpirunArguments:
 
 def require_flavor(flavor: str) -> None:
     """Raise UsageError unless `flavor` is one of FLAVORS."""
-    if flavor not in FLAVORS:
-        raise UsageError(f"The MPI is {flavor!r}.", "There is none of that name here.", did_you_mean(flavor, FLAVORS))
+    require_choice(f"The MPI is {flavor!r}.", flavor, FLAVORS, "There is none of that name here.")
 
 
 def flavor_of(version_text: str) -> str | None:
@@ -105,26 +88,21 @@ def flavor_of(version_text: str) -> str | None:
     return "mpich" if "HYDRA" in version_text or "MPICH" in version_text else None
 
 
-def mpirun_arguments(
-    job: JobSpec, flavor: str, variables: Mapping[str, str], names: tuple[str, ...]
-) -> MpirunArguments:
-    """Everything between `mpirun` and the workers' command.
-
-    Args:
-        job: the job.
-        flavor: one of FLAVORS.
-        variables: set for the workers by the plan.
-        names: of the user's variables that workers get.
-    """
-    passed = tuple(dict.fromkeys((*names, *sorted(variables))))
-    return _open_mpi(job, flavor, passed) if flavor.startswith("openmpi") else _hydra(job, flavor, passed)
+def mpirun_arguments(job: JobSpec, flavor: str) -> MpirunArguments:
+    """Everything between `mpirun` and the workers' command; `flavor` is one of FLAVORS."""
+    arguments = MpirunArguments(env=worker_variables(job))
+    passed = tuple(dict.fromkeys((*job.env, *sorted(arguments.env))))
+    (_open_mpi if flavor.startswith("openmpi") else _hydra)(job, flavor, passed, arguments)
+    return arguments
 
 
-def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArguments:
-    flags = ["-np", str(job.np)]
+def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...], arguments: MpirunArguments) -> None:
+    flags = arguments.flags
+    flags += ["-np", str(job.np)]
     if job.hosts:
         flags += ["--host", ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)]
-    flags += _open_mpi_binding(job)
+    binding, place = ("core", f"slot:PE={job.cores_per_worker}") if job.binds_to_cores else ("none", "slot")
+    flags += ["--bind-to", binding, "--map-by", place]
     for name in passed:
         flags += ["-x", name]
     flags += _open_mpi_network(job, flavor)
@@ -134,13 +112,6 @@ def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArgum
         flags += ["--timeout", str(job.time_limit)]
     if job.allow_root:
         flags += ["--allow-run-as-root"]
-    return MpirunArguments(flags)
-
-
-def _open_mpi_binding(job: JobSpec) -> list[str]:
-    if job.binds_to_cores:
-        return ["--bind-to", "core", "--map-by", f"slot:PE={job.cores_per_worker}"]
-    return ["--bind-to", "none", "--map-by", "slot"]
 
 
 def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
@@ -163,8 +134,8 @@ def _ssh_arguments(job: JobSpec) -> str:
     return " ".join([*port, *SSH])
 
 
-def _hydra(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArguments:
-    arguments = MpirunArguments(["-n", str(job.np)])
+def _hydra(job: JobSpec, flavor: str, passed: tuple[str, ...], arguments: MpirunArguments) -> None:
+    arguments.flags += ["-n", str(job.np)]
     _hydra_hosts(job, flavor, arguments)
     _hydra_binding(job, flavor, arguments)
     if passed:
@@ -179,7 +150,6 @@ def _hydra(job: JobSpec, flavor: str, passed: tuple[str, ...]) -> MpirunArgument
         arguments.flags += ["-wdir", job.working_dir]
     if job.time_limit is not None:
         arguments.env["I_MPI_JOB_TIMEOUT" if flavor == "intel" else "MPIEXEC_TIMEOUT"] = str(job.time_limit)
-    return arguments
 
 
 def _hydra_hosts(job: JobSpec, flavor: str, arguments: MpirunArguments) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec, flag_of
+from hvdtrain.topology.launcher_variables import matches
 
 Note = tuple[str, str]
 """A choice that a reader may wonder about, and why it was made."""
@@ -17,6 +17,8 @@ Note = tuple[str, str]
 END = "END-OF-FILE"
 """What closes a file's text in the script; the renderers put no such line into a file."""
 
+_SUPERVISED = "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
+_OTHERS = "another launcher: `hvdtrain launch --help` tells what each can do"
 _OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers")
 
 
@@ -48,36 +50,24 @@ class LaunchPlan:
         if self.keep is not None:
             parts.append(_keep_only(self.keep))
         parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(self.env.items()))
-        parts.extend(_here_document(name, text) for name, text in self.files.items())
+        parts.extend(f"cat > {shlex.quote(name)} <<'{END}'\n{text}{END}" for name, text in self.files.items())
         if self.working_dir is not None:
             parts.append(f"cd {shlex.quote(self.working_dir)}")
         return "\n".join([*parts, "", "exec " + wrap_command(self.argv)]) + "\n"
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """The variables that the command gets, where the caller's are `inherited`."""
-        patterns = self.keep
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if patterns is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        }
+        kept = {name: text for name, text in inherited.items() if self.keep is None or matches(name, self.keep)}
         return {**kept, **self.env}
 
 
 def comment(title: str, notes: tuple[Note, ...]) -> str:
     """Title and notes as lines that begin with #."""
     lines = [f"# {title}", "#"]
+    wrapper = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="#   ")
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
     for what, why in notes:
-        lines.extend(
-            textwrap.wrap(
-                f"{what}: {why}",
-                110,
-                initial_indent="# ",
-                subsequent_indent="#   ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
+        lines.extend(wrapper.wrap(f"{what}: {why}"))
     return "\n".join(lines)
 
 
@@ -97,10 +87,6 @@ def _keep_only(patterns: tuple[str, ...]) -> str:
         f"    case $name in\n        {'|'.join(patterns)}) ;;\n"
         '        *) unset "$name" ;;\n    esac\ndone'
     )
-
-
-def _here_document(name: str, text: str) -> str:
-    return f"cat > {shlex.quote(name)} <<'{END}'\n{text}{END}"
 
 
 def worker_variables(job: JobSpec) -> dict[str, str]:
@@ -165,23 +151,25 @@ def _gpus(job: JobSpec) -> str:
     return "a worker uses the GPU of its local rank, if its host has any"
 
 
-def nic_note(job: JobSpec, otherwise: str) -> Note:
-    """Which interfaces are used; `otherwise` says what the launcher does when none were named."""
+def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
+    """`resource_notes`, `between`, and the network interface: `otherwise` says what happens when none was named."""
     if job.nics:
-        return "network interface", f"{', '.join(job.nics)}, as --nic says"
-    if job.is_local:
-        return "network interface", "all workers are on this machine"
-    return "network interface", f"{otherwise}; --nic chooses"
+        nic = f"{', '.join(job.nics)}, as --nic says"
+    else:
+        nic = "all workers are on this machine" if job.is_local else f"{otherwise}; --nic chooses"
+    return [*resource_notes(job), *between, ("network interface", nic)]
 
 
-def reject_unsupported(job: JobSpec, launcher: str, wishes: Iterable[str]) -> None:
-    """Raise UsageError if the job has one of `wishes`.
+def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
+    """Raise UsageError if the job has one of `wishes`, or has no usable hosts and the launcher finds none itself.
 
     Args:
-        job: the job.
+        job: to be rendered.
         launcher: for the message.
-        wishes: fields of JobSpec that this launcher has nothing for.
+        wishes: fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
     """
+    if "hosts" not in wishes:
+        _require_hosts(job, launcher)
     for wish in wishes:
         default = JobSpec.__dataclass_fields__[wish].default
         if getattr(job, wish) != default:
@@ -189,18 +177,11 @@ def reject_unsupported(job: JobSpec, launcher: str, wishes: Iterable[str]) -> No
             raise UsageError(
                 f"The job has {flag}.",
                 f"{launcher} has nothing for that.",
-                f"leave {flag} out, or use {_others(wish)}.",
+                f"leave {flag} out, or use {_SUPERVISED if wish in _OF_OUR_SUPERVISOR else _OTHERS}.",
             )
 
 
-def _others(wish: str) -> str:
-    if wish in _OF_OUR_SUPERVISOR:
-        return "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
-    return "another launcher: `hvdtrain launch --help` tells what each can do"
-
-
-def require_hosts(job: JobSpec, launcher: str) -> None:
-    """Raise UsageError unless the job names its hosts, none of them by an IPv6 address."""
+def _require_hosts(job: JobSpec, launcher: str) -> None:
     if not job.hosts:
         raise UsageError(
             "The job names no hosts.", f"{launcher} does not find any itself.", "name them, e.g. -H node1:4,node2:4."

@@ -10,15 +10,16 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
 from hvdtrain.launch.rendering import (
     LaunchPlan,
+    Note,
     comment,
-    nic_note,
-    reject_unsupported,
-    resource_notes,
+    require_supported,
+    shared_notes,
     worker_variables,
     wrap_command,
 )
@@ -83,12 +84,8 @@ class SlurmOptions:
     account: str | None = None
 
     def __post_init__(self) -> None:
-        if self.inner not in INNER:
-            raise UsageError(
-                f"Workers are to be started by {self.inner!r}.",
-                "Inside a Slurm job there is none of that name.",
-                did_you_mean(self.inner, INNER),
-            )
+        fact = f"Workers are to be started by {self.inner!r}."
+        require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
         require_flavor(self.flavor)
         for flag_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):
@@ -100,18 +97,13 @@ class SlurmOptions:
 
 
 def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sbatch") -> LaunchPlan:
-    """The script of a job, and the sbatch that submits it.
-
-    Args:
-        job: without hosts: Slurm finds nodes for `np` workers, `slots_per_host` on each.
-        options: what only Slurm asks for.
-        program: name or path of sbatch.
+    """The script of a job without hosts, and the sbatch that submits it: Slurm finds nodes for the workers.
 
     Raises:
         UsageError: Slurm cannot do what the job asks for.
     """
     options = options or SlurmOptions()
-    reject_unsupported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    require_supported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
     script = f"{job.name}.sbatch"
     return LaunchPlan(
         launcher="sbatch",
@@ -124,8 +116,7 @@ def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sb
 def _script(job: JobSpec, options: SlurmOptions) -> str:
     title = f"Slurm job {job.name}: sbatch {job.name}.sbatch"
     parts = ["#!/bin/bash", *_directives(job, options), "", comment(title, _notes(job, options)), "", "set -eu", ""]
-    variables = {**worker_variables(job), **_mpirun(job, options).env}
-    parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items()))
+    parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(_mpirun(job, options).env.items()))
     if job.cores_per_worker is not None:
         parts.append("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK")
     parts += ["", _TRAP]
@@ -208,20 +199,17 @@ def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
 
 def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:
     if options.inner != "mpirun":
-        return MpirunArguments()
-    return mpirun_arguments(
-        replace(job, time_limit=None), options.flavor, worker_variables(job), job.env
-    )  # Slurm keeps the time
+        return MpirunArguments(env=worker_variables(job))
+    return mpirun_arguments(replace(job, time_limit=None), options.flavor)  # Slurm keeps the time
 
 
-def _notes(job: JobSpec, options: SlurmOptions) -> tuple[tuple[str, str], ...]:
+def _notes(job: JobSpec, options: SlurmOptions) -> tuple[Note, ...]:
     start = {
         "srun": "srun starts them; they find each other by Slurm's own variables, without ssh and MPI",
         "pmix": "srun starts them and gives them to MPI, which must have been built with PMIx",
         "mpirun": "mpirun starts them, and learns the nodes from Slurm",
     }
-    notes = [*resource_notes(job), ("start", start[options.inner])]
-    notes.append(nic_note(job, "each worker takes the interface that leads to rank 0"))
+    notes = shared_notes(job, "each worker takes the interface that leads to rank 0", ("start", start[options.inner]))
     notes.append(("restart", f"{_restart_note(job)}; the log is appended to"))
     notice = "TERM for the workers before the time limit, so that they save"
     none = "none before the time limit: Slurm's would reach mpirun's helpers, not the workers"

@@ -43,11 +43,9 @@ def worker_environment(
 
     Args:
         inherited: the variables of whoever starts it.
-        place: its rank and so on.
         rendezvous: what leads Horovod to the server.
         interface: the network interface on which workers talk to each other.
         token: of the job's processes on this host; several are separated by commas.
-        restarts: how often the job was started again.
     """
     threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
     return {

@@ -101,9 +101,7 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     A name without slots means one slot a mention, as in machine files that repeat a host for each worker. A name that
     has slots stands once: `a:4,a:4` is more likely a slip for `a:4,b:4` than a wish for eight workers on one host.
 
-    Args:
-        mentions: (name, slots or None) as written.
-        where: what they were written in, for the message.
+    `mentions` are (name, slots or None) as written in what messages call `where`.
 
     Raises:
         UsageError: no hosts at all, or a host with slots that is there twice.

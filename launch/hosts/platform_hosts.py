@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_slots
-from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.host_files import read_hostfile
 from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
 
 MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")
@@ -22,10 +22,6 @@ def platform_hosts(
     env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE
 ) -> tuple[tuple[Host, ...], str] | None:
     """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
-
-    Args:
-        env: the caller passes `os.environ`.
-        hostfile: where the MPI Operator mounts its own.
 
     Raises:
         UsageError: something states hosts and cannot be understood.

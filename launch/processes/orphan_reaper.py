@@ -100,9 +100,7 @@ def descendants(ancestor: int, without: Collection[int], table: Mapping[int, See
 def kill_job(token: str, further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set()) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
 
-    Args:
-        token: of the job.
-        further: finds processes of the job that show neither by the token nor by relatives with it.
+    `further` finds processes of the job that show neither by the token nor by relatives with it.
     """
     deadline = time.monotonic() + SWEEP_SECONDS
     while True:
@@ -120,9 +118,7 @@ def kill_job(token: str, further: Callable[[Mapping[int, Seen]], set[int]] = lam
 class OrphanReaper:
     """A process that kills the job `token` as soon as this one ends, however it ends. Entered before workers start.
 
-    Args:
-        token: of the job.
-        adopts: whether all that this process starts from now on, and orphans of it, belong to the job too.
+    With `adopts`, all that this process starts from now on, and orphans of it, belong to the job too.
     """
 
     def __init__(self, token: str, adopts: bool = False) -> None:

@@ -51,11 +51,9 @@ class WorkerExit:
 
 @final
 class Worker:
-    """A started worker. Its process is the leader of a session of its own: the terminal's signals do not reach it.
+    """A worker, started in `folder` (None: here).
 
-    Args:
-        order: what to run.
-        folder: where it starts; None: here.
+    Its process is the leader of a session of its own: the terminal's signals do not reach it.
 
     Raises:
         UsageError: the program cannot be started.

@@ -51,11 +51,7 @@ class WorkerGroup(Protocol):
 
 @final
 class LocalWorkerGroup:
-    """Children of this process.
-
-    Args:
-        specs: what to start.
-        folder: where; None: here.
+    """Children of this process, started in `folder` (None: here).
 
     Raises:
         UsageError: a program cannot be started; others may run, for the caller to kill by their token.
@@ -147,10 +143,7 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
     """How often the kernel has killed a process for lack of memory, in this control group or on the whole machine.
 
     cgroup v2: memory.events, v1: memory.oom_control, both in Documentation/admin-guide of the kernel; the machine's:
-    /proc/vmstat.
-
-    Args:
-        root: another root folder, for tests.
+    /proc/vmstat. Tests give another root folder.
     """
     return max((_count(path) for path in (root / "proc/vmstat", *_group_files(root))), default=0)
 

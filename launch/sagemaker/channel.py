@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
-from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES, require_choice
+from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
 DEFAULT_CHANNEL = "train"
 """The channel of data that were given without a name."""
@@ -72,7 +73,7 @@ class TrainingInput:
         for name, valid in _CHOICES.items():
             value = getattr(self, name)
             if value is not None:
-                require_choice(f"The {name} of {self.s3_data[:200]}", value, valid)
+                require_choice(f"The {name} of {self.s3_data[:200]} is {value!r}.", value, valid)
         if seed is not None and not 0 <= seed <= _MAX_SEED:
             raise UsageError(f"The shuffle seed is {seed}.", "It is from 0 to 2^63 - 1.", "try 42.")
 
@@ -95,7 +96,6 @@ class Channel:
     """One channel of a training job.
 
     Attributes:
-        name: of the channel.
         source: where its data are; `input_mode` and `distribution` are set.
         upload: a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing.
         pending_plan: how that file is to be made; None: it is there.
@@ -137,9 +137,8 @@ def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
 
 def local_path(location: str) -> Path:
     """The path of a file:// URI, or of what is a path already; absolute."""
-    return (
-        Path(unquote(urlsplit(location).path) if location.startswith("file://") else location).expanduser().absolute()
-    )
+    path = unquote(urlsplit(location).path) if location.startswith("file://") else location
+    return Path(path).expanduser().absolute()
 
 
 def _input(name: str, value: object) -> TrainingInput | PipePlanInput:

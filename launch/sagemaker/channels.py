@@ -33,10 +33,8 @@ TRAINING_CHANNELS = ("train", "training")
 def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_folder: Path) -> tuple[Channel, ...]:
     """All channels of a job. Reads plans that are named, and nothing else.
 
-    Args:
-        spec, inputs: the job, and what `fit` was given.
-        upload_prefix: s3:// folder, without a slash at its end, for manifests and plan.
-        plan_folder: where plans are going to be made that are not there yet.
+    Manifests and plan go to the s3:// folder `upload_prefix`, which has no slash at its end; plans that are not there
+    yet are going to be made in `plan_folder`.
 
     Raises:
         UsageError: more than 20 channels, Pipe channels that workers would share, or a location that does not exist or
@@ -61,10 +59,7 @@ def make_plans(spec: TrainingSpec, channels: Iterable[Channel]) -> None:
 
 def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
     """Name → path, for a job on this machine."""
-    return {
-        channel.name: str(channel.upload if channel.upload is not None else local_path(channel.source.s3_data))
-        for channel in channels
-    }
+    return {each.name: str(each.upload or local_path(each.source.s3_data)) for each in channels}
 
 
 def _given(

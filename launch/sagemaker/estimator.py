@@ -44,12 +44,7 @@ ALIASES = {
 
 @dataclass(frozen=True)
 class LocalJob:
-    """A job that ran on this machine.
-
-    Attributes:
-        name: of the job.
-        folder: with `model/` and `output/`.
-    """
+    """A job that ran on this machine; its folder has `model/` and `output/`."""
 
     name: str
     folder: Path
@@ -105,13 +100,7 @@ class Estimator:
             require_writable(self._local_folder(job_name))
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
-        """The channels that `inputs` describe.
-
-        Args:
-            inputs: see `fit`.
-            job_name: the whole name.
-            plan_folder: where plans will be made that are not there yet.
-        """
+        """The channels that `inputs` (see `fit`) describe; plans that are not there yet go to `plan_folder`."""
         require_job_name(job_name)
         prefix = "" if self.spec.is_local else f"{job_folder(self.spec, job_name)}/input"
         return make_channels(self.spec, inputs, prefix, plan_folder)

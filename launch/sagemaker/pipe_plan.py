@@ -16,10 +16,7 @@ PLAN_FILE = "plan.json"
 PLAN_FORMAT = "data_sharding.pipe_plan/1"
 STEPS = ("data.pipe-steps", "data.pipe_steps")
 """The hyperparameter that says how many steps an epoch has, as it may be spelled."""
-FRAMINGS = {
-    "application/x-recordio": "recordio",
-    "application/x-recordio-protobuf": "recordio-sagemaker",
-}
+FRAMINGS = {"application/x-recordio": "recordio", "application/x-recordio-protobuf": "recordio-sagemaker"}
 """Content type → how records stand in the files, where they are no TFRecords."""
 PLAN_SECONDS = 3600.0
 
@@ -49,11 +46,7 @@ class PendingPipePlan:
 
 
 def read_plan(folder: str) -> PlanFacts:
-    """The plan in a folder.
-
-    Raises:
-        UsageError: there is none, or it is none of this version.
-    """
+    """The plan in a folder; UsageError if there is none, or it is none of this version."""
     path = Path(folder).expanduser().absolute() / PLAN_FILE
     hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
     try:

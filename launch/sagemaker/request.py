@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.rendering import Note
 from hvdtrain.launch.sagemaker.channel import Channel
 from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variables, reserved
 from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
@@ -19,8 +20,6 @@ from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 ARCHIVE = "sourcedir.tar.gz"
 MAX_VALUE = 2500
 """Characters of a hyperparameter's value: API_CreateTrainingJob, HyperParameters."""
-
-Note = tuple[str, str]
 
 _SECRET = re.compile(
     r"(.*_)?(SECRETS?|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)", re.IGNORECASE

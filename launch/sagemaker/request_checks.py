@@ -132,11 +132,8 @@ def _nearest(value: str, choices: list[str]) -> str:
     """For a long list of choices such as ml.p3.8xlarge: the nearest, and its family."""
     near = did_you_mean(value, choices).partition("Valid: ")[0]
     family = [choice for choice in choices if choice.rpartition(".")[0] == value.rpartition(".")[0]]
-    return (
-        near
-        + (f"There are {', '.join(family)}; newer ones need" if family else "What is newer needs")
-        + (" a newer botocore.")
-    )
+    there = f"There are {', '.join(family)}; newer ones need" if family else "What is newer needs"
+    return f"{near}{there} a newer botocore."
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

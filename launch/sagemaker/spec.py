@@ -23,6 +23,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker import cloud_checks, spec_checks
 
 LOCAL = "local"
@@ -111,7 +112,7 @@ class TrainingSpec:
 
     def __post_init__(self) -> None:
         spec_checks.require_types_and_ranges(self)
-        spec_checks.require_choice("The input mode", self.input_mode, spec_checks.INPUT_MODES)
+        require_choice(f"The input mode is {self.input_mode!r}.", self.input_mode, spec_checks.INPUT_MODES)
         spec_checks.require_job_name(self.base_job_name, is_base=True)
         spec_checks.require_program(self.task, self.entry_point, self.source_dir is not None)
         spec_checks.require_hyperparameters(self.hyperparameters, self.task)

@@ -13,7 +13,8 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import NIC
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"
@@ -46,7 +47,6 @@ _JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _MAX_BASE_NAME = _MAX_JOB_NAME - len("-2026-11-21-19-40-00-123")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,511}")
 _FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
-_NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 _MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
 
 
@@ -60,12 +60,6 @@ def require_types_and_ranges(spec: Any) -> None:
             raise UsageError(
                 f"The {called} is {value}.", f"It must be from {least} to {most}.", "give a number between them."
             )
-
-
-def require_choice(what: str, value: object, choices: Sequence[str]) -> None:
-    """Raise UsageError unless the value is one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{what} is {value!r}.", "There is none of that name.", did_you_mean(str(value), choices))
 
 
 def require_job_name(name: object, is_base: bool = False) -> None:
@@ -89,18 +83,12 @@ def require_program(task: str | None, entry_point: str | None, has_source_dir: b
         )
     if entry_point is None:
         return
+    fact = f"The entry point is {entry_point!r}."
     if has_source_dir and (entry_point.startswith("/") or ".." in entry_point.split("/")):
-        raise UsageError(
-            f"The entry point is {entry_point!r}.",
-            "It must be a file in source_dir, by its path there.",
-            "write e.g. entry_point='train.py'.",
-        )
+        conflict = "It must be a file in source_dir, by its path there."
+        raise UsageError(fact, conflict, "write e.g. entry_point='train.py'.")
     if not entry_point.endswith((".py", ".sh")) or "\n" in entry_point:
-        raise UsageError(
-            f"The entry point is {entry_point!r}.",
-            "Workers run Python files and shell scripts.",
-            "name a .py or .sh file.",
-        )
+        raise UsageError(fact, "Workers run Python files and shell scripts.", "name a .py or .sh file.")
 
 
 def require_spot(use_spot: bool, max_run_s: int, max_wait_s: int | None, keep_alive_period_s: int | None) -> None:
@@ -132,7 +120,7 @@ def require_network(subnets: Sequence[str], security_group_ids: Sequence[str], n
         raise UsageError(
             f"The job has {given} and no {missing}.", "A VPC is named by both.", f"give {missing} too, or neither."
         )
-    if nic is not None and not _NIC.fullmatch(nic):
+    if nic is not None and not NIC.fullmatch(nic):
         raise UsageError(
             f"The network interface is called {nic[:80]!r}.",
             "Interfaces have names such as eth0.",

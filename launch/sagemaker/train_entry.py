@@ -76,13 +76,10 @@ def export_model(run_folder: Path, model: Path) -> bool:
     if not (run_folder / _RESULT).is_file():
         return False
     try:
-        newest = (run_folder / "checkpoints" / "latest").read_text().strip()
+        checkpoints = run_folder / "checkpoints"
+        weights = checkpoints / (checkpoints / "latest").read_text().strip() / _WEIGHTS
         model.mkdir(parents=True, exist_ok=True)
-        for source in (
-            run_folder / "checkpoints" / newest / _WEIGHTS,
-            run_folder / "config.yaml",
-            run_folder / _RESULT,
-        ):
+        for source in (weights, run_folder / "config.yaml", run_folder / _RESULT):
             temporary = model / f".{source.name}.tmp"  # a job that is stopped meanwhile leaves no half file
             shutil.copyfile(source, temporary)
             temporary.replace(model / source.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -19,34 +20,32 @@ MAX_PENDING_SECONDS = 3 * 3600
 
 
 @final
+@dataclass(frozen=True)
 class TrainingJob:
     """A job by its name, which is asked for every `poll_s` seconds."""
 
-    def __init__(self, name: str, service: Service, poll_s: float = POLL_SECONDS) -> None:
-        self.name = name
-        self._service = service
-        self._poll_s = poll_s
+    name: str
+    service: Service
+    poll_s: float = POLL_SECONDS
 
     def describe(self) -> dict[str, Any]:
         """What SageMaker says of it: API_DescribeTrainingJob."""
-        return self._service.describe(self.name)
+        return self.service.describe(self.name)
 
     def stop(self) -> None:
         """Ask SageMaker to stop it."""
-        self._service.stop(self.name)
+        self.service.stop(self.name)
 
     def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
-        """Return what SageMaker says of the job when it has completed.
+        """Return what SageMaker says of the job when it has completed; after `timeout_s` seconds it is not ended.
 
-        Args:
-            timeout_s: seconds to wait at most; the job is not ended then.
-            logs: print the workers' logs as they come; else each new state.
+        With `logs`, the workers' logs are printed as they come.
 
         Raises:
             HvdtrainError: it failed or was stopped, or is still running after `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
-        log = _Log(self.name, self._service, logs)
+        log = _Log(self.name, self.service, logs)
         seen = ""
         while True:
             answer = self._describe_patiently(deadline)
@@ -57,13 +56,13 @@ class TrainingJob:
             seen = state
             if answer["TrainingJobStatus"] in ENDED:
                 break
-            if time.monotonic() + self._poll_s > deadline:
+            if time.monotonic() + self.poll_s > deadline:
                 raise HvdtrainError(
                     f"The training job {self.name} is still {answer['TrainingJobStatus']} after {timeout_s:.0f} s.",
                     "Waiting has a limit; the job has not been ended.",
                     f"`aws sagemaker stop-training-job --training-job-name {self.name}` ends it.",
                 )
-            time.sleep(self._poll_s)  # the service can only be asked
+            time.sleep(self.poll_s)  # the service can only be asked
         log.print_new()
         _require_completed(self.name, answer)
         return answer
@@ -77,10 +76,10 @@ class TrainingJob:
             except UsageError:
                 raise
             except HvdtrainError as error:
-                if time.monotonic() + self._poll_s > deadline:
+                if time.monotonic() + self.poll_s > deadline:
                     raise
                 sys.stderr.write(f"{self.name}: {error.fact} The job goes on; asking again.\n")
-            time.sleep(self._poll_s)
+            time.sleep(self.poll_s)
 
 
 def _require_completed(name: str, answer: dict[str, Any]) -> None:
@@ -101,31 +100,33 @@ def _require_completed(name: str, answer: dict[str, Any]) -> None:
     )
 
 
+@dataclass
 class _Log:
     """Prints what is new in the logs of all machines, unless it is not wanted or may not be read."""
 
-    def __init__(self, name: str, service: Service, wanted: bool) -> None:
-        self._name, self._service, self._wanted = name, service, wanted
-        self._tokens: dict[str, str | None] = {}
+    name: str
+    service: Service
+    wanted: bool
+    tokens: dict[str, str | None] = field(default_factory=dict)
 
     def print_new(self) -> None:
-        if not self._wanted:
+        if not self.wanted:
             return
         try:
-            for stream in self._service.log_streams(LOG_GROUP, f"{self._name}/"):
+            for stream in self.service.log_streams(LOG_GROUP, f"{self.name}/"):
                 self._print_stream(stream)
         except UsageError as error:  # such as a missing permission: the job goes on without
-            self._wanted = False
-            sys.stderr.write(f"{self._name}: its log is not shown. {error}\n")
+            self.wanted = False
+            sys.stderr.write(f"{self.name}: its log is not shown. {error}\n")
         except HvdtrainError as error:
-            sys.stderr.write(f"{self._name}: {error.fact} Its log comes later.\n")
+            sys.stderr.write(f"{self.name}: {error.fact} Its log comes later.\n")
         sys.stdout.flush()
 
     def _print_stream(self, stream: str) -> None:
-        machine = stream.removeprefix(f"{self._name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
+        machine = stream.removeprefix(f"{self.name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
         while True:
-            before = self._tokens.get(stream)
-            lines, self._tokens[stream] = self._service.log_lines(LOG_GROUP, stream, before)
+            before = self.tokens.get(stream)
+            lines, self.tokens[stream] = self.service.log_lines(LOG_GROUP, stream, before)
             sys.stdout.writelines(f"{machine}: {line}\n" for line in lines)
-            if self._tokens[stream] == before or not lines:
+            if self.tokens[stream] == before or not lines:
                 return

@@ -92,12 +92,10 @@ class Agent:
             self._sweep()
 
     def start(self, host_token: str, specs: Callable[[str], list[WorkerSpec]], folder: str | None) -> None:
-        """Start workers and report what they do.
+        """Start workers in `folder` (None: here) and report what they do.
 
-        Args:
-            host_token: of the job on this host; what runs here with it is killed first.
-            specs: makes the workers, given the job tokens for their environment.
-            folder: where they start; None: here.
+        What runs here with the `host_token` of the job on this host is killed first. `specs` makes the workers, given
+        the job tokens for their environment.
         """
         if self._token is None:
             # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
@@ -136,9 +134,6 @@ class Agent:
             data = b""
         if not data:
             self._over = True
-
-    def _start(self, order: dict[str, Any]) -> None:
-        self._start_workers(self, order)
 
     def _sweep(self) -> list[int]:
         left = self._reaper.sweep() if self._reaper is not None else []
@@ -220,8 +215,8 @@ class Agent:
                 self._selector.unregister(1)
 
 
-_ORDERS = {
-    "start": Agent._start,
+_ORDERS: dict[str, Callable[[Agent, dict[str, Any]], None]] = {
+    "start": lambda agent, order: agent._start_workers(agent, order),
     "signal": Agent._signal,
     "kill": Agent._kill,
     "ask": Agent._ask,
@@ -231,18 +226,15 @@ _ORDERS = {
 
 
 def _start(agent: Agent, job: dict[str, Any]) -> None:
-    agent.start(str(job["token"]), lambda tokens: _specs(job, tokens), job["folder"])
+    def specs(tokens: str) -> list[WorkerSpec]:
+        interface = interface_towards(job["launcher"], job["nics"])
+        inherited = {**os.environ, **job["variables"]}
+        places = [RankAssignment(**fields) for fields in job["places"]]
+        common = (job["rendezvous"], interface, tokens, job["restarts"])
+        made = [worker_environment(inherited, place, *common) for place in places]
+        return [WorkerSpec(place.rank, job["command"], own) for place, own in zip(places, made, strict=True)]
 
-
-def _specs(job: dict[str, Any], tokens: str) -> list[WorkerSpec]:
-    interface = interface_towards(job["launcher"], job["nics"])
-    inherited = {**os.environ, **job["variables"]}
-    specs = []
-    for fields in job["places"]:
-        place = RankAssignment(**fields)
-        environment = worker_environment(inherited, place, job["rendezvous"], interface, tokens, job["restarts"])
-        specs.append(WorkerSpec(place.rank, job["command"], environment))
-    return specs
+    agent.start(str(job["token"]), specs, job["folder"])
 
 
 if __name__ == "__main__":

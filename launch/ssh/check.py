@@ -42,14 +42,7 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used.
-
-    Attributes:
-        host: its name, as the job has it.
-        kind: for programs.
-        message: half a sentence of fact, without the host's name.
-        hint: what to do.
-    """
+    """What keeps a host from being used; `message` is half a sentence of fact, without the host's name."""
 
     host: str
     kind: Kind
@@ -107,11 +100,8 @@ def require_usable_hosts(
 ) -> None:
     """Refuse a job whose other hosts cannot be used by ssh, if its launcher will use that.
 
-    Args:
-        job: with hosts.
-        launcher: "horovodrun", "mpirun", ...
-        environ: the caller's; Slurm, for one, has its own way to start mpirun's helpers.
-        deadline_s: seconds that each host has to answer, or the job's start timeout if that is less.
+    By the caller's variables `environ` it knows, for one, that Slurm has its own way to start mpirun's helpers. Each
+    host has `deadline_s` seconds to answer, or the job's start timeout if that is less.
 
     Raises:
         UsageError: it names hosts, causes, and what to do.
@@ -138,8 +128,8 @@ def check_hosts(
     """Log in to all hosts at once, asking nothing of anybody.
 
     Args:
-        names: of hosts; this machine's own is tried too, and never reported.
-        port: of sshd; None: what ssh's own configuration says.
+        names: this machine's own is tried too, and never reported.
+        port: None: what ssh's own configuration says.
         deadline_s: seconds that each host has to answer.
         python: a program that must start on each host, such as the job's interpreter; None: `true`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -13,11 +13,10 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
-from hvdtrain.launch.rendering import reject_unsupported, require_hosts
-from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
+from hvdtrain.launch.rendering import require_supported
+from hvdtrain.launch.ssh.agent_client import HostAgents, RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
-from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.supervisor.console import Console
@@ -51,8 +50,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
 
 def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
     """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on."""
-    require_hosts(job, "hvdtrain launch ssh")
-    reject_unsupported(job, "hvdtrain launch ssh", _UNSUPPORTED)
+    require_supported(job, "hvdtrain launch ssh", _UNSUPPORTED)
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
@@ -69,58 +67,51 @@ def _require_same_batch(job: JobSpec) -> None:
         )
     per_worker = flag(job.argv, "batch-size")
     if changes and trains(job.argv) and per_worker is not None:
+        is_number = per_worker.isascii() and per_worker.isdigit()
         raise UsageError(
             f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
             "That is per worker, so another number of workers would train with other batches.",
-            f"give the batch of all together: --global-batch-size {_product(per_worker, job.np)}.",
+            f"give the batch of all together: --global-batch-size {int(per_worker) * job.np if is_number else 'N'}.",
         )
 
 
-def _product(per_worker: str, np: int) -> str:
-    return str(int(per_worker) * np) if per_worker.isascii() and per_worker.isdigit() else "N"
-
-
 @final
+@dataclass(eq=False)
 class Attempt:
-    """Starts all workers of a job, once for each call of `run`.
+    """Starts all workers of a job on the hosts of `agents`, once for each call of `run`."""
 
-    Args:
-        job: what to run.
-        agents: the agents of its hosts.
-        console: where output goes.
-        inbox: signals to the launcher.
-    """
+    job: JobSpec
+    agents: HostAgents
+    console: Console
+    inbox: SignalInbox
 
-    def __init__(self, job: JobSpec, agents: HostAgents, console: Console, inbox: SignalInbox) -> None:
-        self._job = job
-        self._agents = agents
-        self._console = console
-        self._inbox = inbox
+    def __post_init__(self) -> None:
         self._token = secrets.token_hex(16)
-        self._command = with_run_folder(job.argv, job.max_restarts) if job.max_restarts else job.argv
+        argv, most = self.job.argv, self.job.max_restarts
+        self._command = with_run_folder(argv, most) if most else argv
 
     def run(self, restarts: int) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
-        number = self._agents.connect_all()
+        number = self.agents.connect_all()
         if number is not None:
             return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
-        hosts = [host for host in self._job.hosts if host.name in self._agents.links]
-        np = workers_on(self._job, hosts, restarts)
+        hosts = [host for host in self.job.hosts if host.name in self.agents.links]
+        np = workers_on(self.job, hosts, restarts)
         if np == 0:
             return self._too_few(hosts, restarts)
         self._tell_of_change(np, restarts)
-        self._console.holding = True
+        self.console.holding = True
         outcome = self._supervise(assign_ranks(hosts, np), restarts)
-        require_none_left(self._agents.sweep())
+        require_none_left(self.agents.sweep())
         return outcome
 
     def _supervise(self, places: list[RankAssignment], restarts: int) -> JobOutcome:
-        links = {name: link for name, link in self._agents.links.items() if any(p.host == name for p in places)}
-        address = address_for_hosts({name: link.called_from for name, link in links.items()}, self._job.nics)
-        with RendezvousServer(address, len(places), notify=self._inbox.wake) as server:
+        links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
+        address = address_for_hosts({name: link.called_from for name, link in links.items()}, self.job.nics)
+        with RendezvousServer(address, len(places), notify=self.inbox.wake) as server:
             common = {
                 "launcher": address,
-                "nics": self._job.nics,
+                "nics": self.job.nics,
                 "folder": self._folder,
                 "command": self._command_for(places[0].host, restarts),
                 "rendezvous": server.environment,
@@ -129,44 +120,43 @@ class Attempt:
             groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]
             watched = len(places) > 1 and trains(self._command)
-            timeouts = JobTimeouts(self._job.start_timeout if watched else None, self._job.grace)
-            return Supervisor(groups, workers, self._console, self._inbox, timeouts, server).run()
+            timeouts = JobTimeouts(self.job.start_timeout if watched else None, self.job.grace)
+            return Supervisor(groups, workers, self.console, self.inbox, timeouts, server).run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
-        if not restarts:
-            return self._command
-        return command_for_restart(
-            self._command, lambda path: self._agents.exists(host, os.path.join(self._folder, path))
-        )
+        def exists(path: str) -> bool:
+            return self.agents.exists(host, os.path.join(self._folder, path))
+
+        return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Order the workers of one host to start. Two host names may mean the same machine, and a sweep of one must not
         reach the other's processes: hence a token for each."""
-        host = next(host for host in self._job.hosts if host.name == link.name)
+        number, host = next((i, host) for i, host in enumerate(self.job.hosts) if host.name == link.name)
         mine = [place for place in places if place.host == link.name]
         own = {
-            "token": f"{self._token}-{self._job.hosts.index(host)}",
-            "variables": host_variables(self._job, host, os.environ),
+            "token": f"{self._token}-{number}",
+            "variables": host_variables(self.job, host, os.environ),
             "places": [asdict(place) for place in mine],
         }
         return RemoteWorkerGroup(link, [place.rank for place in mine], common | own)
 
     @property
     def _folder(self) -> str:
-        return self._job.working_dir or os.getcwd()
+        return self.job.working_dir or os.getcwd()
 
     def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
         if not restarts:
             raise self._unreachable()
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in self._agents.failures.items())
-        slots, least = total_slots(hosts), self._job.min_workers or self._job.np
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.agents.failures.items())
+        slots, least = total_slots(hosts), self.job.min_workers or self.job.np
         text = f"hvdtrain launch: {slots} slots are left, {least} workers are needed. {reasons}."
         return self._said(JobOutcome(1, message=text, may_restart=True))
 
     def _unreachable(self) -> UsageError:
-        reasons = dict(self._agents.failures)
+        reasons = dict(self.agents.failures)
         hints = []
-        for finding in check_hosts(list(reasons), self._job.ssh_port, python=self._job.python):
+        for finding in check_hosts(list(reasons), self.job.ssh_port, python=self.job.python):
             reasons[finding.host] = finding.message
             hints.append(finding.hint)
         return UsageError(
@@ -176,14 +166,14 @@ class Attempt:
         )
 
     def _tell_of_change(self, np: int, restarts: int) -> None:
-        if np != self._job.np or self._agents.failures:
-            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self._agents.failures.items())
+        if np != self.job.np or self.agents.failures:
+            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self.agents.failures.items())
             verb = "go on" if restarts else "begin"
             workers = f"{np} worker{'s' if np > 1 else ''}"
-            self._console.say(f"hvdtrain launch: {verb} with {workers}, of {self._job.np} asked for{missing}.")
+            self.console.say(f"hvdtrain launch: {verb} with {workers}, of {self.job.np} asked for{missing}.")
 
     def _said(self, outcome: JobOutcome) -> JobOutcome:
-        self._console.say(outcome.message)
+        self.console.say(outcome.message)
         return outcome
 
 

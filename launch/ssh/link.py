@@ -29,7 +29,6 @@ class HostLink:
     the launcher waits for: a terminal that stands still must not look like a dead launcher.
 
     Args:
-        name: of the host.
         argv: ssh and so on, or the agent itself where the host is this machine.
         hello_seconds: until the agent must have said hello.
         link_seconds: of silence after that, until the host is lost.
@@ -134,8 +133,10 @@ class HostLink:
             while not why:
                 if self._wait_for(out.fileno()):
                     why = self._read_frames(out.fileno())
+                elif self._time_left() == 0 and self.hello is None:
+                    why = f"its agent did not start within {self._hello_seconds:g} s"
                 elif self._time_left() == 0:
-                    why = self._silence()
+                    why = f"nothing was heard from it for {self._link_seconds:g} s"
         if why == _ENDED:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LAST_SECONDS)
@@ -152,11 +153,6 @@ class HostLink:
     def _time_left(self) -> float:
         deadline = self._began + self._hello_seconds if self.hello is None else self.heard + self._link_seconds
         return max(0.0, deadline - time.monotonic())
-
-    def _silence(self) -> str:
-        if self.hello is None:
-            return f"its agent did not start within {self._hello_seconds:g} s"
-        return f"nothing was heard from it for {self._link_seconds:g} s"
 
     def _read_frames(self, file: int) -> str:
         """Why nothing more can come; empty while it can."""

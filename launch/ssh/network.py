@@ -32,9 +32,7 @@ def _resolved(name: str) -> list[str]:
 def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     """The address of this machine that the hosts are told.
 
-    Args:
-        callers: host → the address from which its sshd was called, "" where the host is this machine.
-        nics: network interfaces that the user named.
+    `callers` maps a host to the address from which its sshd was called, "" where the host is this machine.
 
     Raises:
         UsageError: none can be found.
@@ -68,11 +66,7 @@ def _is_ipv4(address: str) -> bool:
 
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
-    """The first of `nics` that this host has; without `nics`, the one from which packets to `address` leave.
-
-    Args:
-        address: IPv4, of the launcher.
-        nics: names that the user gave.
+    """The first of `nics` that this host has; without `nics`, the one from which packets to the IPv4 `address` leave.
 
     Raises:
         UsageError: there is no such interface, or no route.

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import final
 
 from hvdtrain.errors import HvdtrainError
@@ -72,13 +73,10 @@ class Console:
         for rank in sorted(self._held):
             self.release(rank)
 
-    def drop_held(self) -> None:
-        """Forget what is held: another rank has said the same."""
-        self._held.clear()
-
-    def drop_held_of(self, rank: int) -> None:
-        """Forget what is held of `rank`: the report quotes it."""
-        self._held.pop(rank, None)
+    def drop_held(self, ranks: Iterable[int]) -> None:
+        """Forget what is held of `ranks`: another rank has said the same, or the report quotes it."""
+        for rank in ranks:
+            self._held.pop(rank, None)
 
     @property
     def held(self) -> frozenset[int]:

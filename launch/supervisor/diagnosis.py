@@ -49,7 +49,6 @@ def diagnose(
     """The outcome once every worker has ended.
 
     Args:
-        workers: all of them.
         stopped_by: the signal that was forwarded to them, if one was.
         all_connected: whether all ranks were connected once: a wrong call shows before that.
         held: ranks whose lines were not shown yet, and are quoted in full.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,13 +18,11 @@ MAX_BACKOFF_SECONDS = 60.0
 def run_with_restarts(
     attempt: Callable[[int], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
 ) -> int:
-    """Attempt until the job has ended; returns the exit code.
+    """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
 
     Args:
         attempt: starts all workers and returns when they have ended; it is told how many restarts came before.
-        most: how often the job is started again.
         backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
-        console: for the launcher's own words.
         inbox: a signal ends the wait for a restart.
 
     Raises:
@@ -39,7 +36,9 @@ def run_with_restarts(
             if outcome.may_restart and most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
             return outcome.code
-        stopped_by = _back_off(f"restart {restarts + 1} of {most}", backoff * 2**restarts, console, inbox)
+        seconds = min(backoff * 2**restarts, MAX_BACKOFF_SECONDS)
+        console.say(f"hvdtrain launch: restart {restarts + 1} of {most} in {seconds:g} s.")
+        stopped_by = inbox.sleep(seconds)
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
@@ -58,12 +57,6 @@ def _attempted(attempt: Callable[[int], JobOutcome], restarts: int) -> JobOutcom
             "start the job again with --resume auto, and report this, for it is an error of hvdtrain:\n"
             + traceback.format_exc(),
         ) from error
-
-
-def _back_off(what: str, seconds: float, console: Console, inbox: SignalInbox) -> signal.Signals | None:
-    seconds = min(seconds, MAX_BACKOFF_SECONDS)
-    console.say(f"hvdtrain launch: {what} in {seconds:g} s.")
-    return inbox.sleep(seconds)
 
 
 def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
@@ -87,9 +80,7 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
 def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
     """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
 
-    Args:
-        command: as it was started first.
-        exists: whether there is a file of that path, relative to where workers start.
+    `exists` tells whether there is a file of that path, relative to where workers start.
     """
     folder = flag(command, "output-dir") if trains(command) else None
     if folder is None:

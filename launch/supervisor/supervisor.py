@@ -36,36 +36,24 @@ class JobTimeouts:
 
 
 @final
+@dataclass(eq=False)
 class Supervisor:
-    """One start of a job.
+    """One start of a job, whose workers are ordered to start already, in a group for each host.
 
-    Args:
-        groups: the workers of each host, ordered to start.
-        workers: all workers in the order of their ranks, for this to fill in.
-        console: where their output goes.
-        inbox: signals to the launcher.
-        timeouts: how long to wait for what.
-        server: where the workers meet; None: they meet elsewhere.
+    This fills in `workers`, which are in the order of their ranks. They meet at `server`; None: they meet elsewhere.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[WorkerGroup],
-        workers: Sequence[WorkerState],
-        console: Console,
-        inbox: SignalInbox,
-        timeouts: JobTimeouts,
-        server: RendezvousServer | None,
-    ) -> None:
-        self._groups = groups
-        self._workers = workers
-        self._console = console
-        self._inbox = inbox
-        self._timeouts = timeouts
-        self._server = server
+    groups: Sequence[WorkerGroup]
+    workers: Sequence[WorkerState]
+    console: Console
+    inbox: SignalInbox
+    timeouts: JobTimeouts
+    server: RendezvousServer | None
+
+    def __post_init__(self) -> None:
         self._ended = 0
         begin = time.monotonic()
-        self._start_by = None if timeouts.start is None else begin + timeouts.start
+        self._start_by = None if self.timeouts.start is None else begin + self.timeouts.start
         self._hold_until: float | None = begin + _HOLD_SECONDS
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
@@ -77,65 +65,65 @@ class Supervisor:
     def run(self) -> JobOutcome:
         """Return when every worker has ended."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._inbox, selectors.EVENT_READ, self._on_signals)
-            for group in self._groups:
+            selector.register(self.inbox, selectors.EVENT_READ, self._on_signals)
+            for group in self.groups:
                 group.watch(selector, self)
-            while self._ended < len(self._workers):
+            while self._ended < len(self.workers):
                 for key, _ in selector.select(self._seconds_to_deadline()):
                     key.data()
                 self._act_on_deadlines()
         self._connected = self._connected or self._all_are_connected()
-        outcome = self._late or diagnose(self._workers, self._stopped_by, self._connected, self._console.held)
+        outcome = self._late or diagnose(self.workers, self._stopped_by, self._connected, self.console.held)
         self._print(outcome)
         return outcome
 
     def started(self, rank: int, process: int) -> None:
-        self._workers[rank].process = process
+        self.workers[rank].process = process
 
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
-        self._workers[rank].tail.add(stream, data)
-        self._console.take(rank, stream, data)
+        self.workers[rank].tail.add(stream, data)
+        self.console.take(rank, stream, data)
 
     def ended(self, rank: int, end: WorkerExit) -> None:
-        worker = self._workers[rank]
+        worker = self.workers[rank]
         if worker.end is not None:
             return
-        self._console.finish(rank)
+        self.console.finish(rank)
         worker.end, worker.order = end, self._ended
         self._ended += 1
         if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            seconds = self._timeouts.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
+            seconds = self.timeouts.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
             self._kill_at = time.monotonic() + seconds
             self._start_by = None
 
     def _on_signals(self) -> None:
         self._notice_connections()
-        for number in self._inbox.take():
+        for number in self.inbox.take():
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:
         """The first starts the grace period, SIGTERM after a notice restarts it, a second SIGINT or SIGTERM ends it."""
         action = self._policy.action(number, time.monotonic())
         if number == signal.SIGHUP:
-            self._console.may_vanish = True
+            self.console.may_vanish = True
         if action is SignalAction.KILL:
             self._kill()
             return
         if action is SignalAction.FORWARD:
-            for group in self._groups:
+            for group in self.groups:
                 group.send(for_workers(number))
         if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
             self._stopped_by = number
-            self._console.patient = False
+            self.console.patient = False
             if self._give_up_at is None:
-                self._kill_at = time.monotonic() + self._timeouts.grace
+                self._kill_at = time.monotonic() + self.timeouts.grace
             self._start_by = None
 
     def _kill(self) -> None:
         self._kill_at = None
         self._give_up_at = time.monotonic() + _KILLED_SECONDS
-        for group in self._groups:
+        for group in self.groups:
             group.kill()
 
     def _notice_connections(self) -> None:
@@ -144,10 +132,10 @@ class Supervisor:
             self._connected = True
             self._hold_until = None
             self._start_by = None
-            self._console.release_all()
+            self.console.release_all()
 
     def _all_are_connected(self) -> bool:
-        return self._server is not None and len(self._server.connected) == len(self._workers)
+        return self.server is not None and len(self.server.connected) == len(self.workers)
 
     def _seconds_to_deadline(self) -> float | None:
         all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
@@ -159,7 +147,7 @@ class Supervisor:
         if self._hold_until is not None and now >= self._hold_until:
             self._hold_until = None
             if self._kill_at is None:
-                self._console.release_all()
+                self.console.release_all()
         if self._start_by is not None and now >= self._start_by:
             self._notice_connections()  # its notice may be on the way
         if self._start_by is not None and now >= self._start_by:
@@ -170,15 +158,15 @@ class Supervisor:
             self._kill()
         if self._give_up_at is not None and now >= self._give_up_at:
             self._give_up_at = None
-            for worker in self._workers:
+            for worker in self.workers:
                 self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _start_timed_out(self) -> JobOutcome:
-        limit, workers = self._timeouts.start, list(self._workers)
-        for there in (self._server.connected, self._server.arrived) if self._server else ():
+        limit, workers = self.timeouts.start, list(self.workers)
+        for there in (self.server.connected, self.server.arrived) if self.server else ():
             workers = [worker for worker in workers if worker.rank not in there] or workers
         named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers)
-        held = self._console.held
+        held = self.console.held
         words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in workers[:_QUOTED_RANKS]]
         return JobOutcome(
             1,
@@ -191,10 +179,10 @@ class Supervisor:
 
     def _print(self, outcome: JobOutcome) -> None:
         if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:
-            self._console.release(outcome.root_cause_rank)
-            self._console.drop_held()
+            self.console.release(outcome.root_cause_rank)
+            self.console.drop_held(self.console.held)
         elif outcome.root_cause_rank is not None and outcome.message:
-            self._console.drop_held_of(outcome.root_cause_rank)
-        self._console.release_all()
+            self.console.drop_held([outcome.root_cause_rank])
+        self.console.release_all()
         if outcome.message:
-            self._console.say(outcome.message)
+            self.console.say(outcome.message)

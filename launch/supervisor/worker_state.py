@@ -57,23 +57,14 @@ def _seen(line: bytes) -> str:
 @final
 @dataclass
 class WorkerState:
-    """One worker.
-
-    Attributes:
-        rank: its number.
-        host: where it runs; empty where all are on this machine.
-        process: its number there, once it was started.
-        tail: what it wrote last.
-        end: how it ended, once it has.
-        order: how many workers had ended before it.
-    """
+    """One worker."""
 
     rank: int
-    host: str = ""
-    process: int = 0
+    host: str = ""  # where all are on this machine
+    process: int = 0  # its number there, once it was started
     tail: OutputTail = field(default_factory=OutputTail)
     end: WorkerExit | None = None
-    order: int = 0
+    order: int = 0  # how many workers had ended before it
 
     @property
     def code(self) -> int:

@@ -9,9 +9,8 @@ import sys
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.execute import execute
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
-from hvdtrain.launch.hosts.hostfile import read_hostfile
+from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
-from hvdtrain.launch.hosts.rank_table import read_rank_table
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.rendering import LaunchPlan
 from hvdtrain.topology import Topology, detect_topology

@@ -18,9 +18,8 @@ from hvdtrain.launch.execute import find_program, mpi_flavor, path_with
 from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh import launcher as ssh_launcher
 from hvdtrain.launch.ssh.check import require_usable_hosts
-from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.command import SshOptions, preview
 from hvdtrain.launch.ssh.network import is_this_machine
-from hvdtrain.launch.ssh.preview import preview
 from hvdtrain.launch.worker_environment import needed_names
 
 

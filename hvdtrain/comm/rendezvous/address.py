@@ -48,9 +48,13 @@ def meeting_point(topology: Topology, environ: Mapping[str, str]) -> MeetingPoin
     derived = _derived_ports(job)
     if topology.launcher == "slurm":
         return MeetingPoint(job, _first_node(topology), derived)
-    port = _master_port(environ)
+    host, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+    if not (port.isascii() and port.isdigit() and 0 < int(port[:9]) < 65_536):
+        raise _missing("MASTER_PORT", "a port of rank 0's host, the same number for all ranks")
+    if not host:
+        raise _missing("MASTER_ADDR", "the name or address of rank 0's host")
     # The agent of torchrun itself listens on MASTER_PORT.
-    return MeetingPoint(job, _master_host(environ), derived if _AGENT in environ else (port, *derived))
+    return MeetingPoint(job, host, derived if _AGENT in environ else (int(port), *derived))
 
 
 def _first_node(topology: Topology) -> str:
@@ -63,20 +67,6 @@ def _first_node(topology: Topology) -> str:
             "start the ranks by srun, inside the job, and pass Slurm's variables on to them.",
         )
     return topology.hosts[0]
-
-
-def _master_host(environ: Mapping[str, str]) -> str:
-    host = environ.get("MASTER_ADDR", "")
-    if not host:
-        raise _missing("MASTER_ADDR", "the name or address of rank 0's host")
-    return host
-
-
-def _master_port(environ: Mapping[str, str]) -> int:
-    text = environ.get("MASTER_PORT", "")
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) < 65_536):
-        raise _missing("MASTER_PORT", "a port of rank 0's host, the same number for all ranks")
-    return int(text)
 
 
 def _missing(name: str, meaning: str) -> UsageError:
@@ -136,11 +126,7 @@ def _own_address_towards(address: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that bears `address`.
-
-    Raises:
-        HvdtrainError: none does.
-    """
+    """The network interface that bears `address`; HvdtrainError if none does."""
     import psutil  # type: ignore[import-untyped]  # Horovod itself needs it, so it is there
 
     for name, addresses in psutil.net_if_addrs().items():

@@ -21,7 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 GREETING = "HVDTRAIN-HELLO-1"
@@ -108,23 +108,21 @@ def sane_host(name: str) -> str:
 
 
 @final
+@dataclass(eq=False)
 class Meeting:
     """Rank 0's side: greets ranks until all `size` of them are present or the deadline is reached.
 
     Args:
-        keys: job and secret.
-        size: number of ranks.
         deadline: on `time.monotonic()`'s clock.
+        store_variables: what is sent to the ranks when all are present.
     """
 
-    def __init__(self, keys: Keys, size: int, deadline: float) -> None:
-        self.store_variables: Mapping[str, str] = {}
-        """What is sent to the ranks when all are present."""
-        self._keys = keys
-        self._size = size
-        self._deadline = deadline
-        self._present: dict[int, Host] = {}
-        self._all_there = asyncio.Event()
+    keys: Keys
+    size: int
+    deadline: float
+    store_variables: Mapping[str, str] = field(default_factory=dict)
+    _present: dict[int, Host] = field(default_factory=dict)
+    _all_there: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def greet(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its first line on."""
@@ -133,28 +131,28 @@ class Meeting:
                 hello, nonces = await self._identify(first, reader, writer)
         except WrongPeerError:
             return
-        if hello.size != self._size or not hello.rank < self._size or hello.rank in self._present:
-            await self._answer(writer, nonces, {"refused": self._why_refused(hello)})
+        if refusal := self._why_refused(hello):
+            await self._answer(writer, nonces, {"refused": refusal})
             return
         self._present[hello.rank] = (hello.host, writer.get_extra_info("peername")[0])
-        if len(self._present) == self._size:
+        if len(self._present) == self.size:
             self._all_there.set()
         await self._wait_beside(hello.rank, reader)
         if self._all_there.is_set():
-            hosts = [self._present[rank] for rank in range(self._size)]
+            hosts = [self._present[rank] for rank in range(self.size)]
             await self._answer(writer, nonces, {"hosts": hosts, "store": dict(self.store_variables)})
         else:
-            missing = [rank for rank in range(self._size) if rank not in self._present]
+            missing = [rank for rank in range(self.size) if rank not in self._present]
             await self._answer(writer, nonces, {"missing": missing})
 
     async def _identify(
         self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Hello, tuple[str, str]]:
         nonces = (parse_greeting(first), new_nonce())
-        writer.write(f"{nonces[1]} {self._keys.proof('server', nonces, '')}\n".encode())
+        writer.write(f"{nonces[1]} {self.keys.proof('server', nonces, '')}\n".encode())
         await writer.drain()
         hello, proof = Hello.parse(await reader.readuntil(b"\n"))
-        self._keys.require(proof, "rank", nonces, hello.content)
+        self.keys.require(proof, "rank", nonces, hello.content)
         return hello, nonces
 
     async def _wait_beside(self, rank: int, reader: asyncio.StreamReader) -> None:
@@ -162,7 +160,7 @@ class Meeting:
         gone = asyncio.ensure_future(reader.read(1))
         complete = asyncio.ensure_future(self._all_there.wait())
         try:
-            left = max(0.0, self._deadline - time.monotonic())
+            left = max(0.0, self.deadline - time.monotonic())
             await asyncio.wait({gone, complete}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if gone.done() and not self._all_there.is_set():
                 del self._present[rank]
@@ -172,14 +170,16 @@ class Meeting:
             complete.cancel()
 
     def _why_refused(self, hello: Hello) -> str:
-        if hello.size != self._size:
-            return f"Rank {hello.rank} on {hello.host} believes in {hello.size} ranks, rank 0 in {self._size}."
-        if hello.rank >= self._size:
-            return f"Rank {hello.rank} on {hello.host} is not below the number of ranks, {self._size}."
-        return f"Rank {hello.rank} on {hello.host} is there already, on {self._present[hello.rank][0]}."
+        if hello.size != self.size:
+            return f"Rank {hello.rank} on {hello.host} believes in {hello.size} ranks, rank 0 in {self.size}."
+        if hello.rank >= self.size:
+            return f"Rank {hello.rank} on {hello.host} is not below the number of ranks, {self.size}."
+        if hello.rank in self._present:
+            return f"Rank {hello.rank} on {hello.host} is there already, on {self._present[hello.rank][0]}."
+        return ""
 
     async def _answer(self, writer: asyncio.StreamWriter, nonces: tuple[str, str], content: object) -> None:
         text = json.dumps(content, separators=(",", ":"))
         async with asyncio.timeout(_HELLO_SECONDS):
-            writer.write(f"{text}\n{self._keys.proof('world', nonces, text)}\n".encode())
+            writer.write(f"{text}\n{self.keys.proof('world', nonces, text)}\n".encode())
             await writer.drain()

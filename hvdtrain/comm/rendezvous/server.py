@@ -11,7 +11,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Self
 
 from hvdtrain.comm.rendezvous.store import (
@@ -34,6 +34,7 @@ Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitabl
 """Serves a connection whose first line is no HTTP request of ours."""
 
 
+@dataclass(eq=False)
 class RendezvousServer:
     """Serves one start of one job of `size` ranks.
 
@@ -45,48 +46,44 @@ class RendezvousServer:
         greeter: serves other connections; without it they are refused.
         hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
 
+    Attributes:
+        port: on which it listens, once it was entered.
+        arrived: ranks that have begun to connect.
+        connected: ranks that are connected to all others.
+
     Raises:
         OSError: on entering, if the address cannot be listened on.
     """
 
-    def __init__(
-        self,
-        host: str,
-        size: int,
-        port: int = 0,
-        notify: Callable[[], None] = lambda: None,
-        greeter: Greeter | None = None,
-        hold_seconds: float | None = None,
-    ) -> None:
-        self._host = host
-        self._requested_port = port
-        self._notify = notify
-        self._greeter = greeter
-        self._hold_seconds = hold_seconds
+    host: str
+    size: int
+    port: int = 0
+    notify: Callable[[], None] = lambda: None
+    greeter: Greeter | None = None
+    hold_seconds: float | None = None
+
+    def __post_init__(self) -> None:
         self._token = secrets.token_urlsafe(24)
-        self._store = RendezvousStore(size)
+        self._store = RendezvousStore(self.size)
         self._changed = asyncio.Condition()
-        self._free_connections = 64 + 8 * size
+        self._free_connections = 64 + 8 * self.size
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rendezvous", daemon=True)
         self._server: asyncio.Server | None = None
-        self.port = 0
         self.arrived: frozenset[int] = frozenset()
-        """Ranks that have begun to connect."""
         self.connected: frozenset[int] = frozenset()
-        """Ranks that are connected to all others."""
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that lead Horovod here. The token in them lets a process take part: keep them off argv."""
         return {
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{self._host}:{self.port}/{self._token}",
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{self.host}:{self.port}/{self._token}",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port),
         }
 
     def __enter__(self) -> Self:
-        listening = asyncio.start_server(self._serve, self._host, self._requested_port, limit=LINE_LIMIT, backlog=512)
+        listening = asyncio.start_server(self._serve, self.host, self.port, limit=LINE_LIMIT, backlog=512)
         try:
             self._server = self._loop.run_until_complete(listening)
         except OSError:
@@ -96,9 +93,7 @@ class RendezvousServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_STOP_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_SECONDS)
@@ -139,10 +134,10 @@ class RendezvousServer:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 first = await reader.readuntil(b"\n")
-                is_http = self._greeter is None or b" HTTP/" in first
+                is_http = self.greeter is None or b" HTTP/" in first
                 request = await read_request(first, reader, self._token) if is_http else None
-            if request is None and self._greeter is not None:
-                await self._greeter(first, reader, writer)
+            if request is None and self.greeter is not None:
+                await self.greeter(first, reader, writer)
                 return
             answer = await self._carry_out(request, reader) if request is not None else response(400)
         except RefusedError as error:
@@ -171,14 +166,14 @@ class RendezvousServer:
         self.connected = frozenset(self._store.connected)
         async with self._changed:
             self._changed.notify_all()
-        self._notify()
+        self.notify()
 
     async def _wait_for_all(self, request: Request, reader: asyncio.StreamReader) -> None:
         """Until every rank has put what `request` is about, or the asking one has ended."""
         gone = asyncio.ensure_future(reader.read(1))
         waiting = asyncio.ensure_future(self._until_family_is_complete(request))
         try:
-            await asyncio.wait({gone, waiting}, timeout=self._hold_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({gone, waiting}, timeout=self.hold_seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             waiting.cancel()

@@ -51,11 +51,7 @@ class RendezvousStore:
         """Ranks that are connected to all others."""
 
     def put(self, scope: str, key: str, value: bytes) -> None:
-        """Keep `value`.
-
-        Raises:
-            StoreFullError: the store holds as much as it may.
-        """
+        """Keep `value`; StoreFullError if the store holds as much as it may."""
         grown = self._bytes + len(value) - len(self._values.get((scope, key), b""))
         if grown > _MAX_TOTAL_BYTES or (len(self._values) >= self._max_keys and (scope, key) not in self._values):
             raise StoreFullError
@@ -103,11 +99,7 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A request that is not served.
-
-    Args:
-        status: HTTP status that says why.
-    """
+    """A request that is not served; the HTTP status says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

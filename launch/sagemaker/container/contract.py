@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import require_host_name
+from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker.channel import CHANNEL_NAME
 from hvdtrain.launch.sagemaker.hyperparameters import decode
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue
@@ -55,15 +56,12 @@ class Container:
     """One container of a training job.
 
     Attributes:
-        folders: where everything is.
         hyperparameters: decoded; the user's own and `sagemaker_*`.
         hosts: names of all containers, in the order of ranks.
-        current_host: this one's.
         channels: name → input mode: "File", "FastFile" (a folder as well, whose files are fetched while they are
             read) or "Pipe", whose data come through FIFOs, `NAME_0` for the first epoch.
         network_interface: on which the containers see each other, if SageMaker says so.
-        resources: all that resourceconfig.json holds.
-        inputs: all that inputdataconfig.json holds.
+        resources, inputs: all that resourceconfig.json and inputdataconfig.json hold.
     """
 
     folders: Folders
@@ -115,10 +113,8 @@ def _hyperparameters(folders: Folders, environ: Mapping[str, str]) -> dict[str, 
     written = _read(path, None)
     if written is None:
         own, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
-        written = {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in {**of_sagemaker, **own}.items()
-        }
+        both = {**of_sagemaker, **own}.items()
+        written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in both}
     for name, value in written.items():
         if not isinstance(value, str):
             raise UsageError(
@@ -151,12 +147,8 @@ def _input_mode(name: str, described: Any) -> str:
             "choose another name.",
         )
     mode = described.get("TrainingInputMode") if isinstance(described, dict) else None
-    if mode not in INPUT_MODES:
-        raise UsageError(
-            f"inputdataconfig.json gives the channel {name} the TrainingInputMode {mode!r}.",
-            "It says whether the data come as files or through FIFOs.",
-            did_you_mean(str(mode), INPUT_MODES),
-        )
+    fact = f"inputdataconfig.json gives the channel {name} the TrainingInputMode {mode!r}."
+    require_choice(fact, mode, INPUT_MODES, "It says whether the data come as files or through FIFOs.")
     return str(mode)
 
 

@@ -18,11 +18,7 @@ from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.sagemaker.container.contract import Container
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
-from hvdtrain.launch.sagemaker.container.variables import (
-    assigned_ranks,
-    rendezvous_variables,
-    script_variables,
-)
+from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables, script_variables
 from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
@@ -48,17 +44,11 @@ _PERHAPS_ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How the workers of a container ended.
-
-    Attributes:
-        code: the exit code.
-        cause: why they failed, the most important line first.
-        by_itself: whether they did not end only because workers of other machines did.
-    """
+    """How the workers of a container ended: with an exit code, and why they failed, the most important line first."""
 
     code: int
     cause: str = ""
-    by_itself: bool = True
+    by_itself: bool = True  # and not only because workers of other machines did
 
 
 def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:
@@ -106,14 +96,7 @@ def _supervise(
     watched = server is not None and command.run_folder is not None and len(own) > 1
     timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
     with closing(group):
-        outcome = Supervisor(
-            [group],
-            workers,
-            Console(),
-            inbox,
-            timeouts,
-            server,
-        ).run()
+        outcome = Supervisor([group], workers, Console(), inbox, timeouts, server).run()
     return _container_exit(outcome, workers, own, outputs, command)
 
 
@@ -156,9 +139,8 @@ def _container_exit(
         return ContainerExit(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
     cause = _cause(worker, outputs[worker.rank]) if worker.code > 0 else ""
     heading = f"Rank {assignment.rank} of {assignment.size}{worker.on_host} {how_it_ended(worker.code)}."
-    return ContainerExit(
-        outcome.code, _lines(elsewhere, heading, cause, outcome.message), by_itself=not worker.is_consequence
-    )
+    text = _lines(elsewhere, heading, cause, outcome.message)
+    return ContainerExit(outcome.code, text, by_itself=not worker.is_consequence)
 
 
 def _lines(*parts: str) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -70,8 +71,8 @@ class PipeFeeder:
     Args:
         data: folder of the FIFOs, /opt/ml/input/data of the container.
         channels: name → folder whose files it delivers, in the order of their names; without any, nothing is started.
-        log: file for the simulator's output.
-        environment: its variables; by the job's token in them, the job's reaper finds it.
+        log: for the simulator's output.
+        environment: with the job's token, by which the job's reaper finds it.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
@@ -108,23 +109,22 @@ class PipeFeeder:
 
 
 @final
+@dataclass(eq=False)
 class ContainerSupervisor:
     """Supervises the running containers of a job, and the feeders of their pipes, for at most `max_run_s` seconds.
 
     Signals of `inbox` are passed on; None: somebody else handles them.
     """
 
-    def __init__(
-        self,
-        containers: Sequence[LocalContainer],
-        feeders: Sequence[PipeFeeder],
-        max_run_s: float,
-        inbox: SignalInbox | None,
-    ) -> None:
-        self._containers, self._feeders, self._inbox = containers, feeders, inbox
-        self._running = list(containers)
+    containers: Sequence[LocalContainer]
+    feeders: Sequence[PipeFeeder]
+    max_run_s: float
+    inbox: SignalInbox | None
+
+    def __post_init__(self) -> None:
+        self._running = list(self.containers)
         self._failed: list[LocalContainer] = []
-        self._stop_at = time.monotonic() + max_run_s
+        self._stop_at = time.monotonic() + self.max_run_s
         self._kill_at: float | None = None
         self._stopped_by: signal.Signals | None = None
         self._is_late = False
@@ -141,11 +141,11 @@ class ContainerSupervisor:
             self._wait_for_an_event()
             for container in [each for each in self._running if each.process.poll() is not None]:
                 self._on_end(container)
-            for number in self._inbox.take() if self._inbox is not None else ():
+            for number in self.inbox.take() if self.inbox is not None else ():
                 self._stopped_by = self._stopped_by or number
                 self._stop(number)
             self._act_on_deadlines()
-            for feeder in self._feeders if self._running and self._kill_at is None else ():
+            for feeder in self.feeders if self._running and self._kill_at is None else ():
                 feeder.require_running()
         self._raise_failure()
 
@@ -153,8 +153,8 @@ class ContainerSupervisor:
         poll = select.poll()
         for container in self._running:
             poll.register(container.pidfd, select.POLLIN)
-        if self._inbox is not None:
-            poll.register(self._inbox, select.POLLIN)
+        if self.inbox is not None:
+            poll.register(self.inbox, select.POLLIN)
         deadline = self._stop_at if self._kill_at is None else self._kill_at
         poll.poll(1000 * min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
 
@@ -184,9 +184,9 @@ class ContainerSupervisor:
         if self._failed:
             causes = [container for container in self._failed if not container.failure[0].startswith(ELSEWHERE)]
             raise _failure((causes or self._failed)[0])
-        codes = {container.process.returncode for container in self._containers}
+        codes = {container.process.returncode for container in self.containers}
         if self._stopped_by is not None and codes != {0}:
-            raise _stopped(self._stopped_by, self._containers[0], codes <= {0, RESUMABLE})
+            raise _stopped(self._stopped_by, self.containers[0], codes <= {0, RESUMABLE})
         if self._is_late and codes != {0}:
             raise HvdtrainError(
                 "The training job has not ended within its max_run_s.",

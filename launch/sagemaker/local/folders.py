@@ -24,7 +24,6 @@ class LocalChannel:
     """One channel.
 
     Attributes:
-        name: of the channel.
         mode: "File", "FastFile" or "Pipe".
         folder: what all containers see as the channel's folder; None where it is made of `files`.
         files: what it delivers, in this order.

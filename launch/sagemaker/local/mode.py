@@ -34,10 +34,8 @@ _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it m
 def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path) -> Path:
     """Run the job; returns the first container's folder, with `model/` and `output/`.
 
-    Args:
-        spec: what to train.
-        channels: name → folder, file, or NAME.manifest; those of mode Pipe end in a number.
-        output_dir: gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share.
+    `channels` maps a name, which ends in a number in mode Pipe, to a folder, a file, or NAME.manifest. `output_dir`
+    gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share.
 
     Raises:
         UsageError: a hyperparameter, a channel or the output folder cannot be used.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, parse_host_list
-from hvdtrain.launch.hosts.hostfile import parse_hostfile, read_hostfile
+from hvdtrain.launch.hosts.host_files import parse_hostfile, read_hostfile
 from hvdtrain.launch.hosts.platform_hosts import hosts_from_sagemaker, hosts_from_slurm, platform_hosts
 
 SAFE = re.compile(r"[A-Za-z0-9_.:%-]+")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.hosts.rank_table import parse_rank_table
+from hvdtrain.launch.hosts.host_files import parse_rank_table
 
 DEVICES = st.lists(st.integers(0, 15), min_size=1, max_size=8, unique=True).map(tuple)
 TABLES = st.lists(DEVICES, min_size=1, max_size=4).map(

@@ -154,7 +154,7 @@ def test_what_is_held_is_released_or_dropped(console: Console, capfdbinary: pyte
         console.take(rank, ERR, b"bad flag\n")
     assert capfdbinary.readouterr().err == b"bad flag\n"
     console.release(2)
-    console.drop_held()
+    console.drop_held(console.held)
     console.release_all()
     console.take(1, ERR, b"later\n")
     assert capfdbinary.readouterr().err == b"[2] bad flag\n[1] later\n"

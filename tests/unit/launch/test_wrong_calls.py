@@ -18,7 +18,7 @@ from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.launchers import _require_same_mpi
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import parse_host_list
-from hvdtrain.launch.hosts.hostfile import parse_hostfile
+from hvdtrain.launch.hosts.host_files import parse_hostfile
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.link import HostLink

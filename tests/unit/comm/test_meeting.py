@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.comm.rendezvous.address import address_to_serve, interface_of, meeting_point
-from hvdtrain.comm.rendezvous.client import World, join
-from hvdtrain.comm.rendezvous.connect import connected_ranks, place_variables
+from hvdtrain.comm.rendezvous.connect import World, connected_ranks, join, place_variables
 from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, Meeting, new_nonce, parse_nonce
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
