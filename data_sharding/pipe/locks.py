@@ -17,6 +17,7 @@ import fcntl
 import functools
 import multiprocessing
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,26 @@ def _close_all() -> None:
     for number in tuple(_held):
         os.close(number)
     _held.clear()
+
+
+class StopEvent(threading.Event):
+    """A `threading.Event` that poll(2) can wait for: its descriptor is readable once it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """Of the event."""
+        return self._descriptor
+
+    def set(self) -> None:
+        """End all waits, now and later."""
+        super().set()
+        os.eventfd_write(self._descriptor, 1)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
 
 class ChannelLock:
