@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import multiprocessing
 import os
 import threading
@@ -32,7 +31,6 @@ class OwnedDescriptor:
     """A file descriptor that belongs to the process that opened it; a forked child's copy is closed in the child."""
 
     def __init__(self, path: str | Path, flags: int) -> None:
-        _forget_in_children()
         self._process = os.getpid()
         self._number = os.open(path, flags | os.O_CLOEXEC, 0o666)
         _held.add(self._number)
@@ -49,15 +47,13 @@ class OwnedDescriptor:
             self._number = -1
 
 
-@functools.cache
-def _forget_in_children() -> None:
-    os.register_at_fork(after_in_child=_close_all)
-
-
 def _close_all() -> None:
     for number in tuple(_held):
         os.close(number)
     _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 class StopEvent(threading.Event):

@@ -161,8 +161,14 @@ class _ChannelThread(threading.Thread):
                 self._path = self._base / f"{self._channel}_{epoch}"
                 if self._stop_switch.wait(self._feed.late_s):
                     return
-                with _fifo(self._path):
+                try:
+                    os.mkfifo(self._path)
+                except FileExistsError as error:
+                    raise _exists_already(self._path) from error
+                try:
                     self._deliver(epoch)
+                finally:
+                    self._path.unlink(missing_ok=True)
         except OSError as error:
             self.error = MissingDataError(
                 f"Channel {self._channel} cannot be fed: {error}.",
@@ -215,18 +221,6 @@ class _ChannelThread(threading.Thread):
             # Between poll and write only this thread fills the pipe, so that some room is left.
             done += os.write(writer, memoryview(chunk)[done:])
         return done
-
-
-@contextlib.contextmanager
-def _fifo(path: Path) -> Iterator[None]:
-    try:
-        os.mkfifo(path)
-    except FileExistsError as error:
-        raise _exists_already(path) from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _exists_already(path: Path, others: int = 0) -> PlanError:
