@@ -1,14 +1,4 @@
-"""Every error that data_sharding raises on purpose.
-
-    ShardingError
-    ├── MissingDataError     a path does not exist, or holds no record
-    ├── CorruptRecordError   bytes on disk contradict their own checksum or framing; has .path and .offset
-    ├── ChangedDataError     a file is no longer the one that was indexed
-    ├── CatalogError         a saved catalog is damaged or has another format
-    ├── ExampleError         a value that tf.train.Example cannot hold, or bytes that are no Example
-    ├── PlanError            the request itself cannot be carried out: sizes, positions, options
-    │   └── NoSuchRecordError    also an IndexError: an id is not in the catalog
-    └── LoaderTimeoutError   a background thread delivered nothing within its deadline
+"""Every error that data_sharding raises on purpose, all of them a `ShardingError`.
 
 An error is one sentence of fact, one of conflict, and one HINT that says what to do.
 """

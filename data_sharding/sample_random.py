@@ -1,4 +1,8 @@
-"""Random numbers for augmentation that belong to the sample, not to the process that happens to read it."""
+"""Random numbers for augmentation that belong to the sample, not to the process that happens to read it.
+
+And the hash that they and the shuffles are made of: the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable
+Pseudorandom Number Generators", OOPSLA 2014).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,11 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.splitmix import GOLDEN, mix
+
+# SplitMix64's increment, 2**64 / golden ratio: its multiples are spread evenly, and never 0, which `mix` maps to 0.
+GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 _TO_UNIT: Final = 2.0**-53
 _LARGEST_RANGE: Final = 1 << 53
@@ -101,3 +109,13 @@ def _unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _bad_range(name: str, low: float, high: float, hint: str) -> PlanError:
     return PlanError(f"The draw {name!r} was asked for in [{low}, {high}).", "It has no such range.", f"{hint}.")
+
+
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Replace each uint64 by its hash, a bijection; in place, and returned."""
+    values ^= values >> _SHIFTS[0]
+    values *= _MULTIPLIERS[0]
+    values ^= values >> _SHIFTS[1]
+    values *= _MULTIPLIERS[1]
+    values ^= values >> _SHIFTS[2]
+    return values

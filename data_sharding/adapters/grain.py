@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Source(ABC, Generic[T]):
-    def __init__(self, catalog: Catalog, check_crc: bool, max_open_files: int) -> None:
+    def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
         self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files))
 
     def __len__(self) -> int:
@@ -46,9 +46,6 @@ class _Source(ABC, Generic[T]):
 class RecordSource(_Source[bytes]):
     """The payloads, as bytes. grain's worker processes open the files for themselves; options as for `RecordReader`."""
 
-    def __init__(self, catalog: Catalog, *, check_crc: bool = True, max_open_files: int = 256) -> None:
-        super().__init__(catalog, check_crc, max_open_files)
-
     def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[bytes]:
         return self._reader.get().read(_ids(record_keys))
 
@@ -61,7 +58,7 @@ class DecodedSource(_Source[dict[str, Any]]):
     """
 
     def __init__(self, catalog: Catalog, decode: Decode, *, check_crc: bool = True, max_open_files: int = 256) -> None:
-        super().__init__(catalog, check_crc, max_open_files)
+        super().__init__(catalog, check_crc=check_crc, max_open_files=max_open_files)
         self._decode = decode
 
     def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[dict[str, Any]]:

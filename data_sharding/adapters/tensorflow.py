@@ -91,9 +91,11 @@ def as_tf_dataset(
     if feature_signature is None:
         with loader(plan, start_step=min(start_step, plan.steps - 1), processes=0) as first_batches:
             feature_signature = {name: _spec(array) for name, array in next(first_batches).features.items()}
-    rows = len(plan.shard(rank, size, 0).ids)
-    passes = _Passes(plan, start_step, loader)
-    dataset = tf.data.Dataset.from_generator(passes, output_signature=_signature(rows, feature_signature))
+    number, weight = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.float32)
+    rows = [len(plan.shard(rank, size, 0).ids)]
+    ids, weights = tf.TensorSpec(rows, tf.int64), tf.TensorSpec(rows, tf.float32)
+    signature = TensorFlowBatch(number, ids, weights, feature_signature, global_weight=weight)
+    dataset = tf.data.Dataset.from_generator(_Passes(plan, start_step, loader), output_signature=signature)
     if start_step == 0:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps))
     options = tf.data.Options()
@@ -122,13 +124,6 @@ class _Passes:
     def _end(self, plan: ShardPlan) -> None:
         if self._plan == plan:  # another pass over the same epoch may have come to its end before
             self._plan, self._start_step = dataclasses.replace(plan, epoch=plan.epoch + 1), 0
-
-
-def _signature(rows: int, features: dict[str, Any]) -> TensorFlowBatch:
-    number, numbers = tf.TensorSpec([], tf.int64), tf.TensorSpec([rows], tf.int64)
-    return TensorFlowBatch(
-        number, numbers, tf.TensorSpec([rows], tf.float32), features, global_weight=tf.TensorSpec([], tf.float32)
-    )
 
 
 def _spec(array: NDArray[Any]) -> Any:

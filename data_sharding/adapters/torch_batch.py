@@ -70,7 +70,10 @@ class DecodedRows(Sequence[dict[str, Any]]):
 
 def to_torch(batch: LoadedBatch) -> TorchBatch:
     """The same batch in tensors, which share the arrays' memory where they can be written to."""
-    features = {name: _tensor(array) for name, array in batch.features.items()}
+    features = {
+        name: torch.as_tensor(_own(array)) if array.dtype.kind in _TENSOR_KINDS else array
+        for name, array in batch.features.items()
+    }
     return TorchBatch(
         batch.step, torch.as_tensor(_own(batch.ids)), torch.as_tensor(batch.weights), features, batch.global_weight
     )
@@ -85,10 +88,6 @@ def collate(rows: DecodedRows) -> TorchBatch:
             "use it with ShardDataset and a batch sampler, or leave out collate_fn.",
         )
     return to_torch(rows.batch)
-
-
-def _tensor(array: NDArray[Any]) -> Any:
-    return torch.as_tensor(_own(array)) if array.dtype.kind in _TENSOR_KINDS else array
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.audit import serialization
-from data_sharding.audit.bitmap import Bitmap
+from data_sharding.audit.serialization import Bitmap
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.splitmix import GOLDEN, mix
+from data_sharding.sample_random import GOLDEN, mix
 
 _NONE: Final = np.zeros(0, np.int64)
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog.file import COLUMNS, Damage, StoredCatalog, read, unusable, write
-from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
+from data_sharding.catalog.file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
+from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
 from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
@@ -25,8 +25,6 @@ from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
 OnCorrupt = Literal["raise", "mask", "quarantine"]
-
-T = TypeVar("T", bound=np.generic)
 
 _SCAN_THREADS: Final = 8
 
@@ -92,7 +90,7 @@ class Catalog:
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
-        columns = _columns(chosen, scanned)
+        columns = columns_of(chosen, scanned)
         found = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
         return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, found)
 
@@ -185,29 +183,6 @@ class Catalog:
         return catalog
 
 
-def _columns(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
-    """The arrays of `COLUMNS` of all files together."""
-    entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
-    counts = [len(index.offsets) for index in indexes]
-    if not any(counts):
-        others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
-        raise MissingDataError(
-            f"{redacted(entries[0].path)} holds no record{others}.",
-            "There is nothing to read.",
-            "check the path, and how the files were written.",
-        )
-    _check_alike(scanned)
-    by_file = record_format.file_labels([entry.path for entry in entries])
-    sound = [index for index in indexes if len(index.offsets)]
-    return {
-        "file_ids": np.repeat(np.arange(len(entries), dtype=np.int32), counts),
-        "offsets": np.concatenate([index.offsets for index in indexes]),
-        "lengths": np.concatenate([index.lengths for index in indexes]),
-        "crcs": _joined([index.crcs for index in sound]),
-        "labels": _joined([index.labels for index in sound]) if by_file is None else np.repeat(by_file, counts),
-    }
-
-
 def _scan_all(
     names: Sequence[str],
     listed: Mapping[str, FileEntry],
@@ -240,29 +215,6 @@ def _scan_all(
         return [scan(name) for name in names]
     with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
         return list(pool.map(scan, names))
-
-
-def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
-    kinds: dict[frozenset[str], str] = {}
-    for entry, index in scanned:
-        if len(index.offsets):
-            labelled = {"labels"} if index.labels is not None and not index.layout else set()
-            kinds.setdefault(index.layout | labelled, redacted(entry.path))
-    if len(kinds) > 1:
-        (first, path), (second, other) = list(kinds.items())[:2]
-        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
-        if not own:
-            path, other, own, others = other, path, others, own
-        raise PlanError(
-            f"{path} has {own}, and {other} has {others or 'not'}.",
-            "The records of one data set are alike.",
-            "name files that belong together, or choose by the format's options what all of them have.",
-        )
-
-
-def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:
-    present = [part for part in parts if part is not None]
-    return np.concatenate(present) if len(present) == len(parts) else None
 
 
 def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A catalog on disk: an .npz of its arrays plus a JSON manifest; never pickle."""
+"""A catalog's columns: from the indexes of its files, and on disk as an .npz with a JSON manifest; never pickle."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import dataclasses
 import errno
 import json
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
-from data_sharding.errors import CatalogError, MissingDataError
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.errors import CatalogError, MissingDataError, PlanError
+from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_options
 from data_sharding.storage import FileEntry
+from data_sharding.storage.redaction import redacted
+
+T = TypeVar("T", bound=np.generic)
 
 VERSION: Final = 2
 COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32, "labels": np.int64}
@@ -128,3 +132,49 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
         or (stored.format.offset_unit == "byte" and (offsets > sizes[file_ids] - lengths).any())
     ):
         raise unusable(path, "it places records outside their files")
+
+
+def columns_of(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
+    """The arrays of `COLUMNS` of all files together."""
+    entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
+    counts = [len(index.offsets) for index in indexes]
+    if not any(counts):
+        others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
+        raise MissingDataError(
+            f"{redacted(entries[0].path)} holds no record{others}.",
+            "There is nothing to read.",
+            "check the path, and how the files were written.",
+        )
+    _check_alike(scanned)
+    by_file = record_format.file_labels([entry.path for entry in entries])
+    sound = [index for index in indexes if len(index.offsets)]
+    return {
+        "file_ids": np.repeat(np.arange(len(entries), dtype=np.int32), counts),
+        "offsets": np.concatenate([index.offsets for index in indexes]),
+        "lengths": np.concatenate([index.lengths for index in indexes]),
+        "crcs": _joined([index.crcs for index in sound]),
+        "labels": _joined([index.labels for index in sound]) if by_file is None else np.repeat(by_file, counts),
+    }
+
+
+def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
+    kinds: dict[frozenset[str], str] = {}
+    for entry, index in scanned:
+        if len(index.offsets):
+            labelled = {"labels"} if index.labels is not None and not index.layout else set()
+            kinds.setdefault(index.layout | labelled, redacted(entry.path))
+    if len(kinds) > 1:
+        (first, path), (second, other) = list(kinds.items())[:2]
+        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not own:
+            path, other, own, others = other, path, others, own
+        raise PlanError(
+            f"{path} has {own}, and {other} has {others or 'not'}.",
+            "The records of one data set are alike.",
+            "name files that belong together, or choose by the format's options what all of them have.",
+        )
+
+
+def _joined(parts: list[NDArray[T] | None]) -> NDArray[T] | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if len(present) == len(parts) else None

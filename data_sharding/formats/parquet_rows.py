@@ -132,14 +132,11 @@ class RowSource:
                 table = read_group(parquet, columns, group)
             except decoding_errors() as error:
                 table = Damaged.because(unreadable(named_rows(parquet, group), error))
-            self._require_whole()
+            if (size := self._source.size()) != self._entry.size:
+                raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
             self._groups[group] = table
         _RECENT.used(self, group, getattr(table, "nbytes", 0))
         return table
-
-    def _require_whole(self) -> None:
-        if (size := self._source.size()) != self._entry.size:
-            raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
 
 
 def open_parquet(file: Any) -> Any:

@@ -12,6 +12,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 from data_sharding.errors import CorruptRecordError
@@ -49,13 +50,13 @@ class Span(NamedTuple):
     raw: bool
 
 
+@dataclass(eq=False)
 class Call:
     """A call that unpickling would make: the function as "module name", its arguments, the state set on its result."""
 
-    def __init__(self, function: str, arguments: tuple[Any, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.state: Any = None
+    function: str
+    arguments: tuple[Any, ...]
+    state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state

@@ -112,6 +112,10 @@ class RecordIOFormat(RecordFormat):
 
 def _joined(span: bytes, joint: bytes) -> bytes | None:
     """The payload of one framed record; None where the frame is not sound or does not fill the span."""
+    if len(span) >= HEADER.size:
+        magic, length = HEADER.unpack_from(span)  # of a whole record, whose cflag is 0
+        if magic == MAGIC and length <= LENGTH_MASK and HEADER.size + padded(length) == len(span):
+            return span[HEADER.size : HEADER.size + length]
     parts: list[bytes] = []
     frame = 0
     while frame + HEADER.size <= len(span):

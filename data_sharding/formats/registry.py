@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import RecordFormat
+from data_sharding.storage.file_entry import matches
 from data_sharding.storage.input_files import Paths, listing
-from data_sharding.storage.patterns import matches
 
 _FORMATS: Final = {
     "tfrecord": "data_sharding.formats.tfrecord:TFRecordFormat",

@@ -17,6 +17,7 @@ import zlib
 from typing import Final, NamedTuple
 
 from data_sharding.errors import ExampleError
+from data_sharding.formats.interface import FrameError
 from data_sharding.storage import ByteSource
 
 BLOCK: Final = 512
@@ -38,13 +39,8 @@ _CHECKSUM: Final = slice(148, 156)
 _ADLER_MODULUS: Final = 65521
 
 
-class TarError(Exception):
-    """The bytes are no sound member: `what` ends a sentence about it, and `offset` is where its first header begins."""
-
-    def __init__(self, what: str, offset: int) -> None:
-        super().__init__(what, offset)
-        self.what = what
-        self.offset = offset
+class TarError(FrameError):
+    """A member is not sound."""
 
 
 class Member(NamedTuple):

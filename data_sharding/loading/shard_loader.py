@@ -136,16 +136,13 @@ class ShardLoader:
     def __iter__(self) -> Self:
         """Itself; after the epoch's last batch, turned to the next epoch."""
         if self._ended:
-            self._turn_to_next_epoch()
+            is_open = self._abandon.detach() is not None
+            self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
+            self._prefetch, self._ended = self._begin(self.plan, 0), False
+            self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._own)
+            if not is_open:
+                self._abandon()
         return self
-
-    def _turn_to_next_epoch(self) -> None:
-        is_open = self._abandon.detach() is not None
-        self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
-        self._prefetch, self._ended = self._begin(self.plan, 0), False
-        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._own)
-        if not is_open:
-            self._abandon()
 
     def __next__(self) -> LoadedBatch:
         """The next batch.

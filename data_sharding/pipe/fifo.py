@@ -8,7 +8,6 @@ import os
 import select
 import stat
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
 from data_sharding.loading.prefetch import OrderedPrefetch
-from data_sharding.pipe.locks import OwnedDescriptor, lock_at_once
+from data_sharding.pipe.locks import OwnedDescriptor, StopEvent, lock_at_once
 
 PIPE_BYTES: Final = 2**20
 """Asked of the kernel for each FIFO, and read at a time: the most an unprivileged process may have (fcntl(2),
@@ -44,26 +43,6 @@ class PassName:
 
     def __str__(self) -> str:
         return f"channel {self.channel}, epoch {self.epoch}, of rank {self.rank}"
-
-
-class StopEvent(threading.Event):
-    """A `threading.Event` that poll(2) can wait for: its descriptor is readable once it is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-    def fileno(self) -> int:
-        """Of the event."""
-        return self._descriptor
-
-    def set(self) -> None:
-        """End all waits, now and later."""
-        super().set()
-        os.eventfd_write(self._descriptor, 1)
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
 
 
 def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import multiprocessing
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ class OwnedDescriptor:
     """A file descriptor that belongs to the process that opened it; a forked child's copy is closed in the child."""
 
     def __init__(self, path: str | Path, flags: int) -> None:
-        _forget_in_children()
         self._process = os.getpid()
         self._number = os.open(path, flags | os.O_CLOEXEC, 0o666)
         _held.add(self._number)
@@ -48,15 +47,33 @@ class OwnedDescriptor:
             self._number = -1
 
 
-@functools.cache
-def _forget_in_children() -> None:
-    os.register_at_fork(after_in_child=_close_all)
-
-
 def _close_all() -> None:
     for number in tuple(_held):
         os.close(number)
     _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_all)
+
+
+class StopEvent(threading.Event):
+    """A `threading.Event` that poll(2) can wait for: its descriptor is readable once it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """Of the event."""
+        return self._descriptor
+
+    def set(self) -> None:
+        """End all waits, now and later."""
+        super().set()
+        os.eventfd_write(self._descriptor, 1)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
 
 class ChannelLock:

@@ -9,10 +9,10 @@ import numpy as np
 from data_sharding.checks import one_of
 from data_sharding.formats import recordio
 from data_sharding.formats import tfrecord_framing as tfrecord
+from data_sharding.formats.interface import GZIP_MAGIC, FrameError
 
 Framing = Literal["tfrecord", "recordio", "recordio-sagemaker"]
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _FOOTER_BYTES: Final = np.arange(tfrecord.FOOTER.size)
 
 
@@ -26,15 +26,6 @@ def parser_for(framing: Framing) -> FrameParser:
     if framing == "tfrecord":
         return TFRecordFrames()
     return RecordIOFrames("dmlc" if framing == "recordio" else "sagemaker")
-
-
-class FrameError(Exception):
-    """The bytes are no sound sequence of frames: `what`, at byte `offset` of the stream, where the frame begins."""
-
-    def __init__(self, what: str, offset: int) -> None:
-        super().__init__(what, offset)
-        self.what = what
-        self.offset = offset
 
 
 class FrameParser(Protocol):
@@ -126,7 +117,7 @@ class TFRecordFrames:
 
     def _bad_length(self, data: bytes, frame: int) -> FrameError:
         offset = self._carry.offset + frame
-        if offset == 0 and data[:2] == _GZIP_MAGIC:
+        if offset == 0 and data[:2] == GZIP_MAGIC:
             return FrameError("it is compressed with gzip, whose records cannot be told apart", 0)
         return FrameError("a record's length does not match its CRC", offset)
 

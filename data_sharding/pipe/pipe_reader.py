@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Self
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
+from data_sharding.formats.interface import FrameError
 from data_sharding.pipe.fifo import Fifo, PassName, await_fifo
 from data_sharding.pipe.locks import ChannelLock
-from data_sharding.pipe.parsers import FrameError, FrameParser, Framing, parser_for
+from data_sharding.pipe.parsers import FrameParser, Framing, parser_for
 
 
 class PipeReader:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import select
-import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from data_sharding.errors import LoaderTimeoutError, MissingDataError, PlanError
-from data_sharding.pipe.fifo import StopEvent, numbers_of
+from data_sharding.pipe.fifo import numbers_of
+from data_sharding.pipe.locks import StopEvent
 from data_sharding.pipe.pipe_plan import check_channel_name
 
 _CHUNK_BYTES: Final = 2**20
@@ -140,9 +140,8 @@ class PipeSimulator:
 
     def raise_errors(self) -> None:
         """Raise the first error that ended a channel's thread, if there is one."""
-        for thread in self._threads.values():
-            if thread.error is not None:
-                raise thread.error
+        for error in filter(None, (thread.error for thread in self._threads.values())):
+            raise error
 
 
 class _ChannelThread(threading.Thread):
@@ -162,8 +161,14 @@ class _ChannelThread(threading.Thread):
                 self._path = self._base / f"{self._channel}_{epoch}"
                 if self._stop_switch.wait(self._feed.late_s):
                     return
-                with _fifo(self._path):
+                try:
+                    os.mkfifo(self._path)
+                except FileExistsError as error:
+                    raise _exists_already(self._path) from error
+                try:
                     self._deliver(epoch)
+                finally:
+                    self._path.unlink(missing_ok=True)
         except OSError as error:
             self.error = MissingDataError(
                 f"Channel {self._channel} cannot be fed: {error}.",
@@ -185,7 +190,10 @@ class _ChannelThread(threading.Thread):
                     "Its files cannot be read.",
                     "check the storage.",
                 )
-            _release_writer(self._path)
+            # To be its reader for a moment ends a blocking open for writing.
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.is_fifo():
+                    os.close(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK))
             self.join(_RELEASE_POLL_S)
 
     def _deliver(self, epoch: int) -> None:
@@ -215,18 +223,6 @@ class _ChannelThread(threading.Thread):
         return done
 
 
-@contextlib.contextmanager
-def _fifo(path: Path) -> Iterator[None]:
-    try:
-        os.mkfifo(path)
-    except FileExistsError as error:
-        raise _exists_already(path) from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
 def _exists_already(path: Path, others: int = 0) -> PlanError:
     more = f", and {others} more of its channel" if others else ""
     return PlanError(
@@ -234,13 +230,6 @@ def _exists_already(path: Path, others: int = 0) -> PlanError:
         "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
         "end that agent, remove what it left, or use another folder.",
     )
-
-
-def _release_writer(path: Path) -> None:
-    """End a blocking open for writing by being its reader for a moment."""
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISFIFO(os.stat(path).st_mode):
-            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
 def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.plan.permutation import keys_from, permute_each
-from data_sharding.splitmix import GOLDEN, mix
+from data_sharding.sample_random import GOLDEN, mix
 
 # As many distant places as a batch is mixed from at most. Every stream has a block open: more streams, more memory.
 MAX_STREAMS: Final = 64

@@ -2,7 +2,7 @@
 
 An unbalanced Feistel network permutes the smallest power of two that holds n; values that fall outside [0, n) walk on
 along their cycle until they come back (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), fewer
-than one extra pass on average. The round function is `splitmix.mix`. This is a shuffle, not a cipher.
+than one extra pass on average. The round function is `sample_random.mix`. This is a shuffle, not a cipher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.splitmix import mix
+from data_sharding.sample_random import mix
 
 # Four rounds make a Feistel network indistinguishable from random for wide halves (Luby and Rackoff, 1988); halves are
 # narrow for small data sets, so more are used.

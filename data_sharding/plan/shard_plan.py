@@ -12,12 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.checks import check_batch_fits, check_rank, check_step, one_of, whole
+from data_sharding.checks import (
+    check_balanced_bytes,
+    check_batch_fits,
+    check_numbers,
+    check_rank,
+    check_step,
+    one_of,
+    whole,
+)
 from data_sharding.errors import PlanError
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
 from data_sharding.plan.permutation import Permutation
-from data_sharding.plan.plan_checks import check_balanced_bytes, check_numbers
 
 Shuffle = Literal["global", "block", "none"]
 Tail = Literal["mask", "drop"]

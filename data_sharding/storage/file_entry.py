@@ -1,7 +1,8 @@
-"""One data file as it was when it was indexed."""
+"""One data file as it was when it was indexed, which names a pattern means, and the errors for patterns without any."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -63,3 +64,27 @@ class FileEntry:
             "The catalog no longer describes the data.",
             "restore the file, or index the data again.",
         )
+
+
+def matches(path: str, patterns: tuple[str, ...]) -> bool:
+    """Whether the base name of `path` matches one of the patterns, in any case. Hidden files never do."""
+    name = path.rpartition("/")[2].lower()
+    return not name.startswith(".") and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
+    """The error for a folder without data files."""
+    return MissingDataError(
+        f"Folder {redacted(folder)} holds no file named {' or '.join(patterns)}.",
+        "There is nothing to read.",
+        "name another folder, the format, or a glob if the files are named otherwise; .gz files are expanded first.",
+    )
+
+
+def no_match(path: str) -> MissingDataError:
+    """The error for a glob without a match."""
+    return MissingDataError(
+        f"No file matches {redacted(path)}.",
+        "There is nothing to read.",
+        "check the pattern, and quote it for the shell; a [ in a name is written [[].",
+    )

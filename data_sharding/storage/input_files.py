@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.patterns import matches, no_match, no_such_files
+from data_sharding.storage.file_entry import FileEntry, matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -65,7 +64,7 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
         return [path]
     if not glob.has_magic(path):
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
-    files = glob_files(path)
+    files = sorted(file for file in _matches(path) if not os.path.isdir(file))
     if not files:
         raise no_match(path)
     return _require_files(files)
@@ -142,15 +141,6 @@ def listing(folder: str) -> tuple[list[str], list[str]]:
     return _visible(subfolders), names
 
 
-def glob_files(pattern: str) -> list[str]:
-    """All that an absolute pattern matches and is no folder, sorted; `**` means the folders of `walk`.
-
-    Raises:
-        MissingDataError: as `walk`.
-    """
-    return sorted(path for path in _matches(pattern) if not os.path.isdir(path))
-
-
 def identity(path: str) -> object:
     """What links, hard links and `..` cannot hide; of a path that is not there, the path."""
     try:
@@ -161,6 +151,7 @@ def identity(path: str) -> object:
 
 
 def _matches(pattern: str) -> set[str]:
+    """All that an absolute pattern matches; `**` means the folders of `walk`."""
     head, crossing, tail = f"{pattern}/".partition("/**/")
     if not crossing:
         return set(glob.glob(pattern))

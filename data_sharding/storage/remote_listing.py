@@ -5,8 +5,7 @@ from __future__ import annotations
 import glob
 from typing import Any, Final
 
-from data_sharding.storage.file_entry import FileEntry
-from data_sharding.storage.patterns import matches, no_match, no_such_files
+from data_sharding.storage.file_entry import FileEntry, matches, no_match, no_such_files
 from data_sharding.storage.remote_errors import missing
 from data_sharding.storage.remote_filesystem import call, is_s3, open_filesystem
 from data_sharding.storage.retry import RETRY

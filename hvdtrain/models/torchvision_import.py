@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from typing import Any
 
 # As in torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp.
 _SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
+
+_SILENCE_SECONDS = 20.0  # after which a download from a server that says nothing is given up
 
 # torch.library undoes its declarations when the object goes away, so it has to live as long as the process.
 _declared: list[Any] = []
@@ -63,6 +66,12 @@ def import_torchvision() -> ModuleType:
         ModuleNotFoundError: torchvision is not installed.
     """
     return importlib.import_module("torchvision")
+
+
+def download(name: str, folder: str) -> None:
+    """Download a data set into `folder`, check the MD5 that torchvision knows, and unpack; for a process of its own."""
+    socket.setdefaulttimeout(_SILENCE_SECONDS)
+    getattr(import_torchvision().datasets, name)(folder, download=True)
 
 
 def _import_declared(execute: Callable[[ModuleType], None], module: ModuleType) -> None:

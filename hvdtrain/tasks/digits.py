@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,14 +47,6 @@ def open_split(data: DataAccess, split: str) -> Catalog:
     return data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True)
 
 
-def decode_digits(records: Sequence[bytes]) -> Features:
-    """ "image": float32 [n, 8, 8, 1] in 0…1, "label": int64 [n]."""
-    examples = [decode(record) for record in records]
-    pixels = np.frombuffer(b"".join(example["image"][0] for example in examples), np.uint8)
-    images = pixels.reshape(len(records), SIDE, SIDE, 1).astype(np.float32) / np.float32(16)
-    return {"image": images, "label": np.array([example["label"][0] for example in examples], np.int64)}
-
-
 class Digits(Task):
     """What the digits are in every framework. Args: `width`: channels of the first convolution."""
 
@@ -70,7 +62,11 @@ class Digits(Task):
         return open_split(data, "validation")
 
     def decode(self, records: RecordBatch) -> Features:
-        return decode_digits(records)
+        """ "image": float32 [n, 8, 8, 1] in 0…1, "label": int64 [n]."""
+        examples = [decode(record) for record in records]
+        pixels = np.frombuffer(b"".join(example["image"][0] for example in examples), np.uint8)
+        images = pixels.reshape(len(records), SIDE, SIDE, 1).astype(np.float32) / np.float32(16)
+        return {"image": images, "label": np.array([example["label"][0] for example in examples], np.int64)}
 
     def example(self) -> Features:
         return {"image": np.zeros((2, SIDE, SIDE, 1), np.float32), "label": np.zeros(2, np.int64)}

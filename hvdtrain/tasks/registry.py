@@ -49,7 +49,8 @@ def load_task(name: str, framework: str) -> type[Task]:
             "Nothing says what to train.",
             f"name a built-in task, or your own as module:Class; {did_you_mean(name, BUILT_IN)}",
         )
-    chosen = framework if framework != "auto" else _installed_framework()
+    installed = (name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None)
+    chosen = framework if framework != "auto" else next(installed, FRAMEWORKS[0])
     require_installed(chosen)
     return _load_class(BUILT_IN[name][chosen])
 
@@ -72,10 +73,6 @@ def _require_known(framework: str) -> None:
             "hvdtrain drives PyTorch and TensorFlow/Keras 3.",
             did_you_mean(framework, (*FRAMEWORKS, "auto")),
         )
-
-
-def _installed_framework() -> str:
-    return next((name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None), FRAMEWORKS[0])
 
 
 def usable(kind: type[Task], name: str, framework: str) -> type[Task]:

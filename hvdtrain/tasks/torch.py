@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.models.torch import zoo
-from hvdtrain.models.torch.transformer import Transformer
+from hvdtrain.models.torch.zoo import Transformer
 from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
 from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet

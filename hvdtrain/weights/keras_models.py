@@ -70,7 +70,7 @@ def weights_of(model: keras.Model) -> dict[str, Any]:
 def give_weights(model: keras.Model, found: NamedWeights) -> None:
     """Put `found` into `model`. Errors as `fitted`."""
     variables = weights_of(model)
-    wanted: Mapping[str, NDArray[Any]] = {path: _to_array(v) for path, v in variables.items()}
+    wanted: Mapping[str, NDArray[Any]] = {path: np.array(v.value.numpy()) for path, v in variables.items()}
     for path, array in fitted(found, wanted, "tensorflow").items():
         variables[path].assign(array)
 
@@ -97,10 +97,6 @@ def write_model(model: keras.Model, format_name: str, path: Path) -> str:
 def use_no_gpu() -> None:
     """A model that is only written needs none, and TensorFlow would take all of its memory."""
     tf.config.set_visible_devices([], "GPU")
-
-
-def _to_array(variable: Any) -> NDArray[Any]:
-    return np.array(variable.value.numpy())
 
 
 def _write_onnx(model: keras.Model, path: Path) -> None:

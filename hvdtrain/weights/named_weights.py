@@ -94,14 +94,17 @@ def fitted(
     Raises:
         UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
     """
-    arrays = _unwrapped(found, wanted, framework)
+    arrays = found.arrays
+    if found.framework == "torch":
+        arrays = without_wrappers(arrays, wanted if framework == "torch" else ())
     fresh: set[str] = set()
     if exclusion is not None:
         fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in exclusion}
         exclusion.require_used(found.origin, wanted)
     kept = {name: array for name, array in wanted.items() if _in_torch(name) not in fresh}
     arrays = {name: array for name, array in arrays.items() if _in_torch(name) not in fresh}
-    arrays = _translated(arrays, found.framework, kept, framework)
+    if found.framework != framework:
+        arrays = to_torch(arrays) if framework == "torch" else to_keras(arrays, kept)
     counters = {name: array for name, array in kept.items() if name.rpartition(".")[2] == COUNTER}
     arrays = {**{name: array for name, array in counters.items() if name not in arrays}, **arrays}
     require_same(
@@ -143,24 +146,12 @@ def require_same(
         )
 
 
-def _unwrapped(found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
-    if found.framework == "tensorflow":
-        return found.arrays
-    return without_wrappers(found.arrays, wanted if framework == "torch" else ())
-
-
 def _in_torch(name: str) -> str:
     """What a weight is called in torch, where it has a counterpart: one name for both frameworks."""
     try:
         return torch_name(name)
     except UsageError:
         return name
-
-
-def _translated(arrays: Arrays, origin: str, wanted: Mapping[str, NDArray[Any]], framework: str) -> Arrays:
-    if origin == framework:
-        return arrays
-    return to_torch(arrays) if framework == "torch" else to_keras(arrays, wanted)
 
 
 def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> NDArray[Any]:

@@ -31,17 +31,16 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
             f"Nothing would be taken from {path}.",
             "exclude fewer weights, or leave --init-weights out.",
         )
-    weights = fitted(_read(path, task, list(wanted), exclusion), wanted, task.framework, exclusion)
-    replaced = {_MODEL + name: array for name, array in weights.items()}
-    averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
-    return {**state, **replaced, **averages}
-
-
-def _read(path: Path, task: Task, names: list[str], exclusion: Exclusion) -> NamedWeights:
     kind = kind_of(path)
     if kind == "keras" and task.framework == "tensorflow":
         # Keras itself knows where each layer of any kind keeps its weights in a file.
         from hvdtrain.weights.keras_models import read_into
 
-        return NamedWeights(read_into(task.build_model(), path, names, exclusion), "tensorflow", str(path))
-    return read_weights(path, kind, task.framework)
+        arrays = read_into(task.build_model(), path, list(wanted), exclusion)
+        found = NamedWeights(arrays, "tensorflow", str(path))
+    else:
+        found = read_weights(path, kind, task.framework)
+    weights = fitted(found, wanted, task.framework, exclusion)
+    replaced = {_MODEL + name: array for name, array in weights.items()}
+    averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
+    return {**state, **replaced, **averages}

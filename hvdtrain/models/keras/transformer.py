@@ -1,4 +1,4 @@
-"""The transformer of `hvdtrain.models.torch.transformer` in Keras 3, layer for layer."""
+"""The transformer of `hvdtrain.models.torch.zoo` in Keras 3, layer for layer."""
 
 from __future__ import annotations
 

@@ -1,17 +1,116 @@
-"""Classification models in Keras by name: our ResNets as in torchvision, and those of Keras applications."""
+"""Classification models in Keras by name: those of Keras applications, and ResNet v1.5 equal to torchvision's.
+
+Keras applications' ResNet50 is v1: its stride is in the 1×1 convolution, its convolutions have biases, its BatchNorm an
+epsilon of 1.001e-5. Here, as in torchvision/models/resnet.py: the stride is in the 3×3 ("v1.5", which is how NVIDIA and
+MLPerf train it), no convolution has a bias, epsilon is 1e-5. Layers are named as in torchvision's state_dict.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import keras
-from keras import layers
+from keras import initializers, layers
 
 from hvdtrain.errors import UsageError
-from hvdtrain.models import SMALL_CNN
-from hvdtrain.models.keras.resnet import RESNETS, resnet
+from hvdtrain.models import SMALL_CNN, SMALL_SIDE
+
+_EPSILON: Final = 1e-5
+_MOMENTUM: Final = 0.9  # torch's momentum of 0.1, which is the new value's share
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Blocks in each of the four stages, and whether they are bottlenecks (1×1, 3×3, 1×1) or pairs of 3×3."""
+
+    blocks: tuple[int, int, int, int]
+    bottleneck: bool
+
+
+RESNETS: Final = {
+    "resnet18": _Kind((2, 2, 2, 2), bottleneck=False),
+    "resnet34": _Kind((3, 4, 6, 3), bottleneck=False),
+    "resnet50": _Kind((3, 4, 6, 3), bottleneck=True),
+    "resnet101": _Kind((3, 4, 23, 3), bottleneck=True),
+    "resnet152": _Kind((3, 8, 36, 3), bottleneck=True),
+}
+"""By torchvision's names. Sizes: He et al. 2015 (arXiv:1512.03385), table 1."""
+
+
+def resnet(name: str, classes: int, side: int) -> keras.Model:
+    """A new model with fresh weights: float32 [n, side, side, 3] to logits [n, classes].
+
+    Pictures up to `SMALL_SIDE` get a stem of one 3×3 convolution without stride and pooling, as in
+    `hvdtrain.models.torch.zoo`.
+    """
+    kind = RESNETS[name]
+    inputs = keras.Input((side, side, 3))
+    if side <= SMALL_SIDE:
+        features = _convolution(inputs, 64, 3, 1, "conv1")
+    else:
+        features = _convolution(inputs, 64, 7, 2, "conv1")
+    features = _normalized(features, "bn1", relu=True)
+    if side > SMALL_SIDE:
+        # After a ReLU, padding by zeros is torch's padding by minus infinity.
+        features = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(features))
+    block = _bottleneck if kind.bottleneck else _basic_block
+    for stage, count in enumerate(kind.blocks):
+        for number in range(count):
+            stride = 2 if stage and not number else 1
+            features = block(features, 64 * 2**stage, stride, f"layer{stage + 1}.{number}")
+    features = layers.GlobalAveragePooling2D()(features)
+    bound = features.shape[-1] ** -0.5
+    # torch.nn.Linear's initialization: weights and biases uniform within 1 / sqrt(inputs).
+    logits = layers.Dense(
+        classes,
+        kernel_initializer=initializers.RandomUniform(-bound, bound),
+        bias_initializer=initializers.RandomUniform(-bound, bound),
+        name="fc",
+    )(features)
+    return keras.Model(inputs, logits, name=name)
+
+
+def _basic_block(inputs: Any, width: int, stride: int, name: str) -> Any:
+    features = _normalized(_convolution(inputs, width, 3, stride, f"{name}.conv1"), f"{name}.bn1", relu=True)
+    features = _normalized(_convolution(features, width, 3, 1, f"{name}.conv2"), f"{name}.bn2")
+    return layers.ReLU()(layers.Add()([features, _shortcut(inputs, width, stride, name)]))
+
+
+def _bottleneck(inputs: Any, width: int, stride: int, name: str) -> Any:
+    features = _normalized(_convolution(inputs, width, 1, 1, f"{name}.conv1"), f"{name}.bn1", relu=True)
+    features = _normalized(_convolution(features, width, 3, stride, f"{name}.conv2"), f"{name}.bn2", relu=True)
+    features = _normalized(_convolution(features, 4 * width, 1, 1, f"{name}.conv3"), f"{name}.bn3")
+    return layers.ReLU()(layers.Add()([features, _shortcut(inputs, 4 * width, stride, name)]))
+
+
+def _shortcut(inputs: Any, channels: int, stride: int, name: str) -> Any:
+    """The input itself where its shape fits, else a 1×1 convolution of it."""
+    if stride == 1 and inputs.shape[-1] == channels:
+        return inputs
+    return _normalized(_convolution(inputs, channels, 1, stride, f"{name}.downsample.0"), f"{name}.downsample.1")
+
+
+def _convolution(inputs: Any, channels: int, size: int, stride: int, name: str) -> Any:
+    """Padded by size // 2 on all sides: Keras' "same" would pad one side more than the other where the stride is 2."""
+    padded = layers.ZeroPadding2D(size // 2)(inputs) if size > 1 and stride > 1 else inputs
+    return layers.Conv2D(
+        channels,
+        size,
+        stride,
+        padding="valid" if stride > 1 or size == 1 else "same",
+        use_bias=False,
+        # kaiming_normal_ with fan_out, as in torchvision
+        kernel_initializer=initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal"),
+        name=name,
+    )(padded)
+
+
+def _normalized(inputs: Any, name: str, relu: bool = False) -> Any:
+    features = layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON, name=name)(inputs)
+    return layers.ReLU()(features) if relu else features
 
 
 def model_names() -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 
 _SECONDS: Final = 3600.0  # that a download may take
+_DOWNLOAD: Final = "import sys; from hvdtrain.models.torchvision_import import download; download(*sys.argv[1:])"
+"""In a process of its own, so that a TensorFlow worker does not import torch."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _present(root: str, origin: Origin) -> str | None:
 
 def _download(dataset: str, folder: str, by_hand: str) -> None:
     """Runs torchvision's download into `folder`, which exists, unless another worker just does."""
-    argv = [sys.executable, "-m", "hvdtrain.tasks.pictures.torchvision_download", dataset, folder]
+    argv = [sys.executable, "-c", _DOWNLOAD, dataset, folder]
     try:
         with FileLock(f"{folder}/.download.lock", timeout=_SECONDS):
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)

@@ -10,7 +10,7 @@ import numpy as np
 from filelock import FileLock
 
 from data_sharding import Catalog, RecordBatch
-from data_sharding.splitmix import GOLDEN, mix
+from data_sharding.sample_random import GOLDEN, mix
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import TaskDefaults

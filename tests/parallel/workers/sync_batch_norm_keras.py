@@ -15,7 +15,7 @@ from keras import layers as keras_layers
 
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
-from hvdtrain.models.keras.resnet import resnet
+from hvdtrain.models.keras.zoo import resnet
 
 STEPS = 2
 ROWS = {1: [7], 2: [6, 1], 3: [4, 1, 2]}

@@ -15,8 +15,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
-from hvdtrain.models.torch.transformer import Transformer
-from hvdtrain.models.torch.zoo import build_model, small_cnn
+from hvdtrain.models.torch.zoo import Transformer, build_model, small_cnn
 
 pytestmark = pytest.mark.timeout(60)
 

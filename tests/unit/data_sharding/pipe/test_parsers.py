@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
+from data_sharding.formats.interface import FrameError
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
-from data_sharding.pipe.parsers import FrameError, FrameParser, Framing, parser_for
+from data_sharding.pipe.parsers import FrameParser, Framing, parser_for
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 

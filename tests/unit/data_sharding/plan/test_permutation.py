@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data_sharding import Permutation, PlanError
 from data_sharding.plan.permutation import permute_each
-from data_sharding.splitmix import mix
+from data_sharding.sample_random import mix
 
 sizes = st.integers(1, 3000) | st.integers(1, 12).flatmap(lambda bits: st.integers(2**bits - 1, 2**bits + 1))
 seeds = st.integers(-(2**70), 2**70)

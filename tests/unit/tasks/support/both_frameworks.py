@@ -21,7 +21,7 @@ from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
-from hvdtrain.models.keras.resnet import RESNETS
+from hvdtrain.models.keras.zoo import RESNETS
 from hvdtrain.models.torch import zoo as torch_zoo
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.keras import KerasDigits, KerasImageNet, KerasMnist, KerasText
