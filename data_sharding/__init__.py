@@ -21,8 +21,6 @@ One integer, the position, is the whole state: resume at any step with any numbe
 environment variable: callers pass rank and size. Every error is a `ShardingError`.
 """
 
-from __future__ import annotations
-
 from data_sharding import example
 from data_sharding.audit.coverage_audit import CoverageAudit
 from data_sharding.catalog import Catalog

@@ -9,8 +9,6 @@ A decode function calls them with the `random` of its `RecordBatch`:
         return {"image": normalise(images, MEAN, STD), "label": records.labels}
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Checks of what callers pass: numbers that count or choose an order, named options, steps and ranks, whole plans."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any, Final, get_args
 

@@ -3,8 +3,6 @@
 An error is one sentence of fact, one of conflict, and one HINT that says what to do.
 """
 
-from __future__ import annotations
-
 import copyreg
 from typing import Any
 

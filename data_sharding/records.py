@@ -1,7 +1,5 @@
 """What a decode function is given: some records, and what is known of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final, overload

@@ -4,8 +4,6 @@ And the hash that they and the shuffles are made of: the finalizer of SplitMix64
 Pseudorandom Number Generators", OOPSLA 2014).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -51,7 +49,7 @@ class SampleRandom:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def of_records(self, ids: NDArray[np.int64]) -> SampleRandom:
+    def of_records(self, ids: NDArray[np.int64]) -> "SampleRandom":
         """The draws of other records, ids int64[k], in the same epoch: for what a record is combined with."""
         return SampleRandom(self._seed, self._epoch, ids)
 

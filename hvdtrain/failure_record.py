@@ -4,8 +4,6 @@ The launcher decides from these records which rank caused the end of a job. A ra
 crashed below Python.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

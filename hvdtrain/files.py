@@ -1,7 +1,5 @@
 """Write files so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

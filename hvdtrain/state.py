@@ -1,7 +1,5 @@
 """Named arrays: the state of training as it is copied, saved, broadcast and compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

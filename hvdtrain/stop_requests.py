@@ -4,8 +4,6 @@ A thread reads the numbers from a pipe into which Python's own signal handler wr
 process even while its main thread waits in a collective for a rank that will not come, where no Python code runs.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

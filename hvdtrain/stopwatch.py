@@ -1,7 +1,5 @@
 """How long the named parts of a loop take, added up between two readings."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

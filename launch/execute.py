@@ -1,7 +1,5 @@
 """Run a plan, and find the programs that plans need: where they are, and which MPI an mpirun belongs to."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

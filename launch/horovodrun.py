@@ -4,8 +4,6 @@ What it does beyond its manual was read in horovod/runner of version 0.28.1: glo
 lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Open MPI single-dash flags.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Literal

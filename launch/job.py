@@ -3,8 +3,6 @@
 Asking is not being: which rank a process has, `hvdtrain.topology.Topology` says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hvdtrain.launch.hosts.host import Host, total_slots

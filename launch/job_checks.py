@@ -1,7 +1,5 @@
 """All that a job may be refused for before anything is rendered. Each function raises UsageError for the first."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

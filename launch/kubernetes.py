@@ -3,8 +3,6 @@
 Source: github.com/kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go and examples/v2beta1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

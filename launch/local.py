@@ -1,7 +1,5 @@
 """`hvdtrain launch local`: all workers on this machine, without ssh and without MPI."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

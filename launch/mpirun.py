@@ -4,8 +4,6 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using
 "MPI Library Developer Reference", chapters on mpiexec.hydra and its environment variables.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What the renderers share: the plan and its text, what each worker gets of its host, and what they refuse."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Collection, Mapping

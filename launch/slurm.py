@@ -3,8 +3,6 @@
 Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no longer taking over --cpus-per-task.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The variables of workers: what makes a process worker N of a job, and what other hosts are sent."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

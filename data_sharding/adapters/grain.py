@@ -6,8 +6,6 @@ The classes here are such sources by their methods alone, so this module imports
 and batching are then grain's, not a `ShardPlan`'s.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, SupportsIndex, TypeVar, final

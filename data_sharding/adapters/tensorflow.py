@@ -1,7 +1,5 @@
 """TensorFlow: one rank's batches of a plan as a `tf.data.Dataset`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator

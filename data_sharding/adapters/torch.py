@@ -18,8 +18,6 @@ A map-style data set of one's own goes with the sampler as `WithWeights(data)`, 
 RuntimeError whose text has the name and message of the original.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence

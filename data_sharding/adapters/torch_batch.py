@@ -1,7 +1,5 @@
 """Decoded batches as PyTorch tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final, overload
 

@@ -1,7 +1,5 @@
 """Which records a DataLoader asks for at each step, the position that it saves, and the weights of a plan's slots."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
@@ -44,7 +42,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         self.start_step, self.augment = start_step, augment
         self._before_load = (plan, start_step)
 
-    def __iter__(self) -> SamplerPass[StepSlots]:
+    def __iter__(self) -> "SamplerPass[StepSlots]":
         return SamplerPass(self, self.plan, self.start_step, lambda slots: slots)
 
     def __len__(self) -> int:

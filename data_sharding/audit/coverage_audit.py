@@ -1,7 +1,5 @@
 """Proof that an epoch read every record exactly once."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable
@@ -45,7 +43,7 @@ class CoverageAudit:
         self._excluded = _NONE
 
     @classmethod
-    def union(cls, audits: Iterable[CoverageAudit]) -> Self:
+    def union(cls, audits: Iterable["CoverageAudit"]) -> Self:
         """One audit of all that was read by any of them.
 
         Raises:
@@ -113,7 +111,7 @@ class CoverageAudit:
         """
         self._excluded = np.union1d(self._excluded, self._checked(np.asarray(ids, np.int64)))
 
-    def merge(self, other: CoverageAudit) -> None:
+    def merge(self, other: "CoverageAudit") -> None:
         """Add what another rank, or an earlier run, read and excluded. Raises PlanError if it is of another N."""
         if other.num_records != self.num_records:
             raise PlanError(

@@ -8,8 +8,6 @@ body      zlib: read, read again, excluded; a list of ids, ascending, is its fir
 16 bytes  BLAKE2b of all before
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 import zlib

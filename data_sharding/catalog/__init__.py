@@ -1,7 +1,5 @@
 """The catalog: where every record of a data set is, and proof that it still is what was indexed."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Catalogs kept from one run to the next, for as long as they are true."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

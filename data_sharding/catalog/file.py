@@ -1,7 +1,5 @@
 """A catalog's columns: from the indexes of its files, and on disk as an .npz with a JSON manifest; never pickle."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

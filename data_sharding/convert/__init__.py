@@ -13,8 +13,6 @@ Until the last step no file has its new name, and after an error no file is left
 the data beyond what its catalog takes and 4 bytes a record.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Sequence

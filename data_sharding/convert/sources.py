@@ -4,8 +4,6 @@ A gzip stream can only be read from its start, so no record in it can be found a
 into a temporary file; gzip's own CRC-32 is checked on the way, the records' checksums afterwards.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -17,8 +17,6 @@ Images of a folder keep their names (`ImageNames`), other samples without a key 
 row have the same key, the number is added to the second's: readers would take them for one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import io

@@ -4,8 +4,6 @@
 payloads into what they hold; they need neither a framework nor an extra.
 """
 
-from __future__ import annotations
-
 from data_sharding.class_names import class_names
 from data_sharding.formats.cifar10 import decode_cifar10
 from data_sharding.formats.mnist import decode_mnist

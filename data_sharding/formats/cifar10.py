@@ -5,8 +5,6 @@ Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. The binary version is rows
 two lists of labels; the array's bytes are in the file as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, final

@@ -1,7 +1,5 @@
 """Folders of images: each file is a record, and the folder that it is in names its class."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os

@@ -1,7 +1,5 @@
 """What the catalog and the reader need to know of a file format: the seam where a new format fits in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, Self, final
 

@@ -4,8 +4,6 @@ Layout: http://yann.lecun.com/exdb/mnist. An idx file is two zero bytes, a type 
 dimensions, each dimension as a big-endian 32-bit integer, and the values.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final

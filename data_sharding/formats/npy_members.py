@@ -4,8 +4,6 @@ An .npz file is a zip of .npy files. Formats: numpy's `numpy.lib.format` docstri
 local header that precedes each member of a zip.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import struct

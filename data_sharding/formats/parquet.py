@@ -11,8 +11,6 @@ Damage costs its row group, which a reader masks if it is told to: pyarrow decod
 that were written with page checksums (`write_page_checksum=True`) tell most of it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass

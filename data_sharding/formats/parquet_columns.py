@@ -1,7 +1,5 @@
 """Which columns of a Parquet file make a record, and which one is its label."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final, NamedTuple
 

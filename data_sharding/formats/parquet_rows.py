@@ -1,7 +1,5 @@
 """Rows of an open Parquet file, a row group at a time."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 import weakref
@@ -35,7 +33,7 @@ class RecentGroups:
         self._sizes: OrderedDict[tuple[weakref.ref[RowSource], int], int] = OrderedDict()
         self.kept = 0
 
-    def used(self, source: RowSource, group: int, size: int) -> None:
+    def used(self, source: "RowSource", group: int, size: int) -> None:
         """Note that a file's row group of `size` bytes is used, and have others dropped if it is too much."""
         with self._lock:
             key = weakref.ref(source), group

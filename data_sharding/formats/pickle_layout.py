@@ -6,8 +6,6 @@ here with three changes: the table has only the instructions that build dicts, l
 long strings are skipped, and a `Span` says where they are.
 """
 
-from __future__ import annotations
-
 import pickle
 import pickletools
 import struct

@@ -7,8 +7,6 @@ never splits, and its reader joins parts as they are. Source: dmlc-core, include
 The format has no checksum: damage inside a payload goes unseen.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Final, Literal, final

@@ -4,8 +4,6 @@ A payload is `u32le flag | f32le label | u64le id | u64le id2 | flag x f32le lab
 is the one in the header, otherwise there are `flag` labels behind it. Source: python/mxnet/recordio.py, pack().
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple

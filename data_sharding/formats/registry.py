@@ -1,7 +1,5 @@
 """All formats by name, and which one a path holds."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import difflib

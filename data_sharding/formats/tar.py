@@ -1,7 +1,5 @@
 """Tar shards as webdataset writes and reads them: finding their samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, final
 

@@ -11,8 +11,6 @@ under a top-level name such as `__meta__`. Source: webdataset, src/webdataset/ta
 group_by_keys(); there a hidden file inside a folder forms a sample whose key is the folder, here it does not.
 """
 
-from __future__ import annotations
-
 import zlib
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Text files as data for language models: windows of a fixed number of bytes, one behind the other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final, final

@@ -1,7 +1,5 @@
 """TFRecord files without TensorFlow: finding their records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final

@@ -5,8 +5,6 @@ is rotation by 15 bits plus a constant, so that a checksum of data that holds ch
 https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details and tensorflow/core/lib/hash/crc32c.h.
 """
 
-from __future__ import annotations
-
 import functools
 import struct
 from collections.abc import Sequence

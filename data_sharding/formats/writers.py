@@ -1,7 +1,5 @@
 """Write files of records: TFRecord, RecordIO and tar shards, each whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import tarfile

@@ -1,7 +1,5 @@
 """Helper processes that read and decode batches, for decoders that hold Python's lock."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -116,7 +114,7 @@ class _Pool:
                 idle.release()
         os.close(self._columns)
 
-    def _borrow(self) -> _Process:
+    def _borrow(self) -> "_Process":
         with self._changed:
             # No deadline: the caller is a background thread, and whoever waits for its batch has one.
             self._changed.wait_for(lambda: self._closed or self._idle)
@@ -127,7 +125,7 @@ class _Pool:
             self._busy.add(process)
             return process
 
-    def _give_back(self, process: _Process, dead: bool) -> None:
+    def _give_back(self, process: "_Process", dead: bool) -> None:
         with self._changed:
             self._busy.discard(process)
             if self._closed and not dead:
@@ -137,7 +135,7 @@ class _Pool:
             self._idle.append(None if self._closed or dead else process)
             self._changed.notify()
 
-    def _lost(self, process: _Process) -> ShardingError:
+    def _lost(self, process: "_Process") -> ShardingError:
         with self._changed:
             if self._closed:
                 return _closed_error()

@@ -7,8 +7,6 @@ not by a fork, which a process that has started MPI, CUDA or TensorFlow does not
 It ends when its parent closes the socket or dies, even in the middle of a batch.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import select

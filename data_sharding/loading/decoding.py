@@ -1,7 +1,5 @@
 """From record ids to decoded arrays: the work that a background thread or process does for one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

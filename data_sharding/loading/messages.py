@@ -10,8 +10,6 @@ Pickle is safe here because both ends are one program: the socket has no name, a
 is ever unpickled from a file.
 """
 
-from __future__ import annotations
-
 import io
 import mmap
 import os
@@ -43,7 +41,7 @@ class Setup(NamedTuple):
     arrays: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, reader: RecordReader, decode: Decode) -> tuple[Setup, int]:
+    def of(cls, reader: RecordReader, decode: Decode) -> tuple["Setup", int]:
         """The first message to helpers, and the descriptor of the file of arrays, which the caller closes."""
         buffers: list[pickle.PickleBuffer] = []
         pickled, arrays = (_pickled(reader, buffers.append), _pickled(decode)), []
@@ -94,7 +92,7 @@ class Failure(NamedTuple):
     attributes: dict[str, object]
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> "Failure":
         """The exception with its traceback as a note; another one in its place if it cannot be pickled."""
         error.add_note("in a decode process:\n" + "".join(traceback.format_exception(error)))
         try:

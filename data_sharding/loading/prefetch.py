@@ -1,7 +1,5 @@
 """Results made ahead of time by background threads, handed out in order."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

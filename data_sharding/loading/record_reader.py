@@ -1,7 +1,5 @@
 """Records by id, checked against their stored CRC."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

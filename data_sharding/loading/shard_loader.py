@@ -1,7 +1,5 @@
 """Decoded batches of one rank, read ahead in the background."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import weakref

@@ -1,7 +1,5 @@
 """Payloads of a pass cut into decoded batches of one width, the last ones filled up."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Final

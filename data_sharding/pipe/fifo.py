@@ -1,7 +1,5 @@
 """One FIFO, opened and read without ever blocking for longer than its deadline."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

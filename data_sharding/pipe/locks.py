@@ -10,8 +10,6 @@ writer would never see EPIPE. So a child closes its copies at once, and every me
 there.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import multiprocessing

@@ -1,7 +1,5 @@
 """Parsers that cut a stream of bytes into records, wherever the chunks that arrive happen to end."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -16,7 +14,7 @@ Framing = Literal["tfrecord", "recordio", "recordio-sagemaker"]
 _FOOTER_BYTES: Final = np.arange(tfrecord.FOOTER.size)
 
 
-def parser_for(framing: Framing) -> FrameParser:
+def parser_for(framing: Framing) -> "FrameParser":
     """A new parser: "tfrecord", "recordio" as dmlc and MXNet write it, or as SageMaker reads it.
 
     Raises:

@@ -1,7 +1,5 @@
 """Decoded batches of one rank from its pipe, read ahead in the background, where all ranks' record counts are known."""
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import dataclass
 from typing import Self

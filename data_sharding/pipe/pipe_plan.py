@@ -1,7 +1,5 @@
 """Files dealt over channels, one channel a worker, so that no two workers ever read one FIFO."""
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import re

@@ -1,7 +1,5 @@
 """Plans and manifests on disk, as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import astuple

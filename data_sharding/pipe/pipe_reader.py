@@ -1,7 +1,5 @@
 """One channel of one worker: its FIFOs one after the other, each read once, from front to back."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from pathlib import Path
@@ -51,7 +49,7 @@ class PipeReader:
         parser_for(framing)
         self._lock = ChannelLock(self._base, channel, f"rank {rank}")
 
-    def open(self, expected_records: int | None = None) -> PipePass:
+    def open(self, expected_records: int | None = None) -> "PipePass":
         """Open this epoch's FIFO once it exists; its writer may come later still.
 
         Closing the pass, early or not, moves on to the next epoch.

@@ -4,8 +4,6 @@ Each channel has a thread of its own and its FIFOs come in sequence: `<channel>_
 read to its end or closed early. A reader that leaves (EPIPE) is no error. FIFOs may come late, streams may break off.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -7,8 +7,6 @@ together. Such a pass has no known length, so an epoch is a number of steps that
 other inside it, and what is left of one is the beginning of the next epoch: no record is dropped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Self
 

@@ -7,8 +7,6 @@ before it and the difference between the round's longest and shortest record: fo
 loads a_i <= a_j and records b_i >= b_j, it becomes (b_i - b_j) - (a_j - a_i), both terms >= 0.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

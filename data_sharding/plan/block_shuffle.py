@@ -17,8 +17,6 @@ steps in a row at most ceil((m*d - 1) / block_records) + 1 blocks of each. Every
 for, in O(1) time and memory.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

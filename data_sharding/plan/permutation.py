@@ -5,8 +5,6 @@ along their cycle until they come back (Black and Rogaway, "Ciphers with Arbitra
 than one extra pass on average. The round function is `sample_random.mix`. This is a shuffle, not a cipher.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -95,7 +93,7 @@ class _Halves(NamedTuple):
     high_mask: _UInt64s
 
     @classmethod
-    def of_bits(cls, bits: Any) -> _Halves:
+    def of_bits(cls, bits: Any) -> "_Halves":
         one = np.uint64(1)
         low = bits >> one
         return cls(low, (one << low) - one, (one << (bits - low)) - one)

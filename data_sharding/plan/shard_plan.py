@@ -1,7 +1,5 @@
 """Which records form each step of an epoch, and which of them each rank reads."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Iterator

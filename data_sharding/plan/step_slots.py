@@ -1,7 +1,5 @@
 """What one rank loads in each step of a plan."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Iterator, Sequence
@@ -41,7 +39,7 @@ class StepSlots(Sequence[int]):
     data_fingerprint: str | None = None
 
     @classmethod
-    def of_ids(cls, ids: Sequence[int]) -> StepSlots:
+    def of_ids(cls, ids: Sequence[int]) -> "StepSlots":
         """Any records, all of weight 1."""
         return cls(-1, np.asarray(ids, np.int64), np.ones(len(ids), np.float32), float(len(ids)))
 

@@ -1,7 +1,5 @@
 """What each rank reads in one epoch, and how the epoch is cut into steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

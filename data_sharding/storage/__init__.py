@@ -1,7 +1,5 @@
 """Where files are: on this machine, or behind a URL that fsspec can read."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from data_sharding.storage.byte_source import ByteSource

@@ -1,7 +1,5 @@
 """Many small ranges of bytes from few requests: ranges asked for together are merged, reads in order read ahead."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, final
 

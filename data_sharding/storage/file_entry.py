@@ -1,7 +1,5 @@
 """One data file as it was when it was indexed, which names a pattern means, and the errors for patterns without any."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from dataclasses import dataclass
@@ -50,7 +48,7 @@ class FileEntry:
             "write it again, or remove it.",
         )
 
-    def verify_same(self, now: FileEntry) -> None:
+    def verify_same(self, now: "FileEntry") -> None:
         """Compare with the file as it is now. Raises ChangedDataError (it has another size or version)."""
         if now.size != self.size:
             raise self.changed(f"had {self.size} bytes when it was indexed and has {now.size} now")

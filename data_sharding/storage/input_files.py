@@ -4,8 +4,6 @@ Folders below folders and globs that cross them are walked through links too, in
 folders.
 """
 
-from __future__ import annotations
-
 import glob
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Files on this machine, memory-mapped."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """URLs in messages: without passwords, tokens and signatures."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 from urllib.parse import unquote

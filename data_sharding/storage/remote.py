@@ -1,7 +1,5 @@
 """Files behind a URL that fsspec reads: s3://, gs://, http:// and the like."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Some fifty exception types of botocore, aiohttp, google-auth and the standard li
 are told apart by name: the libraries are extras, and need not be installed.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator
 from typing import Any, Final

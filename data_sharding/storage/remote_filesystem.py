@@ -1,7 +1,5 @@
 """fsspec file systems, with a time limit on every call."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading

@@ -1,7 +1,5 @@
 """From a URL (file, folder or glob) to the files that it means."""
 
-from __future__ import annotations
-
 import glob
 from typing import Any, Final
 

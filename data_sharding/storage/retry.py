@@ -1,7 +1,5 @@
 """How long and how often a remote store is asked before it is given up."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -9,8 +9,6 @@ This one is called at once, in the thread that reads. All reads of a map copy it
 lock, so that Python code can run there as from any callback. For another's SIGBUS the handler before is put back.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """What the adapters of both frameworks do alike: save and load the state of their parts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, Protocol

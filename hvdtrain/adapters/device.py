@@ -1,7 +1,5 @@
 """One worker's share of its machine: how many threads, and which GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

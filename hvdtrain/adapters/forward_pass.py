@@ -5,8 +5,6 @@ pass. A repetition must not compute statistics over all ranks again: it would ru
 the mask.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +14,7 @@ from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
 _mask: ContextVar[Any] = ContextVar("hvdtrain.batch_mask", default=None)
-_memory: ContextVar[ForwardMemory | None] = ContextVar("hvdtrain.forward_memory", default=None)
+_memory: ContextVar["ForwardMemory | None"] = ContextVar("hvdtrain.forward_memory", default=None)
 
 
 @contextmanager

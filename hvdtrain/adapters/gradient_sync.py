@@ -4,8 +4,6 @@ A gradient sync reduces the gradients of all ranks in every update, or averages 
 (PyTorch DDP's word) says what is sent for each bucket of gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """What the training loop needs from a framework."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The adapter of a framework, imported only when that framework is used."""
 
-from __future__ import annotations
-
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task

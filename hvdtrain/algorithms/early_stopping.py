@@ -4,8 +4,6 @@ Pure arithmetic on reduced values, so that all ranks decide alike. A `Validation
 checkpoint's position.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class ValidationHistory:
     compared: str = ""
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> ValidationHistory:
+    def from_json(cls, fields: Mapping[str, Any]) -> "ValidationHistory":
         """What `dataclasses.asdict` made of one."""
         best = fields["best"]
         return cls(**{**fields, "best": Best(**best) if best is not None else None})

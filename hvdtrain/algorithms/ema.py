@@ -1,7 +1,5 @@
 """The exponential moving average of the weights, once for all frameworks."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -5,8 +5,6 @@ are divided after it (Micikevicius et al. 2018, arXiv:1710.03740). A step whose 
 host decides that from the reduced gradients, so that all ranks take the same decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

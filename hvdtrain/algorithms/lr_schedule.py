@@ -1,7 +1,5 @@
 """The learning rate as a pure function of the step: nothing to save, nothing to step twice."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

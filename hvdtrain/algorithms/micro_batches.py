@@ -1,7 +1,5 @@
 """Gradient accumulation: one worker's part of a global batch in micro batches, which need less memory; their seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from data_sharding import LoadedBatch

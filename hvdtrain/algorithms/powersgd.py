@@ -15,8 +15,6 @@ The result depends on the workers' E through their mean only. So the mean may re
 workers: a checkpoint holds the mean.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

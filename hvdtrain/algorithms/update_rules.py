@@ -18,8 +18,6 @@ gradient are all zero, the gradient is taken as it is, neither scaled nor decaye
 clipping of gradients by their norm over all weights is `--max-grad-norm`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
@@ -58,7 +56,7 @@ class Settings:
     trust_coefficient: float = 0.001
     adapts: bool = True
 
-    def for_exempt(self) -> Settings:
+    def for_exempt(self) -> "Settings":
         """The same for normalization layers and biases: no decay, and no scaling by norms."""
         return replace(self, weight_decay=0.0, adapts=False)
 

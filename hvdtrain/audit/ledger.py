@@ -8,8 +8,6 @@ A segment is written before the checkpoint that ends it. Steps that a crash undi
 next start's line, which says at which checkpoint it took up: what counts are the segments that led to it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 Only those lines of the ledger count that led to the weights that are there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -172,7 +170,7 @@ class _Link(NamedTuple):
     """A segment, and the one before it in the training that it belongs to."""
 
     segment: Line
-    before: _Link | None
+    before: "_Link | None"
 
 
 def replay(ledger: Path) -> tuple[Line, list[Line]]:

@@ -7,8 +7,6 @@ manifest, or with one that does not fit, is no checkpoint. The folder gets its f
 is on disk. Weights that are not finite must not get into one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -48,13 +46,13 @@ class Position:
     standing: ValidationHistory = ValidationHistory()
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Position:
+    def from_json(cls, fields: Mapping[str, Any]) -> "Position":
         """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no standing."""
         standing = fields.get("standing")
         known = ValidationHistory.from_json(standing) if standing is not None else ValidationHistory()
         return cls(int(fields["step"]), int(fields["samples_seen"]), known)
 
-    def after(self, global_weight: float) -> Position:
+    def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""
         return replace(self, step=self.step + 1, samples_seen=self.samples_seen + int(global_weight))
 

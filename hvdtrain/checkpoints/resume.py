@@ -1,7 +1,5 @@
 """Find the checkpoint to continue from, and refuse one that belongs to another training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 `CheckpointStore` is rank 0's; by `CheckpointWriter` it saves on behalf of all ranks, which learn whether it worked.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

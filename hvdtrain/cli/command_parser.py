@@ -1,7 +1,5 @@
 """What the commands have in common: how one is chosen, how a wrong call is answered, how flags may be spelled."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib

@@ -5,8 +5,6 @@
 Exit codes: 0 no check failed (there may be warnings); 1 a check failed; 2 wrong usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ Imports no framework: versions come from package metadata, Horovod's bindings fr
 asks Horovod itself for its transports, in a child process with a deadline. Prints known topology variables only.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """`hvdtrain export`: a run's weights or model as a file for other programs."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How an exception that is no error of ours is told: by the frames of the user's own code, and once for all ranks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

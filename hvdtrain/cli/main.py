@@ -1,7 +1,5 @@
 """Choose the subcommand, run it, and turn every way to fail into a message and an exit code."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Plain tables on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

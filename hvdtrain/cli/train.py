@@ -1,7 +1,5 @@
 """`hvdtrain train`: parse, open, restore, train, report. Read it from top to bottom."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

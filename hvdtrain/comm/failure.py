@@ -4,8 +4,6 @@ At each limit this process ends, with a message. Only a thread can do that: the 
 nothing can interrupt. The launcher then ends the other ranks.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import re
@@ -51,7 +49,7 @@ CurrentWait = Callable[[], object | None]
 """Which wait a block is in that also computes: something that stays equal during one wait; None while it computes."""
 
 
-_deadline: list[StallDeadline] = []  # of this process, which has one Horovod
+_deadline: list["StallDeadline"] = []  # of this process, which has one Horovod
 
 
 def limit_waits(rank: int, stall_timeout: float) -> None:

@@ -5,8 +5,6 @@ as all ranks did, which may be gone later, and because that is collective: work 
 contain it. Gradient syncs that sum within a set find it again.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence

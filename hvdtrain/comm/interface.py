@@ -1,7 +1,5 @@
 """Collectives of the training loop: the protocol, for one process, and by Horovod through a framework's binding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, final
 

@@ -1,7 +1,5 @@
 """JSON over collectives, the agreement of all ranks on what one of them found, and work that others wait for."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Open the communicator that fits the topology; refuse to continue if Horovod disagrees with the launcher."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@
 The ranks meet first; then the command runs with Horovod's variables. Rank 0 serves Horovod's store beside it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ They are graph functions, one for each name and dtype, traced at its first call:
 of a Horovod operation, and then two ranks that send differently named tensors are matched without a complaint.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, final

@@ -1,7 +1,5 @@
 """Horovod's collectives through torch: on flat numpy arrays, and an allreduce of tensors for measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, final
 

@@ -1,7 +1,5 @@
 """Checks that several groups of options need: ranges, spans of time, options that mean nothing without another."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -3,8 +3,6 @@
 The texts are those of the config classes' docstrings. Imports no parser, so that a page is there at once.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 import typing

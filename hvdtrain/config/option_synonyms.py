@@ -1,7 +1,5 @@
 """What people who come from other programs write, and which flag of ours they mean. Nothing here is accepted."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Config from YAML and flags through jsonargparse; every refusal names the key and the nearest valid one."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ node           one set for each node
 0+2,1+3        + puts ranks, or ranges of them, into one set
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 

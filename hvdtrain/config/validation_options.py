@@ -1,7 +1,5 @@
 """The options that say which validation is the best and when training stops early."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A training config as YAML: written, and read back by `--config`."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A catalog cut for one rank: what the engine trains and validates on, and how much of it may be damaged."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """This rank's pipe, opened only after all ranks have shown each other what they are about to open."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import asdict
 from pathlib import Path

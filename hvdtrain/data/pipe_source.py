@@ -6,8 +6,6 @@ the user says how many steps make an epoch: learning rate, checkpoints and progr
 come.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ An order to start names the ranks of a measurement that belong to this host. The
 who called the doctor, and listens only on the address it was told, to peers that know the examination's token.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

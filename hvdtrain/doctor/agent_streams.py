@@ -4,8 +4,6 @@ A connection begins with the examination's token and the name of the stream, eac
 measures, since only it knows what has arrived: what the sender has handed to its kernel may be megabytes more.
 """
 
-from __future__ import annotations
-
 import hmac
 import socket
 import threading

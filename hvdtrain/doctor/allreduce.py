@@ -9,8 +9,6 @@ Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of wor
 69 (2009). Algorithm and bus bandwidth as nccl-tests define them, doc/PERFORMANCE.md: S/t, and that times 2(n-1)/n.
 """
 
-from __future__ import annotations
-
 import socket
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Variables that change how a job runs, and jobs that still run: what a host has, and what to say of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

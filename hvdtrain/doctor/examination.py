@@ -1,7 +1,5 @@
 """The whole examination, from top to bottom: log in, collect, compare, connect, measure."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

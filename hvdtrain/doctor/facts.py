@@ -4,8 +4,6 @@ The standard library only. Frameworks are imported in child processes with a dea
 hangs becomes a fact.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

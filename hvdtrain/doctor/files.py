@@ -1,7 +1,5 @@
 """Data and output folder: what each host sees of them, and whether all see the same."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What the doctor is asked, what it says about one thing on one host, and how findings of many hosts become one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

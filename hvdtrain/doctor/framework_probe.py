@@ -7,8 +7,6 @@ None), `horovod` {transport: built} or None, `horovod_error` (a text or None), `
 loaded says of itself, or None), `mpi_path`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

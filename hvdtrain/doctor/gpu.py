@@ -1,7 +1,5 @@
 """GPUs as the driver's own tool and the frameworks see them, and what to say of them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ Plain TCP streams, not Horovod: each direction of each link alone, so that the s
 only its slowest link's time.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import secrets
 import statistics

@@ -1,7 +1,5 @@
 """Cores, memory, disks and limits: what each host has, and whether its workers need more."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

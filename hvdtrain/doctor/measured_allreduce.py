@@ -4,8 +4,6 @@ The agents start the workers as torchrun would (RANK, WORLD_SIZE, MASTER_ADDR), 
 them: no launcher is needed, the secret stays off command lines, and the workers end with their agent.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import selectors

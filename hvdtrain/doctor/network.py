@@ -1,7 +1,5 @@
 """Interfaces, host names and clocks: what each host has, and whether the hosts agree."""
 
-from __future__ import annotations
-
 import fcntl
 import ipaddress
 import socket

@@ -1,7 +1,5 @@
 """The doctor's report: a table with hints under it, or JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Versions, the mpirun that would start, importable frameworks, and what Horovod was built for."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

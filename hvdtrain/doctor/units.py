@@ -1,7 +1,5 @@
 """Amounts as text, and text as amounts."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -7,8 +7,6 @@ same step. How many steps lie between follows from the reduced time of a step, h
 The state is seen as named arrays only, so this serves every framework.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -3,8 +3,6 @@
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

@@ -27,8 +27,6 @@ Except for RunFailed, every rank sees the same events in the same order; reduced
 so a callback may decide from them, and may call a collective as long as it does so on every rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -52,7 +50,7 @@ class Seconds:
     allreduce: float = 0.0
     checkpoint: float = 0.0
 
-    def __add__(self, other: Seconds) -> Seconds:
+    def __add__(self, other: "Seconds") -> "Seconds":
         return Seconds(*(own + others for own, others in zip(astuple(self), astuple(other), strict=True)))
 
     @property

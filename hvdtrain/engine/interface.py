@@ -1,7 +1,5 @@
 """What the loop must know of the data and of who keeps account of them, how far it goes, and what it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ spread through the gradients of several steps to every rank; which record it was
 steps since the last reading again.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Reduced measurements and the split of time, read every few steps so that no step waits for the device; validation."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ The names are those of `horovod.keras`, whose optimizer reduces nothing under Ke
 Each rank gives `fit` its own part of the data, with the same number of batches on every rank.
 """
 
-from __future__ import annotations
-
 from horovod.tensorflow import is_initialized, local_rank, local_size, rank, shutdown, size
 
 from hvdtrain.keras import callbacks

@@ -1,7 +1,5 @@
 """`hvd.callbacks`: what goes into `model.fit(..., callbacks=[...])`; the ranks kept equal, and the warm-up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import horovod.tensorflow as horovod

@@ -1,7 +1,5 @@
 """The callback that makes every logged metric the metric over all ranks' samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -6,8 +6,6 @@ that the optimizer already has is kept, and callbacks that set `learning_rate` s
 Keras does inside `apply` (clipping, weight decay, accumulation, EMA, loss scale) works on reduced gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, final
 

@@ -1,7 +1,5 @@
 """Start Horovod for a Keras script: backend, stall limits, threads, GPU, and that the launcher's word holds."""
 
-from __future__ import annotations
-
 import os
 
 import horovod.tensorflow as horovod

@@ -1,7 +1,5 @@
 """Make the ranks' weights equal, keep them equal, and prove it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from itertools import zip_longest

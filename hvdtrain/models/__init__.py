@@ -3,8 +3,6 @@
 Here is what is known of picture models by their names alone, before one is built.
 """
 
-from __future__ import annotations
-
 SMALL_CNN = "cnn"
 """hvdtrain's own small network, in both frameworks."""
 

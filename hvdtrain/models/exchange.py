@@ -15,8 +15,6 @@ variable "layer1.0.conv1/kernel".
                                                             BatchNorm without a momentum, which none of these is
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -8,8 +8,6 @@ extension cannot be loaded, the two schemas are declared first; calling such an 
 Whoever imports this module makes every later `import torchvision` do that; torch is imported no sooner than then.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.util

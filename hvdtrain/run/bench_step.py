@@ -5,8 +5,6 @@ again, some batches to warm up, then iterations of some batches each, whose mean
 deviations. Each worker counts its own time, and rank 0's is told, times the number of workers.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import socket

@@ -1,7 +1,5 @@
 """What `--dry-run` runs: one batch of training, and one of validation, on all ranks. Nothing is kept of them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

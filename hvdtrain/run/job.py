@@ -1,7 +1,5 @@
 """What all commands do that work as ranks of a job: join the others, prepare the task, leave together."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

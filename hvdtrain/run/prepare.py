@@ -1,7 +1,5 @@
 """All that can be refused is refused here, on all ranks together, before a model exists or a file is written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run leaves for people and programs: result.json, env.json, and the closing table."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sys

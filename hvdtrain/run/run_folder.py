@@ -1,7 +1,5 @@
 """The folder of one run: where everything goes, and the refusal to overwrite what is there."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

@@ -1,7 +1,5 @@
 """Every rank's model, as equal as the first step needs it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

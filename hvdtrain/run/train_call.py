@@ -1,7 +1,5 @@
 """A training as a function call, for notebooks, scripts and sweeps: one process."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

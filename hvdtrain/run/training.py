@@ -1,7 +1,5 @@
 """One training run, from its setup to its result."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

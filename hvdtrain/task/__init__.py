@@ -1,7 +1,5 @@
 """What a user writes: a task."""
 
-from __future__ import annotations
-
 from hvdtrain.task.interface import Splits, Task, TaskDefaults
 
 __all__ = ["Splits", "Task", "TaskDefaults"]

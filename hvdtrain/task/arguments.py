@@ -1,7 +1,5 @@
 """From `--model` and `--task-args` to a task: every refusal names the argument."""
 
-from __future__ import annotations
-
 import inspect
 import types
 import typing

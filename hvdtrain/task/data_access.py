@@ -1,7 +1,5 @@
 """What a task is given to find its records."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

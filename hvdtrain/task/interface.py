@@ -5,8 +5,6 @@ measured per sample. Everything else (shards, gradients, learning rate, metrics 
 resume) is hvdtrain's. The same class shape serves both frameworks; `framework` says which one.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Small, real, and always at hand: the task that `hvdtrain` trains when nothing el
 TFRecord shards in the user's cache, which the first worker writes once.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The built-in tasks in Keras 3 on TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """From `--task NAME` or `--task module:Class` to a class, importing no framework that is not used."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """Language modelling on any text files, byte by byte: which records there are, and what is predicted from them."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 import numpy as np

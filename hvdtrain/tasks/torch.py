@@ -1,7 +1,5 @@
 """The built-in tasks in PyTorch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

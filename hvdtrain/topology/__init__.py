@@ -6,8 +6,6 @@
 `explain(os.environ)` tells what was seen, what decided and what was ignored, and why. Standard library only.
 """
 
-from __future__ import annotations
-
 from hvdtrain.topology.detect import Evidence, detect_topology, explain
 from hvdtrain.topology.topology import Topology
 

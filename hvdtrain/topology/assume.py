@@ -3,8 +3,6 @@
 Everything here is marked "assumed: …" unless it follows from what is known. Rank and size are never assumed.
 """
 
-from __future__ import annotations
-
 from hvdtrain.topology.facts import ASSUMED, DERIVED, Fact, Facts
 
 ALONE = ASSUMED + "no variable tells who shares this node, so one process per node"

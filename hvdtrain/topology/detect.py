@@ -1,7 +1,5 @@
 """Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

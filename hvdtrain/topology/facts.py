@@ -1,7 +1,5 @@
 """Facts: whole numbers, each with what decided it, read from a table of variable names; contradictions are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

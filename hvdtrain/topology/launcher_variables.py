@@ -1,7 +1,5 @@
 """The variables by which launchers tell a process its place in a job; whoever starts another job removes them."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Final

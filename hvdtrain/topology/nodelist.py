@@ -3,8 +3,6 @@
 Grammar from the Slurm manual pages: scontrol(1) `show hostnames`, and sbatch(1) SLURM_TASKS_PER_NODE.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import product

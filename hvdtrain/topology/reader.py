@@ -1,7 +1,5 @@
 """One platform's way to tell a process its place: a table of variables, and what to do about those it lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

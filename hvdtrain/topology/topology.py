@@ -1,7 +1,5 @@
 """The type itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -76,7 +74,7 @@ class Topology:
                 return f"{self.source.get(name, name)} says {name} {getattr(self, name)}, Horovod says {answer}"
         return None
 
-    def completed(self, local_rank: int, local_size: int) -> Topology:
+    def completed(self, local_rank: int, local_size: int) -> "Topology":
         """The same with Horovod's local facts in place of assumed ones."""
         if not self._is_assumed("local_rank") and not self._is_assumed("local_size"):
             return self

@@ -1,7 +1,5 @@
 """From a run to a file or folder for other programs, which appears whole or not at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Imports torch only for a file of torch.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping

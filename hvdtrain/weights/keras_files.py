@@ -8,8 +8,6 @@
 Nothing else in a .keras file is looked at: its config may name code.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Keras models with the weights of files, and as files. Imports Keras on TensorFlow."""
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

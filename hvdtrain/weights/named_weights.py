@@ -1,7 +1,5 @@
 """Weights as named arrays, and fitted to a model: in its framework's names and axes, complete, each of its shape."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """A run's task, built again from what its checkpoint says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

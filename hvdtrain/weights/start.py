@@ -1,7 +1,5 @@
 """A training's first state from given weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """State dicts in torch's own format, and torch models as files that other programs run. Imports torch."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import pickle

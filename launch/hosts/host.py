@@ -3,8 +3,6 @@
 Names end up in the command lines of ssh and mpirun, so what could be read there as an option or by a shell is refused.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence

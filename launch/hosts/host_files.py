@@ -10,8 +10,6 @@ read. Version 1.0: `server_list`, each with `server_id` and `device`, a list of 
 written as strings there; both are taken. Source: the HCCL section of the CANN manual, "rank table file".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They describe hosts, not ranks, so they say where a job may run; what this process is, `hvdtrain.topology` says.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -13,8 +13,6 @@ It reads a token, and kills that job's processes when its standard input ends. O
 the descendants that it saw at its last look, except those through PROCESS: orphans lose their trace when it dies.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -127,7 +125,7 @@ class OrphanReaper:
         self._spared: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> OrphanReaper:
+    def __enter__(self) -> "OrphanReaper":
         arguments: list[int] = []
         if self._adopts:
             _adopt_orphans(True)

@@ -1,7 +1,5 @@
 """One worker: its process, and what it writes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

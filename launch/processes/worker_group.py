@@ -1,7 +1,5 @@
 """The workers of one host, behind one protocol: started by this process, or by an agent on another host."""
 
-from __future__ import annotations
-
 import re
 import selectors
 import signal

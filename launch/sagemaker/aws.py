@@ -1,7 +1,5 @@
 """All calls of AWS, by boto3: upload files, create a training job, follow it, and explain what AWS refuses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Channels: what `fit` takes for them, where the data of each are, how they are delivered, and what names mean."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All that a job's channels may be refused for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ for ever; so each local rank gets a channel of its own, and SageMaker divides a 
 (ShardedByS3Key). In modes File and FastFile all workers of a machine share a folder, and hvdtrain divides the records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

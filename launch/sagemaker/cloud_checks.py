@@ -1,7 +1,5 @@
 """What the arguments of a job on SageMaker's machines are refused for: locations in S3, role, image, region."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

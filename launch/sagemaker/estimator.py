@@ -1,7 +1,5 @@
 """Train on SageMaker, or by the same contract on this machine: `Estimator(...).fit(inputs)`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

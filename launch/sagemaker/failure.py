@@ -4,8 +4,6 @@ API_DescribeTrainingJob gives the limit. `sagemaker-training` writes the file as
 one that is there alone (`sagemaker_training.files.write_failure_file`).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

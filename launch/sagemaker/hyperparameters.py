@@ -4,8 +4,6 @@ SageMaker's SDK encodes every value by `json.dumps` (sagemaker 2.x, `Framework._
 training toolkit decodes them and turns them into flags (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Plans of `hvdtrain shard pipe-plan`, as far as a request depends on them; the format is data_sharding's."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Pure: nothing is looked up or sent. Source: Amazon SageMaker API Reference, CreateTrainingJob and the types in it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

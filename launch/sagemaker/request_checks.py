@@ -5,8 +5,6 @@ the service, which would refuse the job only after everything was uploaded. They
 compared here.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Nothing from outside the folder is packed: a link that leads out of it is refused, and so is what is not a file.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -4,8 +4,6 @@ These rules need no boto3 and name the argument. Where botocore is installed, `r
 a whole with SageMaker's own service model too. The numbers and patterns are those of API_CreateTrainingJob.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

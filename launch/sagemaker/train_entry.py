@@ -11,8 +11,6 @@ Exit codes are hvdtrain's: 0 done, 1 failure, 2 wrong hyperparameter or channel,
 SageMaker takes all but 0 for a failure, and shows the cause that is left in /opt/ml/output/failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

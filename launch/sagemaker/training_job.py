@@ -1,7 +1,5 @@
 """A training job that SageMaker has: wait for its end, follow its log, stop it."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ the answer brings it back; so the launcher, which waits SECONDS after the heartb
 up before its workers are killed.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import selectors
@@ -55,7 +53,7 @@ class Agent:
         self,
         seconds: float,
         questions: Mapping[str, Callable[..., Any]],
-        start: Callable[[Agent, dict[str, Any]], None] | None = None,
+        start: Callable[["Agent", dict[str, Any]], None] | None = None,
     ) -> None:
         self._seconds = seconds
         self._questions = {"exists": os.path.exists, **questions}

@@ -1,7 +1,5 @@
 """What a launcher does through agents: start and keep one for each host, ask it, and let it start workers."""
 
-from __future__ import annotations
-
 import itertools
 import selectors
 import signal

@@ -3,8 +3,6 @@
 What ssh says on failure is the same on all systems: sources are ssh(1) and OpenSSH's ssh.c, sshconnect.c and misc.c.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import re

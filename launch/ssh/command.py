@@ -3,8 +3,6 @@
 The command shows no variables and no secret: those follow by stdin.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@
 Nothing here is pickled; a frame that is larger than it may be ends the connection.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`hvdtrain launch ssh`: workers on several hosts, started, watched and restarted by this process."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The launcher's end of the connection to one host's agent."""
 
-from __future__ import annotations
-
 import os
 import queue
 import select

@@ -1,7 +1,5 @@
 """Which machine a name means, which address hosts can call, and which interface leads there: standard library only."""
 
-from __future__ import annotations
-
 import fcntl
 import ipaddress
 import socket

@@ -1,7 +1,5 @@
 """What workers write, put together on one terminal: rank 0 as it comes, every other rank's lines behind its number."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

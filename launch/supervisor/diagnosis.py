@@ -1,7 +1,5 @@
 """How one start of a job ended: which rank caused it, with which exit code, and what to say."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Container, Sequence

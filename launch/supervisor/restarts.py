@@ -1,7 +1,5 @@
 """Start a job again after a failure: when, how often, and with which command, so that it resumes in one run folder."""
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Signals to the launcher, as events of its loop, and what each of them means to the workers."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

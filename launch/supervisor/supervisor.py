@@ -1,7 +1,5 @@
 """Watch over the workers of one start, on all hosts: pass on what they write, and end all when one fails."""
 
-from __future__ import annotations
-
 import selectors
 import signal
 import time

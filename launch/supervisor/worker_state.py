@@ -1,7 +1,5 @@
 """What the supervisor knows of one worker, wherever it runs."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

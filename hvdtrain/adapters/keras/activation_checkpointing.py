@@ -6,8 +6,6 @@ the model's graph is a pure function of its input, its weights and its state (ke
 the state from before the forward pass, and its new state is discarded.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ def checkpoint_activations(model: Any) -> int:
     return len(plan) - 1
 
 
-def _segments(model: Any, graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
+def _segments(model: Any, graph: Any, plan: Sequence["Cut"]) -> list["_Segment"]:
     ends = [graph._inputs_struct, *(cut.tensor for cut in plan[:-1]), graph._outputs_struct]
     nodes = [0, *(cut.nodes for cut in plan)]
     # What one operation keeps besides its input is its output, which the next one keeps anyway; and what the last
@@ -62,7 +60,7 @@ def _segments(model: Any, graph: Any, plan: Sequence[Cut]) -> list[_Segment]:
 
 
 def _call(
-    whole: Any, segments: Sequence[_Segment], inputs: Any, training: bool = False, mask: Any = None, **options: Any
+    whole: Any, segments: Sequence["_Segment"], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
     """Replaces the model's own call()."""
     if not training or mask is not None or options:

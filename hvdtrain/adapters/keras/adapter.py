@@ -1,7 +1,5 @@
 """The Keras 3 adapter (TensorFlow backend): one compiled step, gradients summed over ranks inside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, final

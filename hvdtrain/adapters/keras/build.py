@@ -1,7 +1,5 @@
 """The parts of a `KerasAdapter` as the options ask for them; what it cannot train is refused before the first step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

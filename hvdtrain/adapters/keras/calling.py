@@ -1,7 +1,5 @@
 """How a task's measure() calls a Keras model: every part of it knows whether it trains; our errors stay ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

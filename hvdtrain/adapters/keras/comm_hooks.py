@@ -4,8 +4,6 @@ Why each one sends what it sends is explained in `hvdtrain.adapters.torch.comm_h
 one process does not need it.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """This worker's device in TensorFlow: its threads, its GPU, and which arithmetic kernels and models use."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The sum of all ranks' gradients in Keras, and what the adapter requires of any other way to synchronize ranks."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, final

@@ -8,8 +8,6 @@ be used: they hold Keras' automatic numbers ("dense_3"), which differ as soon as
 name is therefore the bucket's place and a checksum of its dtypes and shapes.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 The papers are named in torch's module of that name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, final
 

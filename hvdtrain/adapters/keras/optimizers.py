@@ -5,8 +5,6 @@ earlier steps at their old learning rate (Goyal et al. 2017, arXiv:1706.02677, r
 from the gradient, without momentum; Adam adds epsilon before the second moment's correction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, final
 

@@ -1,7 +1,5 @@
 """Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -17,7 +15,7 @@ Gather = Callable[[Any, str], Any]
 """All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
 
 
-def open_sparse_gradients(topology: Topology, waiting: Waiting) -> SparseGradients:
+def open_sparse_gradients(topology: Topology, waiting: Waiting) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather."""
     if topology.is_distributed:
         return SparseGradients(SummedGradients(open_comm_hook((), TrainingOptions()), waiting), _gather, waiting)

@@ -1,7 +1,5 @@
 """A Keras model and optimizer as named numpy arrays, and back. No pickle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

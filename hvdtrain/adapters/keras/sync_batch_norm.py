@@ -5,8 +5,6 @@ and so are, in the backward pass, the gradients of the moments (as in `hvdtrain.
 rest of the layer (momentum, the biased running variance, renormalization) stays Keras' own.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import zlib

@@ -1,7 +1,5 @@
 """One update of the weights from reduced gradients, traced into the step: unscale, clip, apply; and their average."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, final
 

@@ -1,7 +1,5 @@
 """How long a step waits for other ranks, measured inside graphs."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, final

@@ -4,8 +4,6 @@ Chen et al. 2016 (arXiv:1604.06174), by torch.utils.checkpoint, which sees to ra
 What is added here: a repetition changes no buffer (BatchNorm's statistics), and it runs no collectives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final

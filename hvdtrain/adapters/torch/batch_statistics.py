@@ -1,7 +1,5 @@
 """Mean and variance of each channel over the real rows of all ranks, by one allreduce."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The parts of a `TorchAdapter` as the options ask for them: the model, what calls it, and the gradient sync."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Each hook starts its communication in the backward pass, as soon as the bucket's last gradient is ready.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass

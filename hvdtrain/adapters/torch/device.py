@@ -1,7 +1,5 @@
 """This worker's device in torch: its threads, its GPU, and which arithmetic kernels use."""
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager, nullcontext
 

@@ -5,8 +5,6 @@ last gradient is ready: no copies in and out, few and large messages. The comm h
 The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

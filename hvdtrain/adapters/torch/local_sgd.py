@@ -4,8 +4,6 @@ Stich 2019 (arXiv:1805.09767); with momentum buffers averaged too, Yu, Jin and Y
 Lin et al. 2020 (arXiv:1808.07217, "hierarchical local SGD").
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, final

@@ -1,7 +1,5 @@
 """The optimizers of `--optimizer` in torch: its own classes where their arithmetic is the rule's, else the rule."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, final, overload
@@ -176,16 +174,16 @@ class TensorList:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
 
-    def __add__(self, other: Any) -> TensorList:
+    def __add__(self, other: Any) -> "TensorList":
         return TensorList(list(torch._foreach_add(self.tensors, _each(other))))
 
-    def __sub__(self, other: Any) -> TensorList:
+    def __sub__(self, other: Any) -> "TensorList":
         return TensorList(list(torch._foreach_sub(self.tensors, _each(other))))
 
-    def __mul__(self, other: Any) -> TensorList:
+    def __mul__(self, other: Any) -> "TensorList":
         return TensorList(list(torch._foreach_mul(self.tensors, _each(other))))
 
-    def __truediv__(self, other: Any) -> TensorList:
+    def __truediv__(self, other: Any) -> "TensorList":
         return TensorList(list(torch._foreach_div(self.tensors, _each(other))))
 
     __radd__ = __add__

@@ -1,7 +1,5 @@
 """The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, final

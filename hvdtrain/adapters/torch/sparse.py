@@ -1,7 +1,5 @@
 """Sparse gradients in torch: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
 """Starts to join all ranks' rows of a tensor under a name; what it returns waits for them."""
 
 
-def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology) -> SparseGradients:
+def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather.
 
     Raises:
@@ -86,7 +84,7 @@ class _Rows:
     values: torch.Tensor
 
     @classmethod
-    def of(cls, name: str, parameter: nn.Parameter) -> _Rows:
+    def of(cls, name: str, parameter: nn.Parameter) -> "_Rows":
         """This rank's, each row once; none where its loss did not need the parameter."""
         gradient = parameter.grad
         if gradient is None:

@@ -1,7 +1,5 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

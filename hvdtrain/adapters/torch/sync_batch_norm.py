@@ -6,8 +6,6 @@ pass (Ioffe and Szegedy 2015, arXiv:1502.03167, section 3, with sums over all ra
 which run the same model, run them in the same order.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, cast
 
 import torch

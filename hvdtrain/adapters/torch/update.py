@@ -1,7 +1,5 @@
 """One update of the weights from reduced gradients: unscale, clip, optimizer step, in this order; and their average."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, final

@@ -1,7 +1,5 @@
 """`hvdtrain bench`: measurements of this machine or cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hvdtrain.cli.command_parser import run_subcommand

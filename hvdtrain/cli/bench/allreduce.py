@@ -3,8 +3,6 @@
 horovodrun -np 2 python -m hvdtrain bench allreduce [--framework torch] [--sizes 4B,1MiB] [--seconds 5] [--json]
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

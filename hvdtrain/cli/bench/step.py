@@ -3,8 +3,6 @@
 horovodrun -np 2 python -m hvdtrain bench step --task synthetic [--num-iters 10] [--json] [flags of train]
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

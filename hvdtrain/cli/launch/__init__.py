@@ -1,7 +1,5 @@
 """`hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`: start a job, here or on a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

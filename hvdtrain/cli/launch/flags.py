@@ -1,7 +1,5 @@
 """The flags that several launchers share, in groups; a launcher takes the groups that it can fulfil."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

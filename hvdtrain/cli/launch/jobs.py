@@ -1,7 +1,5 @@
 """The job that parsed flags describe, and what all launchers do with it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

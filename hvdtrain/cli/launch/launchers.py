@@ -1,7 +1,5 @@
 """What each launcher of `hvdtrain launch` can be told, and how it starts a job; `sagemaker` has SageMaker's flags."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

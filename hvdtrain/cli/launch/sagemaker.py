@@ -1,7 +1,5 @@
 """`hvdtrain launch sagemaker`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

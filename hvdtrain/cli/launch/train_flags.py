@@ -1,7 +1,5 @@
 """Whether machines with these flags would train: `python -m hvdtrain.cli.launch.train_flags FLAGS` exits 0 or 2."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

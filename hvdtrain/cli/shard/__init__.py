@@ -1,7 +1,5 @@
 """`hvdtrain shard`: look at record files, plan their split, prove what a run has used, convert them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from data_sharding.errors import ShardingError

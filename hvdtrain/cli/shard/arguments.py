@@ -1,7 +1,5 @@
 """What the commands of `hvdtrain shard` have in common: how data is named, and how wrong calls are answered."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

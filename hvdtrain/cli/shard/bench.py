@@ -1,7 +1,5 @@
 """`hvdtrain shard bench`: how fast records can be read here."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import time

@@ -1,7 +1,5 @@
 """`hvdtrain shard convert`: rewrite records in another format or number of files."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys
@@ -104,7 +102,7 @@ class _Progress:
             self._tenth = done * 10 // total
             print(f"{_STEPS[step]}: {done} of {total} records", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> "_Progress":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """`hvdtrain shard index`: find all records of a data set, and say what they are."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`hvdtrain shard pipe-plan`: deal files over channels, one a worker, and write the manifests of a pipe mode job."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hvdtrain shard pipe-sim`: a local agent that feeds FIFOs from files, to try pipe mode without a cloud."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -1,7 +1,5 @@
 """`hvdtrain shard plan`: how an epoch is cut, and what each rank reads."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`hvdtrain shard verify`: prove from a run folder that each epoch used every record once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

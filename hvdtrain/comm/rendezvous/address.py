@@ -1,7 +1,5 @@
 """Where the ranks of a job meet, derived from their launcher's variables: an address, and ports to try."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import socket

@@ -4,8 +4,6 @@ Rank 0 serves Horovod's own store protocol at the address in the launcher's vari
 learn each other's hosts, and Horovod gets the result in its variables, as from horovodrun.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -88,7 +86,7 @@ def _serve(point: MeetingPoint, keys: Keys, size: int, address: str, deadline: f
     raise _cannot_listen(address, taken) from taken
 
 
-def _variables(rank: int, world: World, environ: MutableMapping[str, str]) -> dict[str, str]:
+def _variables(rank: int, world: "World", environ: MutableMapping[str, str]) -> dict[str, str]:
     return {
         **place_variables(rank, world.hosts),
         **world.store,

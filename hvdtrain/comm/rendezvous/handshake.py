@@ -11,8 +11,6 @@ an answer cannot be replayed, and another job's server on the same port is recog
 empty: then strangers who know the job's numbers are not kept out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac
@@ -94,7 +92,7 @@ class Hello:
         return f"{self.rank} {self.size} {self.host}"
 
     @classmethod
-    def parse(cls, line: bytes) -> tuple[Hello, str]:
+    def parse(cls, line: bytes) -> tuple["Hello", str]:
         """Hello and proof; raises WrongPeerError."""
         match = _HELLO.fullmatch(line.decode("latin-1"))
         if match is None or not _HOST.fullmatch(match[3]):

@@ -4,8 +4,6 @@ It runs an event loop in its own thread, so that the process that starts it (the
 Horovod's own server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import threading

@@ -11,8 +11,6 @@ HOROVOD_GLOO_RENDEZVOUS_ADDR and appends `:PORT/SCOPE/KEY`; an address of `HOST:
 token, although it has no such concept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import re

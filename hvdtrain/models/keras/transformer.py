@@ -1,7 +1,5 @@
 """The transformer of `hvdtrain.models.torch.zoo` in Keras 3, layer for layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -5,8 +5,6 @@ epsilon of 1.001e-5. Here, as in torchvision/models/resnet.py: the stride is in 
 MLPerf train it), no convolution has a bias, epsilon is 1e-5. Layers are named as in torchvision's state_dict.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

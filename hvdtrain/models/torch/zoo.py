@@ -1,7 +1,5 @@
 """Classification models of torchvision by name, fitted to classes and the size of pictures; and a small transformer."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any

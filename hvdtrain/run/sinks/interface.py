@@ -1,7 +1,5 @@
 """What a sink is, and what it is given when it is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass

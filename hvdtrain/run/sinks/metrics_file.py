@@ -1,7 +1,5 @@
 """metrics.jsonl: what was measured, one JSON object a line, while the run goes on."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -16,7 +14,7 @@ from hvdtrain.files import open_lines
 from hvdtrain.run.sinks.interface import SinkContext
 
 
-def open_sink(context: SinkContext, stack: ExitStack) -> MetricsFile | None:
+def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
     """On rank 0."""
     return MetricsFile(stack.enter_context(open_lines(context.folder.metrics))) if context.topology.is_root else None
 

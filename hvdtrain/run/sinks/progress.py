@@ -1,7 +1,5 @@
 """Progress on rank 0: a bar where somebody watches it being redrawn, else lines."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +18,7 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
 """Between two lines passes this share of the time since the start, within these bounds."""
 
 
-def open_sink(context: SinkContext, stack: ExitStack) -> Bar | Lines | None:
+def open_sink(context: SinkContext, stack: ExitStack) -> "Bar | Lines | None":
     """On rank 0 what `--progress` asks for; auto is a bar where standard error ends on a terminal that can redraw."""
     kind = context.config.progress
     if kind == "none" or not context.topology.is_root:
@@ -71,7 +69,7 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
 
-    def _require(self) -> _FittingBar:
+    def _require(self) -> "_FittingBar":
         if self._bar is None:
             raise RuntimeError("an event came before RunStarted")
         return self._bar
@@ -80,7 +78,7 @@ class Bar:
 class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself does not take
     """Shows as much beside the bar as the terminal is wide, the most important first."""
 
-    def __init__(self, columns: Callable[[], int], total: int, step: int, stream: TextIO | _ReturnLast) -> None:
+    def __init__(self, columns: Callable[[], int], total: int, step: int, stream: "TextIO | _ReturnLast") -> None:
         self.words = dict.fromkeys(("head", "speed", "validation", "best"), "")
         self._columns = columns
         # Without `nrows`, tqdm asks the terminal, and draws nothing where that has no size (docker exec, expect).

@@ -1,7 +1,5 @@
 """logs/rank_N.log: each rank's own account of the run."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -13,7 +11,7 @@ from hvdtrain.run.sinks.interface import SinkContext
 _log = logging.getLogger("hvdtrain.run")
 
 
-def open_sink(context: SinkContext, _stack: ExitStack) -> RankLog:
+def open_sink(context: SinkContext, _stack: ExitStack) -> "RankLog":
     """On every rank; `RunFolder.open_log` has opened the file."""
     return RankLog(context.topology.rank)
 

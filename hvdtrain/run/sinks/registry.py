@@ -1,7 +1,5 @@
 """All sinks of a run. A new one is a file in this folder with an `open_sink`, and a line here."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from hvdtrain.engine.events import Callback

@@ -1,7 +1,5 @@
 """The terminal on which this process's output ends, through launchers too: whether it takes a bar, and its width."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ CIFAR-10 (Krizhevsky 2009) is 60,000 pictures of 32×32 pixels in 10 classes. MN
 handwritten digits; data sets in the same files, such as Fashion-MNIST, can be read too.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

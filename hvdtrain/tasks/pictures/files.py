@@ -1,7 +1,5 @@
 """Where a data set's own files are: in the data folder, as its archive unpacks or as torchvision downloads."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass

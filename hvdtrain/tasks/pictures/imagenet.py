@@ -1,7 +1,5 @@
 """ImageNet (ILSVRC 2012), and any other photos kept like it: folders, tar shards or TFRecords."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar, Final
 

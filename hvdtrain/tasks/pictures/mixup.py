@@ -6,8 +6,6 @@ the training data, drawn for (seed, epoch, record), and read for this purpose: t
 record still is the first of a pair once an epoch, which is what the audit counts.
 """
 
-from __future__ import annotations
-
 from typing import final
 
 import numpy as np

@@ -3,8 +3,6 @@
 Which part of a photo a model sees is chosen as by torchvision's RandomResizedCrop, and its Resize and CenterCrop.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any, Final, NamedTuple
@@ -95,7 +93,7 @@ class CropDraws(NamedTuple):
     places: NDArray[np.float64]
 
     @classmethod
-    def of(cls, random: SampleRandom) -> CropDraws:
+    def of(cls, random: SampleRandom) -> "CropDraws":
         """The draws of some records."""
         return cls(
             random.uniform("crop area", *_AREA, (_ATTEMPTS,)),

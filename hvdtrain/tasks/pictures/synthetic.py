@@ -1,7 +1,5 @@
 """Pictures made from the number of their record: to measure training without data, as Horovod's synthetic benchmark."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import ClassVar, Final

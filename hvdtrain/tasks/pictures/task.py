@@ -1,7 +1,5 @@
 """What tasks of pictures have in common, in every framework: features, labels, targets, what may be asked of them."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple

@@ -7,8 +7,6 @@ a bare RANK and WORLD_SIZE, which somebody exported, after them. Variables that 
 among them are asked last: whoever tells a place decides.
 """
 
-from __future__ import annotations
-
 from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
 from hvdtrain.topology.readers import horovod, mpi, slurm, torchrun, unjoined

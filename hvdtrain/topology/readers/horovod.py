@@ -5,8 +5,6 @@ local rank 0, and for the others only when no node has fewer processes. Variable
 `create_slot_env_vars`. In an elastic job they hold for the start; later resets are known to `hvd` alone.
 """
 
-from __future__ import annotations
-
 from hvdtrain.topology.assume import assume_local, assume_nodes
 from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
 from hvdtrain.topology.reader import Reader, host_by

@@ -9,8 +9,6 @@ Slurm's PMI2 no local facts: when the process is a Slurm task of the same rank (
 rest.
 """
 
-from __future__ import annotations
-
 from hvdtrain.topology.facts import Table
 from hvdtrain.topology.reader import Reader, four_facts, host_by
 from hvdtrain.topology.readers.slurm import fill_from_step, hosts_of_step

@@ -5,8 +5,6 @@ WORLD_SIZE from Slurm's variables often leave out the rest: an agreeing Slurm st
 https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 """
 
-from __future__ import annotations
-
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.assume import assume_place
 from hvdtrain.topology.facts import Env, Facts

@@ -9,8 +9,6 @@ find each other by TensorFlow's own servers, which Horovod does not use. Format:
 https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn

@@ -5,8 +5,6 @@ Provides Training Information". Where one is missing, its content is taken from 
 `sagemaker-training` sets (`sagemaker_training.environment.Environment.to_env_vars`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What each worker of a container runs, and where: the source, and a command from hyperparameters and channels."""
 
-from __future__ import annotations
-
 import sys
 import tarfile
 import tempfile

@@ -3,8 +3,6 @@
 Scripts get SM_* with the names of `sagemaker_training.environment.Environment.to_env_vars` (version 4.8).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

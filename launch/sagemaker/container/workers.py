@@ -1,7 +1,5 @@
 """Start this container's workers, supervise them, and report how they ended."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

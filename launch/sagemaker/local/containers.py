@@ -1,7 +1,5 @@
 """The containers of a job on this machine: their processes, the simulators of their pipes, and their supervisor."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -1,7 +1,5 @@
 """The folders of a job's containers on this machine, with channels and config files as SageMaker lays them out."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping, Sequence

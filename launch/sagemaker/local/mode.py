@@ -4,8 +4,6 @@ Each instance becomes a folder `algo-N` with what SageMaker puts below /opt/ml, 
 `train` runs. Workers are real, pipes are FIFOs fed by `hvdtrain shard pipe-sim`; there is no image and no network.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import threading
