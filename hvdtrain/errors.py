@@ -51,7 +51,7 @@ class HvdtrainError(Exception):
 
 
 class UsageError(HvdtrainError):
-    """Wrong flag, config, environment or input data, found before the first training step."""
+    """Wrong option, config, environment or input data, found before the first training step."""
 
     exit_code = 2
 

@@ -102,7 +102,7 @@ def mpi_flavor(program: str | None) -> str:
     """
     hint = f"say which it is with --mpi: {', '.join(FLAVORS)}."
     if program is None:
-        raise UsageError("There is no mpirun here.", "Its flags depend on the MPI that it belongs to.", hint)
+        raise UsageError("There is no mpirun here.", "Its options depend on the MPI that it belongs to.", hint)
     try:
         done = subprocess.run(
             [program, "--version"],
@@ -114,9 +114,11 @@ def mpi_flavor(program: str | None) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{program} does not tell its version: {error}.", "Its flags depend on it.", hint) from error
+        raise UsageError(f"{program} does not tell its version: {error}.", "Its options depend on it.", hint) from error
     flavor = flavor_of(done.stdout + done.stderr)
     if flavor is None:
         said = (done.stdout + done.stderr).strip().splitlines()[:1] or [f"exit code {done.returncode}"]
-        raise UsageError(f"{program} is of an MPI not known here: {said[0][:120]!r}.", "Its flags depend on it.", hint)
+        raise UsageError(
+            f"{program} is of an MPI not known here: {said[0][:120]!r}.", "Its options depend on it.", hint
+        )
     return flavor

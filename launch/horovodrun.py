@@ -1,7 +1,7 @@
 """Horovod's own launcher. It starts workers by ssh (Gloo) or by the mpirun that it finds (MPI).
 
 What it does beyond its manual was read in horovod/runner of version 0.28.1: gloo_run.py puts all variables into command
-lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Open MPI single-dash flags.
+lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Open MPI single-dash options.
 """
 
 import math
@@ -54,7 +54,7 @@ def _flags(job: JobSpec, controller: str) -> list[str]:
     if job.ssh_port is not None:
         flags += ["--ssh-port", str(job.ssh_port)]
     if controller == "mpi":
-        # One argument: argparse would take a separate value that begins with dashes for a flag.
+        # One argument: argparse would take a separate value that begins with dashes for an option.
         flags += ["--binding-args=--bind-to none --map-by slot"]
     return flags
 

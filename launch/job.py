@@ -23,7 +23,7 @@ _LEAST = {
 
 
 def flag_of(field: str) -> str:
-    """The flag of `hvdtrain launch` for a field of JobSpec."""
+    """The option of `hvdtrain launch` for a field of JobSpec."""
     return "-np" if field == "np" else "--" + field.replace("_", "-")
 
 

@@ -45,7 +45,7 @@ def require_choice(
 
 
 def require_numbers(numbers: Mapping[str, tuple[float | None, int]]) -> None:
-    """Refuse numbers below their minimum, above what is possible, and without an end; flag → (value, minimum)."""
+    """Refuse numbers below their minimum, above what is possible, and without an end; option → (value, minimum)."""
     for name, (value, least) in numbers.items():
         most = _MOST.get(name, 2**31 - 1)
         if value is None or least <= value <= most:  # false for nan, too

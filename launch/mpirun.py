@@ -1,4 +1,4 @@
-"""mpirun of Open MPI 4 and 5, MPICH and Intel MPI, and how each of them spells its flags.
+"""mpirun of Open MPI 4 and 5, MPICH and Intel MPI, and how each of them spells its options.
 
 Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using the Hydra Process Manager"; Intel's
 "MPI Library Developer Reference", chapters on mpiexec.hydra and its environment variables.
@@ -64,7 +64,7 @@ def _binding(job: JobSpec, flavor: str) -> str:
 
 @dataclass(slots=True)
 class MpirunArguments:
-    """Flags before the command, variables for launcher and workers, files that the flags name."""
+    """Options before the command, variables for launcher and workers, files that the options name."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
     if nics:
         flags += ["--mca", "btl_tcp_if_include", nics]
     if nics and not job.is_local:
-        # Open MPI 5 starts its daemons with PRRTE, whose settings have a flag of their own.
+        # Open MPI 5 starts its daemons with PRRTE, whose settings have an option of their own.
         daemons = ["--mca", "oob_tcp_if_include"] if flavor == "openmpi4" else ["--prtemca", "prte_if_include"]
         flags += [*daemons, nics]
     if job.hosts and not job.is_local:

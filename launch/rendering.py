@@ -70,7 +70,7 @@ def comment(title: str, notes: tuple[Note, ...]) -> str:
 
 
 def wrap_command(argv: tuple[str, ...], indent: str = "    ") -> str:
-    """The command quoted for a shell, each flag on a line of its own, and so the interpreter of hvdtrain."""
+    """The command quoted for a shell, each option on a line of its own, and so the interpreter of hvdtrain."""
     interpreter = next((i for i in range(1, len(argv)) if argv[i + 1 : i + 3] == ("-m", "hvdtrain")), 0)
     text = shlex.quote(argv[0])
     for i, word in enumerate(argv[1:], start=1):

@@ -16,7 +16,7 @@ def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
 
     Args:
         path: the folder.
-        given_as: by which flag, for messages.
+        given_as: by which option, for messages.
 
     Raises:
         UsageError: the path holds no sound checkpoint.

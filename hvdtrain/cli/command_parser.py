@@ -1,4 +1,4 @@
-"""What the commands have in common: how one is chosen, how a wrong call is answered, how flags may be spelled."""
+"""What the commands have in common: how one is chosen, how a wrong call is answered, how options may be spelled."""
 
 import argparse
 import difflib
@@ -39,7 +39,7 @@ def run_subcommand(
 
 
 def number(flag: str, least: int) -> Callable[[str], int]:
-    """The `type` of a flag for whole numbers, which raises `UsageError` for one below `least`."""
+    """The `type` of an option for whole numbers, which raises `UsageError` for one below `least`."""
 
     def integer(text: str) -> int:
         if (value := int(text)) < least:
@@ -51,7 +51,7 @@ def number(flag: str, least: int) -> Callable[[str], int]:
 
 
 def positive_seconds(text: str) -> float:
-    """The `type` of a flag for a time; raises `UsageError` where it is none."""
+    """The `type` of an option for a time; raises `UsageError` where it is none."""
     seconds = float(text)
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds is {text}.", f"{text} is not a time.", "give a positive number.")
@@ -59,13 +59,13 @@ def positive_seconds(text: str) -> float:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Answers a wrong call with a `UsageError` that names the nearest flag; every command takes `--debug`.
+    """Answers a wrong call with a `UsageError` that names the nearest option; every command takes `--debug`.
 
     Args:
         prog: the command as users write it.
         outcome: one sentence, what a wrong call leads to.
-        hint: what to do where no flag is near; default: see `--help`.
-        synonyms: flags of other programs, and what they are here.
+        hint: what to do where no option is near; default: see `--help`.
+        synonyms: options of other programs, and what they are here.
         settings: further arguments of `ArgumentParser`.
     """
 
@@ -88,7 +88,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """As `parse_args`; flags may be written with `_`. Raises UsageError (unknown or missing arguments)."""
+        """As `parse_args`; options may be written with `_`. Raises UsageError (unknown or missing arguments)."""
         return self.parse_args([_with_dashes(argument) for argument in argv])
 
     def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -101,7 +101,7 @@ class CommandParser(argparse.ArgumentParser):
         name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
         meant = self._synonyms.get(name)
         near = [meant] if meant in own else difflib.get_close_matches(name, [f for f in own if f[:2] == "--"], 1)
-        # Of a flag that is there, argparse has said what is wrong with its value.
+        # Of an option that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(
             f"`{self.prog}` was called incorrectly: {message}.",

@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     """Examine what `argv` says; returns 0, or 1 if something failed.
 
     Raises:
-        UsageError: flags or hosts that cannot be, or this is itself a worker.
+        UsageError: options or hosts that cannot be, or this is itself a worker.
     """
     options = _parse(argv)
     hosts = _hosts(options)

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Print what `argv` asks for, on rank 0 unless `--all-ranks`; returns 0.
 
     Raises:
-        UsageError: an unknown flag, or variables that describe no place in a job; with `--explain` the evidence is
+        UsageError: an unknown option, or variables that describe no place in a job; with `--explain` the evidence is
             printed first.
     """
     options = _parse(argv)
@@ -156,5 +156,5 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_own(argv)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        raise UsageError(f"`hvdtrain env` has no flag {flag!r}.", nothing, did_you_mean(flag, FLAGS))
+        raise UsageError(f"`hvdtrain env` has no option {flag!r}.", nothing, did_you_mean(flag, FLAGS))
     return options

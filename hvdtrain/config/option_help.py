@@ -1,4 +1,4 @@
-"""The help of `hvdtrain train`, in the words of users: the first flags, all flags in groups, and one text for each key.
+"""The help of `hvdtrain train`, in the words of users: the first options, all of them in groups, one text a key.
 
 The texts are those of the config classes' docstrings. Imports no parser, so that a page is there at once.
 """
@@ -45,7 +45,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("config", "print_config", "dry_run", "log_interval", "progress", "debug", "help", "help_all"),
     ),
 }
-"""Every flag is in one of them."""
+"""Every option is in one of them."""
 
 _EXAMPLES: Final = """\
 Examples:
@@ -61,9 +61,9 @@ Exit codes: 0 done, 1 failure, 2 bad usage, 75 stopped early with a checkpoint, 
 command resumes (after SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one."""
 
 _NOT_IN_CONFIG: Final = {
-    "config": ("FILE", "YAML file with any of these keys, e.g. run.yaml; flags override it."),
+    "config": ("FILE", "YAML file with any of these keys, e.g. run.yaml; options override it."),
     "print_config": ("", "print all keys and values as YAML with comments, and exit."),
-    "help": ("", "show the first flags and the groups."),
+    "help": ("", "show the first options and the groups."),
     "help_all": ("", "show all flags."),
 }
 _METAVARS: Final = {
@@ -91,7 +91,7 @@ class Key:
     """One key of the config as people see it.
 
     Attributes:
-        metavar: what its flag takes, "" for a switch.
+        metavar: what its option takes, "" for a switch.
         about: one sentence with the default, where it has one.
     """
 
@@ -113,17 +113,17 @@ def flag_of(key: str) -> str:
 
 
 def first_flags() -> str:
-    """The flags that people need first."""
-    return "Flags to begin with:\n" + _rows(FIRST)
+    """The options that people need first."""
+    return "Options to begin with:\n" + _rows(FIRST)
 
 
 def train_page() -> str:
     """`hvdtrain train --help`."""
     groups = "".join(f"  {name:28} {_some(members)}\n" for name, members in GROUPS.items())
     return (
-        "usage: hvdtrain train [FLAGS]\n\nTrain a task on as many workers as the launcher started.\n\n"
+        "usage: hvdtrain train [OPTIONS]\n\nTrain a task on as many workers as the launcher started.\n\n"
         f"{_EXAMPLES}\n{first_flags()}\n"
-        f"All flags, which `hvdtrain train --help-all` explains:\n{groups}\n{_EXIT_CODES}\n"
+        f"All options, which `hvdtrain train --help-all` explains:\n{groups}\n{_EXIT_CODES}\n"
     )
 
 
@@ -131,8 +131,8 @@ def all_page() -> str:
     """`hvdtrain train --help-all`."""
     groups = "\n".join(f"{name}:\n{_rows(members)}" for name, members in GROUPS.items())
     return (
-        "usage: hvdtrain train [FLAGS]\n\n"
-        "Flags may be written with - or _. Each is a key of --config's YAML file too.\n\n"
+        "usage: hvdtrain train [OPTIONS]\n\n"
+        "Options may be written with - or _. Each is a key of --config's YAML file too.\n\n"
         f"{groups}\n{_EXIT_CODES}\n"
     )
 
@@ -141,17 +141,17 @@ def main_page(commands: Mapping[str, str]) -> str:
     """`hvdtrain --help`. Args: `commands`: name → one line."""
     listed = "".join(f"  {name:8} {line}\n" for name, line in commands.items())
     return (
-        "usage: hvdtrain [COMMAND] [FLAGS]\n\n"
+        "usage: hvdtrain [COMMAND] [OPTIONS]\n\n"
         "Train a PyTorch or TensorFlow/Keras 3 model on as many workers as the launcher started.\n\n"
         f"{_EXAMPLES}\nCommands (default: train):\n{listed}\n{first_flags()}\n"
-        "More: `hvdtrain --help-all` explains all flags, `hvdtrain COMMAND --help` each command,\n"
+        "More: `hvdtrain --help-all` explains all options, `hvdtrain COMMAND --help` each command,\n"
         "and `hvdtrain --print-config` prints a YAML file to start from.\n"
         f"{_EXIT_CODES}\n"
     )
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {"-h": train_page, "--help": train_page, "--help-all": all_page}
-"""Flags that print a page of help for `hvdtrain train`."""
+"""Options that print a page of help for `hvdtrain train`."""
 
 
 def _keys_of(kind: type[Any], prefix: str) -> dict[str, Key]:
@@ -197,7 +197,7 @@ def _row(name: str) -> str:
 
 
 def _with_flags(text: str) -> str:
-    """Keys as flags: "accumulate_steps" is "--accumulate-steps" on the command line."""
+    """Keys as options: "accumulate_steps" is "--accumulate-steps" on the command line."""
     return re.sub(r"(?<![\w.-])[a-z]+(?:[._][a-z]+)+\b", lambda m: flag_of(m[0]) if m[0] in keys() else m[0], text)
 
 

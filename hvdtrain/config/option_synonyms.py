@@ -1,4 +1,4 @@
-"""What people who come from other programs write, and which flag of ours they mean. Nothing here is accepted."""
+"""What people who come from other programs write, and which option of ours they mean. Nothing here is accepted."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -117,7 +117,7 @@ _ANSWERED: Final[Mapping[str, str]] = {word: answer for answer, words in _ELSEWH
 
 
 def near_flags(name: str, flags: Iterable[str]) -> str:
-    """The end of a HINT for a flag that is not there: which of ours is meant, three at most; "" where none is near.
+    """The end of a HINT for an option that is not there: which of ours is meant, three at most; "" where none is near.
 
     Args:
         name: as it was written, with or without leading dashes.

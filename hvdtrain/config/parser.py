@@ -1,4 +1,4 @@
-"""Config from YAML and flags through jsonargparse; every refusal names the key and the nearest valid one."""
+"""Config from YAML and options through jsonargparse; every refusal names the key and the nearest valid one."""
 
 import argparse
 import re
@@ -30,10 +30,10 @@ _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is bu
 def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     """The config of `hvdtrain train`. `--help`, `--help-all` and `--print-config` print and raise SystemExit(0).
 
-    Flags may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
+    Options may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
 
     Raises:
-        UsageError: unknown flag or key, a value of the wrong type, an unreadable file.
+        UsageError: unknown option or key, a value of the wrong type, an unreadable file.
     """
     for page in (PAGES[word] for word in argv if word in PAGES):
         print(page(), end="")
@@ -80,7 +80,7 @@ def _train_parser() -> ArgumentParser:
 
 
 def _type_flag_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Make values of --task_args.NAME flags, which arrive as text, what they would be in YAML."""
+    """Make values of --task_args.NAME options, which arrive as text, what they would be in YAML."""
     prefix = f"--{_FREE_FORM}."
     for flag in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
         *path, last = flag.removeprefix(prefix).split(".")
@@ -137,7 +137,7 @@ def _lists(parser: ArgumentParser) -> set[str]:
 
 
 def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
-    """Values of flags that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
+    """Values of options that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
     flag_before = ""
     for token in arguments:
         flag, equals, value = token.partition("=")
@@ -153,7 +153,7 @@ def _as_list(text: str) -> str:
 
 
 def _files_first(arguments: list[str]) -> list[str]:
-    """The same with all --config in front: jsonargparse lets the later of two win, and flags are to override files."""
+    """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
     files: list[str] = []
     flags: list[str] = []
     tokens = iter(arguments)
@@ -179,14 +179,14 @@ def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
         if flag.startswith("--") and flag != "--" and not known:
             shown = flag.replace("_", "-")
             raise UsageError(
-                f"There is no flag {shown}.",
-                "A run with a flag that does nothing would not be the run you asked for.",
+                f"There is no option {shown}.",
+                "A run with an option that does nothing would not be the run you asked for.",
                 _nearest(shown, valid),
             )
 
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
-    """The end of a HINT: at most three flags, and where the others are explained."""
+    """The end of a HINT: at most three options, and where the others are explained."""
     near = near_flags(wrong, [flag.replace("_", "-") for flag in valid if flag.startswith("--")])
     return f"{near} {_ALL_FLAGS}".lstrip()
 

@@ -1,4 +1,4 @@
-"""The flags of the learning-rate schedule, checked, and the schedule that they ask for."""
+"""The options of the learning-rate schedule, checked, and the schedule that they ask for."""
 
 from dataclasses import dataclass
 

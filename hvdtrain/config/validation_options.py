@@ -53,7 +53,7 @@ def early_stopping_of(flags: ValidationOptions) -> EarlyStopping:
 
 
 def require_validation(flags: ValidationOptions, has_validation: bool) -> None:
-    """Raise `UsageError` where flags ask for what only validation can tell, and there is none."""
+    """Raise `UsageError` where options ask for what only validation can tell, and there is none."""
     asked = {
         "--best-metric": flags.best_metric,
         "--early-stopping-patience": flags.early_stopping_patience,

@@ -157,7 +157,7 @@ def open_pipe_source(
     """What `--data.mode pipe` trains on. Opens no pipe yet.
 
     Raises:
-        UsageError, ShardingError: a flag is missing, or the plan is not for this job.
+        UsageError, ShardingError: an option is missing, or the plan is not for this job.
     """
     if config.pipe_dir is None or config.pipe_plan is None:
         raise UsageError(

@@ -75,7 +75,7 @@ class Exclusion:
             )
 
     def hint(self, names: Sequence[str]) -> str:
-        """The flag that leaves `names` out too; "" where they are so many that it must be another model."""
+        """The option that leaves `names` out too; "" where they are so many that it must be another model."""
         if len(names) > LISTED:
             return ""
         return f"--init-weights-exclude '{','.join([*self._patterns, *dict.fromkeys(names)])}'"

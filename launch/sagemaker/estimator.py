@@ -56,7 +56,7 @@ class Estimator:
         arguments: of `TrainingSpec`, also by the names that SageMaker's SDK has for them (see `ALIASES`).
         profile: of the AWS configuration; None: what the environment says.
         poll_s: seconds between two looks at a job.
-        check_flags: refuses flags that a task's workers would refuse; by default a process that asks hvdtrain.
+        check_flags: refuses options that a task's workers would refuse; by default a process that asks hvdtrain.
 
     Attributes:
         spec: the job.
@@ -89,7 +89,7 @@ class Estimator:
         return self._render(self.channels(inputs, name), name)
 
     def require_ready(self, job_name: str) -> None:
-        """Raise UsageError for a job name, source folder, entry point, task or flag that cannot be."""
+        """Raise UsageError for a job name, source folder, entry point, task or option that cannot be."""
         require_job_name(job_name)
         source_files(self.spec)
         if self.spec.task is not None:

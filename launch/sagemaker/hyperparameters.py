@@ -1,7 +1,7 @@
 """Hyperparameters as SageMaker carries them: a map of strings, each of them JSON.
 
 SageMaker's SDK encodes every value by `json.dumps` (sagemaker 2.x, `Framework._json_encode_hyperparameters`), and its
-training toolkit decodes them and turns them into flags (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.
+training toolkit decodes them and makes options of them (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.
 """
 
 import json
@@ -17,7 +17,7 @@ from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
 FlagCheck = Callable[[Sequence[str]], object]
-"""Raises UsageError for flags that `hvdtrain train` would refuse."""
+"""Raises UsageError for options that `hvdtrain train` would refuse."""
 
 _CHECKER = "hvdtrain.cli.launch.train_flags"
 _CHECK_SECONDS = 120.0
@@ -43,7 +43,7 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
 
 
 def flags(values: Mapping[str, HyperparameterValue]) -> list[str]:
-    """The flags that workers get, in the toolkit's spelling: `--amp True`; SageMaker's own names are left out."""
+    """The options that workers get, in the toolkit's spelling: `--amp True`; SageMaker's own names are left out."""
     own = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
     return [word for name, value in own.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))]
 
@@ -69,7 +69,7 @@ def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: s
 
 
 def mpi_options(spec: TrainingSpec) -> str:
-    """Flags for mpirun: the user's own, and the names of variables that other hosts would not get otherwise."""
+    """Options for mpirun: the user's own, and the names of variables that other hosts would not get otherwise."""
     names = dict.fromkeys([*spec.environment, *interface_variables(spec)])
     return " ".join(filter(None, [*(f"-x {name}" for name in names), spec.custom_mpi_options]))
 
@@ -83,11 +83,11 @@ def interface_variables(spec: TrainingSpec) -> dict[str, str]:
 def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
     """`--epochs 3 --debug --data.dir=x` as {"epochs": 3, "debug": True, "data.dir": "x"}.
 
-    Values become numbers where that leaves their text as it is, so that workers get the same words again; a flag
+    Values become numbers where that leaves their text as it is, so that workers get the same words again; an option
     without a value becomes True, and workers get `--debug True`.
 
     Raises:
-        UsageError: a word that belongs to no flag, or a flag that is given twice.
+        UsageError: a word that belongs to no option, or an option that is given twice.
     """
     found: dict[str, HyperparameterValue] = {}
     left = list(words)
@@ -97,7 +97,7 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
         if not flag.startswith("--") or flag == "--":
             raise UsageError(
                 f"The command has the word {word[:80]!r}.",
-                "SageMaker carries flags with one value each, as hyperparameters.",
+                "SageMaker carries options with one value each, as hyperparameters.",
                 "write --name value.",
             )
         name = flag[2:]
@@ -125,7 +125,7 @@ def _typed(text: str) -> HyperparameterValue:
 def checkable_flags(
     hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
 ) -> list[str]:
-    """The flags of a task's workers, with the config file where it is now instead of where it will be there."""
+    """The options of a task's workers, with the config file where it is now instead of where it will be there."""
     own = dict(hyperparameters)
     if "config" in own:
         path = str(own["config"])
@@ -141,7 +141,7 @@ def checkable_flags(
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:
-    """The flag check in a process of its own, because `launch` knows none of hvdtrain's flags."""
+    """The option check in a process of its own, because `launch` knows none of hvdtrain's flags."""
     try:
         code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes

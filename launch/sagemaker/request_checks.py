@@ -120,7 +120,7 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _change(path: str) -> str:
-    """A hint that names the argument and flag that a field comes from."""
+    """A hint that names the argument and option that a field comes from."""
     field = path.removeprefix("a key of ")
     found = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
     return f"change {found}."

@@ -6,7 +6,7 @@ The contract between the client, which renders a request from this, and the cont
   own, and `sagemaker_*`. Workers get the user's own as `--name value`.
 - `sagemaker_program` is `spec.program`, a file of `sourcedir.tar.gz`, which `sagemaker_submit_directory` names.
   For a task it is `TASK_PROGRAM`, which the client puts into the archive, and `task` is one of the hyperparameters.
-- A task's program is `hvdtrain.launch.sagemaker.train_entry.main()`: it adds the flags that the user's own leave open,
+- A task's program is `hvdtrain.launch.sagemaker.train_entry.main()`: it adds the options that the user leaves open,
   for what the container alone knows: where data, FIFOs, plan, checkpoints and results are.
 - Channels of input mode Pipe, and no others, have names that end in a number, for a FIFO has one reader and so each
   worker its own: `train-0`, `train-1`, … as `hvdtrain shard pipe-plan` names them. Where there is a plan, its
@@ -49,7 +49,7 @@ class TrainingSpec:
         instance_type: such as ml.p4d.24xlarge; "local": this machine.
         processes_per_host: workers of each machine; one a GPU.
         input_mode: of all channels that do not say otherwise.
-        hyperparameters: the workers' flags by name, without the dashes.
+        hyperparameters: the workers' options by name, without the dashes.
         image: URI of the container's image.
         role: ARN of the role that SageMaker takes on.
         region: None: the image's, or what the environment says.
@@ -65,7 +65,7 @@ class TrainingSpec:
         subnets, security_group_ids: of a VPC; both or neither.
         tags: of the job.
         metric_definitions: name → regular expression, for metrics that SageMaker takes from the log.
-        custom_mpi_options: flags for mpirun, as one string.
+        custom_mpi_options: options for mpirun, as one string.
         network_interface_name: interface that workers meet on; None: the one that SageMaker names.
         container_entrypoint: replaces the image's own; empty: SageMaker runs `IMAGE train`.
         volume_kms_key, output_kms_key: keys that encrypt disks and results.
@@ -154,5 +154,5 @@ class TrainingSpec:
 
     @property
     def worker_hyperparameters(self) -> dict[str, HyperparameterValue]:
-        """What workers get as flags: the user's own, and the task."""
+        """What workers get as options: the user's own, and the task."""
         return ({"task": self.task} if self.task is not None else {}) | dict(self.hyperparameters)

@@ -127,11 +127,11 @@ def require_network(subnets: Sequence[str], security_group_ids: Sequence[str], n
 
 
 def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | None) -> None:
-    """Raise UsageError for a hyperparameter that SageMaker does not take, or that is no flag of the workers."""
+    """Raise UsageError for a hyperparameter that SageMaker does not take, or that is no option of the workers."""
     if task is not None and "task" in hyperparameters:
         raise UsageError(
             f"The task is {task!r}, and there is a hyperparameter 'task'.",
-            "Both become the flag --task.",
+            "Both become the option --task.",
             "say it once, as task.",
         )
     if len(hyperparameters) > _MAX_HYPERPARAMETERS:
@@ -144,7 +144,7 @@ def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | N
     for name, value in hyperparameters.items():
         _require_flag(name, value)
         other = spellings.setdefault(name.replace("_", "-"), name)
-        if other != name and task is not None:  # of a script, both may be flags
+        if other != name and task is not None:  # of a script, both may be options
             raise UsageError(
                 f"There are hyperparameters {other!r} and {name!r}.", "Both are the same flag.", "leave one out."
             )
@@ -154,7 +154,7 @@ def _require_flag(name: str, value: object) -> None:
     if not _FLAG.fullmatch(name):
         raise UsageError(
             f"A hyperparameter is called {name[:80]!r}.",
-            "Workers get it as the flag --name, which this cannot be.",
+            "Workers get it as the option --name, which this cannot be.",
             "use letters, digits, '.', '-' and '_', without leading dashes.",
         )
     if name.lower().startswith(RESERVED):

@@ -1,6 +1,6 @@
 """Train on SageMaker: two machines with four GPUs each, data by pipes.
 
-Edit it, then: python sagemaker_estimator.py --dry-run to see the request, and without the flag to train.
+Edit it, then: python sagemaker_estimator.py --dry-run to see the request, and without the option to train.
 """
 
 import json

@@ -161,7 +161,7 @@ def _order(job: JobSpec, own: list[RankAssignment], passed: Mapping[str, str], f
 
 
 def _stated(job: JobSpec, passed: Mapping[str, str]) -> dict[str, str]:
-    """What flags decided, and so is no secret."""
+    """What options decided, and so is no secret."""
     names = list(THREADS) if job.cores_per_worker is not None else []
     if job.nics:
         names.append("NCCL_SOCKET_IFNAME")

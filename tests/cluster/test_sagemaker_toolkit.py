@@ -166,7 +166,7 @@ def test_the_toolkit_leaves_our_cause_of_a_failure(toolkit: Path, hosts: Emulate
         for each in both:
             finished = each.wait(DEADLINE_S)
             assert finished.returncode == 1, finished.tail()  # the toolkit's own for any failure
-    assert "There is no flag --epochz." in wrong.failure()[:SHOWN]
+    assert "There is no option --epochz." in wrong.failure()[:SHOWN]
     assert raising.failure().startswith("Rank 1 of 2"), raising.failure()
     assert "RuntimeError: deliberate failure in decode" in raising.failure()[:SHOWN]
 

@@ -160,7 +160,7 @@ def test_three_micro_batches_train_as_one_batch(framework: str, runs: Runs) -> N
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "case"), [pair for pair in ALL if pair[1] not in ("plain", "accumulate")])
 def test_every_knob_changes_the_training(framework: str, case: str, runs: Runs) -> None:
-    """Else the laws above would hold for a flag that does nothing."""
+    """Else the laws above would hold for an option that does nothing."""
     if case in ("channels-last", "deterministic"):
         pytest.skip("changes how numbers are computed, not which")
     weights = {n: a for n, a in state_of(runs(framework, 1) / case).items() if n.startswith(("model/", "ema/"))}

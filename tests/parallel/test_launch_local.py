@@ -210,10 +210,10 @@ def test_a_rank_that_hangs_is_blamed_and_not_those_that_waited(start: Start) -> 
 def test_bad_usage_is_said_once_and_not_tried_again(flag: str, start: Start) -> None:
     job = start(flag, "3", flags=("--max-restarts", "3"))
     assert job.wait() == 2, job.tail()
-    assert job.stderr.count(f"There is no flag {flag}.") == 1, job.tail()
+    assert job.stderr.count(f"There is no option {flag}.") == 1, job.tail()
     assert job.stderr.count("HINT: ") == 1, job.tail()
     assert "hvdtrain launch" not in job.stderr, job.tail()
-    assert job.stderr.index("There is no flag") < job.stderr.index("HINT: ")
+    assert job.stderr.index("There is no option") < job.stderr.index("HINT: ")
 
 
 def test_bad_usage_of_one_rank_only(start: Start) -> None:

@@ -32,7 +32,7 @@ RunByHand = Callable[..., Started]
 
 @pytest.fixture
 def run_by_hand(with_interpreter: Callable[..., list[str]]) -> RunByHand:
-    """run_by_hand(folder, variables, *flags) starts one process for each set of variables."""
+    """run_by_hand(folder, variables, *options) starts one process for each set of variables."""
     return functools.partial(start, with_interpreter(["python", "-m", "hvdtrain"]))
 
 

@@ -111,7 +111,7 @@ def test_a_wrong_hyperparameter_is_named_where_sagemaker_shows_it(container: Con
     finished = container.train()
     assert finished.returncode == 2, finished.tail()
     shown = container.failure()[:SHOWN]
-    assert "There is no flag --epochz." in shown
+    assert "There is no option --epochz." in shown
     assert "did you mean --epochs?" in shown
     assert not any((container.base / "model").iterdir())
 

@@ -68,7 +68,7 @@ Start = Callable[..., Run]
 def train(
     tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
 ) -> Start:
-    """train(framework, launcher, size, *flags) → Run; launcher None is one process without any."""
+    """train(framework, launcher, size, *options) → Run; launcher None is one process without any."""
     base = tmp_path_factory.mktemp("runs")
     env = {"HVDTRAIN_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
 

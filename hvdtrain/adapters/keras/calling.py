@@ -39,7 +39,7 @@ def own_seed_state() -> Any:
 
 
 class _Mode:
-    """The model with Keras' `training` flag set, whatever flag its parts are given.
+    """The model with Keras' `training` option set, whatever option its parts are given.
 
     What it returns is float32 also where the model computes in less, so that losses are exact.
     """

@@ -11,5 +11,5 @@ COMMANDS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one measurement; returns its exit code. Raises UsageError (no such measurement, or a flag it has not)."""
+    """Run one measurement; returns its exit code. Raises UsageError (no such measurement, or an option it has not)."""
     return run_subcommand("bench", "measurement", COMMANDS, argv)

@@ -28,7 +28,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Measure; returns the exit code. Raises UsageError (there is one worker only, or a flag that cannot be)."""
+    """Measure; returns the exit code. Raises UsageError (there is one worker only, or an option that cannot be)."""
     options = _parse(argv)
     topology = detect_topology(os.environ)
     if not topology.is_distributed:

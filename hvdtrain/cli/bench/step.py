@@ -1,6 +1,6 @@
 """`hvdtrain bench step`: how fast training steps are, by the protocol of Horovod's synthetic benchmark.
 
-horovodrun -np 2 python -m hvdtrain bench step --task synthetic [--num-iters 10] [--json] [flags of train]
+horovodrun -np 2 python -m hvdtrain bench step --task synthetic [--num-iters 10] [--json] [options of train]
 """
 
 import argparse
@@ -41,14 +41,14 @@ _WITHOUT_EFFECT = (
     "--early-stopping-min-delta",
     "--dry-run",
 )
-"""Flags of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
+"""Options of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
 
 _COUNTS = {
     "--num-warmup-batches": (0, "batches that do not count"),
     "--num-batches-per-iter": (1, "batches that are timed together"),
     "--num-iters": (1, "timed iterations"),
 }
-"""Flags of Horovod's script → least value, help."""
+"""Options of Horovod's script → least value, help."""
 
 _SHOWN_WORKERS = 8
 
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
     """Measure; returns the exit code.
 
     Raises:
-        UsageError: a flag that neither this command nor train has, or one that could have no effect.
+        UsageError: an option that neither this command nor train has, or one that could have no effect.
     """
     options, train_argv = _parse(argv)
     protocol = Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
@@ -91,12 +91,12 @@ def _by_worker(config: TrainConfig, defaults: TaskDefaults) -> TrainConfig:
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """This command's own flags, and what is train's."""
+    """This command's own options, and what is train's."""
     parser = CommandParser(
         "hvdtrain bench step",
         "Nothing was measured.",
         description="Time training steps on one batch as Horovod's synthetic benchmark does, on as many workers as the "
-        "launcher started. Flags of `hvdtrain train` that say what a step is go here too: --task, --model, "
+        "launcher started. Options of `hvdtrain train` that say what a step is go here too: --task, --model, "
         "--batch-size, --precision, --compression and so on.",
     )
     for flag, (least, what) in _COUNTS.items():
@@ -109,7 +109,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def _require_use(flag: str) -> None:
-    """Refuse a flag of train's that would do nothing here, and one of this command's that is misspelt."""
+    """Refuse an option of train's that would do nothing here, and one of this command's that is misspelt."""
     if flag in _WITHOUT_EFFECT:
         raise UsageError(
             f"{flag} is given to `hvdtrain bench step`.",
@@ -118,7 +118,7 @@ def _require_use(flag: str) -> None:
         )
     near = difflib.get_close_matches(flag, [*_COUNTS, "--json"], 1, 0.8)
     if near:
-        raise UsageError(f"There is no flag {flag}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
+        raise UsageError(f"There is no option {flag}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
 
 
 def _print_split(report: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ def run(argv: Sequence[str]) -> int:
     """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
 
     Raises:
-        UsageError: a launcher, flag, host or job that cannot be, or a launcher's program that is not there.
+        UsageError: a launcher, option, host or job that cannot be, or a launcher's program that is not there.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
@@ -45,9 +45,9 @@ def _parser(name: str) -> CommandParser:
     parser = CommandParser(
         f"hvdtrain launch {name}",
         "Nothing was started.",
-        "flags of hvdtrain itself come after --: ... -- train --epochs 3.",
+        "options of hvdtrain itself come after --: ... -- train --epochs 3.",
         _SYNONYMS,
-        usage=f"hvdtrain launch {name} [FLAGS] [-- train ...]",
+        usage=f"hvdtrain launch {name} [OPTIONS] [-- train ...]",
         description=launcher.line,
         epilog="What follows -- is hvdtrain's own command; default: train.",
     )
@@ -64,7 +64,7 @@ def _parser(name: str) -> CommandParser:
 
 
 def _require_flags(command: tuple[str, ...]) -> None:
-    """Raise `UsageError` for flags of `hvdtrain train` that every worker would refuse.
+    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse.
 
     A config file belongs to the workers and need not be here.
     """
@@ -77,7 +77,7 @@ def _require_flags(command: tuple[str, ...]) -> None:
 
 
 def _print_help() -> int:
-    print("usage: hvdtrain launch LAUNCHER [FLAGS] [-- train ...]\n")
+    print("usage: hvdtrain launch LAUNCHER [OPTIONS] [-- train ...]\n")
     for name, launcher in LAUNCHERS.items():
         print(f"  {name:11} {launcher.line}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")

@@ -1,4 +1,4 @@
-"""The flags that several launchers share, in groups; a launcher takes the groups that it can fulfil."""
+"""The options that several launchers share, in groups; a launcher takes the groups that it can fulfil."""
 
 import argparse
 import re
@@ -16,17 +16,17 @@ _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as s
 
 
 def flag(*names: str, **settings: Any) -> Flag:
-    """One flag; arguments as `ArgumentParser.add_argument` has them."""
+    """One option; arguments as `ArgumentParser.add_argument` has them."""
     return names, settings
 
 
 def number(name: str, metavar: str = "N", help: str | None = None, **settings: Any) -> Flag:
-    """A flag with a whole number."""
+    """An option with a whole number."""
     return flag(name, type=int, metavar=metavar, help=help, **settings)
 
 
 def seconds(name: str, default: float, help: str) -> Flag:
-    """A flag with a number of seconds; `{}` in `help` stands for the default."""
+    """An option with a number of seconds; `{}` in `help` stands for the default."""
     return flag(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
 
 

@@ -1,4 +1,4 @@
-"""The job that parsed flags describe, and what all launchers do with it."""
+"""The job that parsed options describe, and what all launchers do with it."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ def job_from(
     """The job.
 
     Args:
-        options: parsed flags; each whose name is a field of JobSpec becomes that field.
+        options: parsed options; each whose name is a field of JobSpec becomes that field.
         command: what workers run.
         hosts: where, in rank order; empty where the launcher finds machines itself.
         env: names of variables that this launcher has to pass on, besides those of --pass-env.

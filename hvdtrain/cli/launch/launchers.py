@@ -28,7 +28,7 @@ class Launcher:
     Attributes:
         line: of help.
         flags: what it can be told, besides its hosts.
-        start: starts the job of parsed flags and a command, or prints it; returns the exit code.
+        start: starts the job of parsed options and a command, or prints it; returns the exit code.
         takes_hosts: whether -H, --hostfile and --rank-table say where workers run.
     """
 
@@ -99,7 +99,7 @@ def _require_same_mpi(said: str | None, program: str | None) -> None:
     if found != said:
         raise UsageError(
             f"--mpi is {said}, and {program} is of {found}.",
-            "Each MPI has flags of its own.",
+            "Each MPI has options of its own.",
             f"leave --mpi out, or put the mpirun of {said} on PATH.",
         )
 

@@ -49,7 +49,7 @@ FLAGS: Final = (
     flag("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated"),
     flag("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID"),
     flag("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
-    flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further flags of mpirun"),
+    flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
     flag("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
     flag("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated"),
     flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),

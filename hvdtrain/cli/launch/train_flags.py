@@ -1,4 +1,4 @@
-"""Whether machines with these flags would train: `python -m hvdtrain.cli.launch.train_flags FLAGS` exits 0 or 2."""
+"""Whether machines with these options would train: `python -m hvdtrain.cli.launch.train_flags FLAGS` exits 0 or 2."""
 
 import sys
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ _PRINTERS = (*PAGES, "--print-config")
 
 
 def require_trains(words: Sequence[str]) -> TrainConfig:
-    """The config that workers get from these flags of `hvdtrain train`.
+    """The config that workers get from these options of `hvdtrain train`.
 
     Raises:
-        UsageError: what every worker would refuse, or flags with which nothing is trained.
+        UsageError: what every worker would refuse, or options with which nothing is trained.
     """
     printer = next((word for word in words if word.partition("=")[0].replace("_", "-") in _PRINTERS), None)
     if printer is not None:
@@ -35,7 +35,7 @@ def require_trains(words: Sequence[str]) -> TrainConfig:
 
 def _trains_nothing(flag: str) -> UsageError:
     return UsageError(
-        f"The workers' flags have {flag}.",
+        f"The workers' options have {flag}.",
         "Machines would be paid for, and train nothing.",
         "leave it out; to look at the job itself, put --dry-run before the --.",
     )

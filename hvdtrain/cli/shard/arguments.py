@@ -36,7 +36,7 @@ class Parser(CommandParser):
 
 
 def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
-    """Names and values of a flag that was given several times.
+    """Names and values of an option that was given several times.
 
     Raises:
         UsageError: one of them is not of the form NAME=VALUE.

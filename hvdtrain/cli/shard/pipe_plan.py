@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     """Write the plan that `argv` asks for, and print it; returns 0.
 
     Raises:
-        UsageError: a wrong flag, or a folder that cannot be written.
+        UsageError: a wrong option, or a folder that cannot be written.
         data_sharding.ShardingError: the files cannot be found, counted or dealt.
     """
     options = _parse(argv)

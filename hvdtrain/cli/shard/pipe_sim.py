@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
     """Feed what `argv` says until all epochs were taken or a signal comes; returns the exit code.
 
     Raises:
-        UsageError: a wrong flag.
+        UsageError: a wrong option.
         data_sharding.ShardingError: a plan or file cannot be read, or a FIFO exists already.
     """
     options = _parse(argv)

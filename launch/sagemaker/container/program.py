@@ -29,9 +29,9 @@ class WorkerCommand:
 
 
 def worker_command(container: Container) -> WorkerCommand:
-    """`hvdtrain train` with the hyperparameters as its flags, or the script that `sagemaker_program` names.
+    """`hvdtrain train` with the hyperparameters as its options, or the script that `sagemaker_program` names.
 
-    Flags that the user leaves open follow from the container: where the data are, how they come, and the run folder.
+    Options that the user leaves open follow from the container: where the data are, how they come, and the run folder.
     That is /opt/ml/checkpoints where the job has a checkpoint location, and so goes on from there; else
     /opt/ml/output/data.
 

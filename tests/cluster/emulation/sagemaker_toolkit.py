@@ -16,7 +16,7 @@ from hvdtrain.user_cache import user_cache
 
 TOOLKIT = "sagemaker-training==5.1.4"
 MPIRUN = "mpirun.openmpi"
-"""Debian's name for Open MPI's, whatever `mpirun` comes first on the path. The toolkit's flags are of version 4."""
+"""Debian's name for Open MPI's, whatever `mpirun` comes first on the path. The toolkit's options are of version 4."""
 
 _CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 _INSTALL_SECONDS = 300

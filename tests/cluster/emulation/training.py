@@ -19,7 +19,7 @@ ACROSS = {
     "mpirun": ("hvdtrain", "launch", "mpirun", "--allow-root", "-H", HOSTS, "--", "train"),
     "srun": ("srun", "--nodes=2", "--ntasks=2", "python", "-m", "hvdtrain", "train"),
 }
-"""Launcher → command, to which flags of `train` may be added."""
+"""Launcher → command, to which options of `train` may be added."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def run(framework: str, folder: Path, open_: Open, more: Callable[[Checks], None]) -> None:
-    """All checks, then the trainings in FOLDER/cases.json: {name: [flag, …]}."""
+    """All checks, then the trainings in FOLDER/cases.json: {name: [option, …]}."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     topology = detect_topology(os.environ)
     bind_device_and_threads(framework, topology)

@@ -1,6 +1,6 @@
 """Train the digits once for each case, one after the other in these ranks: `knob_runs.py FOLDER CASES.json FRAMEWORK`.
 
-CASES.json: {name: [flag, …], …}. Each run leaves its folder under FOLDER/NAME. The way is `hvdtrain train`'s, without
+CASES.json: {name: [option, …], …}. Each run leaves its folder under FOLDER/NAME. The way is `hvdtrain train`'s, without
 a new start of Python, the framework and Horovod for each run.
 """
 

@@ -36,7 +36,7 @@ stills = st.sampled_from([0.0, 0.3, 1.0])
 
 
 def by_torch(options: TrainingOptions, weight: Array, gradients: list[Array]) -> Array:
-    """torch's own optimizer, with the flags as its documentation names them."""
+    """torch's own optimizer, with the options as its documentation names them."""
     parameter = torch.nn.Parameter(torch.from_numpy(weight.copy()))
     decay = 0.0 if options.weight_decay is None else options.weight_decay
     optimizer: torch.optim.Optimizer

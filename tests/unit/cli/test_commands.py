@@ -14,13 +14,13 @@ REFUSED = {
     "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),
     "a command of others": (["fit"], ["There is no command 'fit'", "HINT: did you mean train?"]),
     "a validation": (["eval"], ["There is no command 'eval'", "did you mean train, which validates after each epoch?"]),
-    "a launcher's flag": (["launch", "local", "--nproc-per-node", "2"], ["did you mean -np?"]),
-    "workers' flags": (
+    "a launcher's option": (["launch", "local", "--nproc-per-node", "2"], ["did you mean -np?"]),
+    "workers' options": (
         ["launch", "local", "-np", "2", "--dry-run", "--", "train", "--learning-rate", "1"],
-        ["There is no flag --learning-rate.", "did you mean --lr?"],
+        ["There is no option --learning-rate.", "did you mean --lr?"],
     ),
-    "a flag": (["--epoch", "3"], ["There is no flag --epoch.", "did you mean --epochs?"]),
-    "a flag of the command": (["train", "--epoch", "3"], ["There is no flag --epoch."]),
+    "an option": (["--epoch", "3"], ["There is no option --epoch.", "did you mean --epochs?"]),
+    "an option of the command": (["train", "--epoch", "3"], ["There is no option --epoch."]),
     "a value": (["--epochs", "0"], ["--epochs is 0."]),
     "a type": (["--lr", "fast"], ["--lr is given as 'fast'.", "It must be a number or null."]),
     "a task": (["--task", "digit"], ["There is no task 'digit'", "did you mean 'digits'?"]),

@@ -1,4 +1,4 @@
-"""What flags and YAML files mean."""
+"""What options and YAML files mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT = TrainConfig()
 
 counts = st.none() | st.integers(1, 10**6)
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20).filter(
-    lambda text: not text.lstrip().startswith("#")  # a comment for YAML: refused as a flag's value
+    lambda text: not text.lstrip().startswith("#")  # a comment for YAML: refused as an option's value
 )
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | texts
 arguments = st.dictionaries(

@@ -1,4 +1,4 @@
-"""What the flags of validation refuse, before anything is opened or trained."""
+"""What the options of validation refuse, before anything is opened or trained."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def of_status(report: dict[str, Any], status: str) -> list[dict[str, str]]:
 
 
 REFUSED = {
-    "a flag": (["--host", "a"], "unrecognized arguments: --host a"),
+    "an option": (["--host", "a"], "unrecognized arguments: --host a"),
     "a host": (["-H", "a;touch x"], "is not a host name"),
     "an option of ssh": (["-H", "-oProxyCommand=touch x:1"], "begins with - would be read as an option of ssh"),
     "an interface": (["--nic", "eth0;x"], "The network interface is called"),

@@ -63,7 +63,7 @@ def test_the_request_is_printed_as_a_user_of_the_command_line_sees_it(tmp_path: 
 
 
 def test_the_command_comes_back_in_the_container(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The words after -- and the workers' flags mean the same to `hvdtrain train`."""
+    """The words after -- and the workers' options mean the same to `hvdtrain train`."""
     (tmp_path / "run.yaml").write_text("seed: 7\n")
     (tmp_path / "wine_torch.py").touch()
     words = (
@@ -230,7 +230,7 @@ def test_a_config_file_names_the_task(capsys: pytest.CaptureFixture[str], tmp_pa
     [
         ({"source_dir": "nosuch"}, "There is no folder"),
         ({"hyperparameters": {"epochs": "many"}}, "--epochs is given as 'many'"),
-        ({"hyperparameters": {"epochs": 3, "nosuch": 3}}, "There is no flag --nosuch"),
+        ({"hyperparameters": {"epochs": 3, "nosuch": 3}}, "There is no option --nosuch"),
         ({"task": "nosuch"}, "There is no task 'nosuch'"),
         ({"hyperparameters": {"dry-run": True}}, "train nothing"),
         ({"hyperparameters": {"config": "run.yaml"}}, "give --source-dir FOLDER"),

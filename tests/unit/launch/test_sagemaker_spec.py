@@ -78,7 +78,7 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"container_entrypoint": "train"}, "container_entrypoint is 'train', of type str. It must be a tuple"),
         ({"subnets": (1,), "security_group_ids": ("sg-1",)}, "An entry of subnets is 1, of type int"),
         ({"tags": {"a": 1}}, "tags['a'] is of type int"),
-        ({"hyperparameters": {"global-batch-size": 8, "global_batch_size": 8}}, "Both are the same flag"),
+        ({"hyperparameters": {"global-batch-size": 8, "global_batch_size": 8}}, "Both are the same option"),
         ({"image": "foo bar"}, "image is 'foo bar'"),
         ({"output_path": "s3://My_bucket/a b"}, "it has 'M' '_' ' '"),
         ({"metric_definitions": {"a": "("}}, "metric a has the regular expression '('"),

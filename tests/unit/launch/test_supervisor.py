@@ -151,13 +151,13 @@ def test_a_line_of_rank_0_that_comes_in_pieces_stays_whole(
 def test_what_is_held_is_released_or_dropped(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     console.holding = True
     for rank in (0, 1, 2):
-        console.take(rank, ERR, b"bad flag\n")
-    assert capfdbinary.readouterr().err == b"bad flag\n"
+        console.take(rank, ERR, b"bad option\n")
+    assert capfdbinary.readouterr().err == b"bad option\n"
     console.release(2)
     console.drop_held(console.held)
     console.release_all()
     console.take(1, ERR, b"later\n")
-    assert capfdbinary.readouterr().err == b"[2] bad flag\n[1] later\n"
+    assert capfdbinary.readouterr().err == b"[2] bad option\n[1] later\n"
 
 
 def test_holding_has_an_end(console: Console, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

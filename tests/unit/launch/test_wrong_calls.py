@@ -1,4 +1,4 @@
-"""Wrong calls are refused by the name of the flag, with a hint that helps."""
+"""Wrong calls are refused by the name of the option, with a hint that helps."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ REFUSED = {
     "counts": (["--num-iters", "0"], "--num-iters is 0. It must be 1 or more."),
     "no number": (["--num-iters", "many"], "argument --num-iters: invalid int value: 'many'"),
     "misspelt": (["--num-iter", "3"], "did you mean '--num-iters'?"),
-    "unknown": (["--sizes", "4B"], "There is no flag --sizes."),
+    "unknown": (["--sizes", "4B"], "There is no option --sizes."),
     "no effect": (["--output-dir", "out"], "--output-dir is given to `hvdtrain bench step`."),
     "no epochs": (["--epochs=3"], "there are no epochs, no validation and no run folder."),
     "pipes": (["--data.mode", "pipe"], "--data.mode is pipe."),
@@ -128,7 +128,7 @@ def test_wrong_calls_measure_nothing(forker: Forker, tmp_path: Path, cache: dict
 
 
 def test_a_config_file_of_a_whole_training_is_welcome(forker: Forker, tmp_path: Path, cache: dict[str, str]) -> None:
-    """Only flags are refused: the file says more than a step needs."""
+    """Only options are refused: the file says more than a step needs."""
     file = tmp_path / "run.yaml"
     file.write_text("task: synthetic\nmodel: cnn\ntask_args: {side: 16}\nepochs: 3\noutput_dir: out\n")
     (tmp_path / "here").mkdir()

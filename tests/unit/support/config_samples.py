@@ -107,4 +107,4 @@ COMPANIONS: dict[str, tuple[str, ...]] = {
     "powersgd_rank": ("--compression", "powersgd"),
     "process_sets": ("--sync-every", "8"),
 }
-"""Flags without which a key's sample would be refused."""
+"""Options without which a key's sample would be refused."""

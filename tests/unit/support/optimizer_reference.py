@@ -50,7 +50,7 @@ KNOBS: dict[str, st.SearchStrategy[TrainingOptions]] = {
     )
     for name in ("adam", "adamw", "lamb")
 }
-"""For each optimizer, flags that it may be given."""
+"""For each optimizer, options that it may be given."""
 
 
 def train_by_rules(settings: Settings, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]) -> Array:

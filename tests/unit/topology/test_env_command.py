@@ -95,7 +95,7 @@ def test_partial_evidence_is_bad_usage_and_explain_still_shows_it() -> None:
 def test_an_unknown_flag_is_bad_usage_with_the_nearest_one(flag: str, nearest: str) -> None:
     done = run_env(flag)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"has no flag {flag!r}" in done.stderr
+    assert f"has no option {flag!r}" in done.stderr
     assert f"did you mean {nearest!r}?" in done.stderr
 
 
