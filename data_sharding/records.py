@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from data_sharding.sample_random import SampleRandom
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class RecordBatch(Sequence[bytes]):
     """k records: a sequence of their payloads, and more.

@@ -7,7 +7,7 @@ Pseudorandom Number Generators", OOPSLA 2014).
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ _TO_UNIT: Final = 2.0**-53
 _LARGEST_RANGE: Final = 1 << 53
 
 
-@final
 class SampleRandom:
     """Draws that depend on (seed, epoch, record id, name of the draw) only.
 

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from enum import Enum
 from types import FrameType
-from typing import Any, Final, Self, final
+from typing import Any, Final, Self
 
 REQUESTS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Slurm, Kubernetes and launchers send SIGTERM, a terminal SIGINT, Slurm's `--signal=USR1@…` SIGUSR1."""
@@ -31,7 +31,6 @@ class Repeat(Enum):
     SECOND = "a second request"
 
 
-@final
 class StopRequests:
     """Counts the FINAL signals of one process."""
 
@@ -48,7 +47,6 @@ class StopRequests:
         return Repeat.ECHO if now - self._since <= ECHO_SECONDS else Repeat.SECOND
 
 
-@final
 class StopSignals:
     """Notes REQUESTS between entering and leaving. Outside of the main thread, and for ignored signals, does nothing.
 

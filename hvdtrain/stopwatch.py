@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, final
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-@final
 class Stopwatch:
     """Adds up seconds by name. A span costs two readings of the clock, and never waits for a device."""
 

@@ -8,7 +8,7 @@ and batching are then grain's, not a `ShardPlan`'s.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, SupportsIndex, TypeVar, final
+from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ class _Source(ABC, Generic[T]):
         return f"{type(self).__name__}({len(self)} records, fingerprint={self._reader.catalog.fingerprint})"
 
 
-@final
 class RecordSource(_Source[bytes]):
     """The payloads, as bytes. grain's worker processes open the files for themselves; options as for `RecordReader`."""
 
@@ -48,7 +47,6 @@ class RecordSource(_Source[bytes]):
         return self._reader.get().read(_ids(record_keys))
 
 
-@final
 class DecodedSource(_Source[dict[str, Any]]):
     """Decoded records: dicts of the decode function's features, one row each. Otherwise as `RecordSource`.
 

@@ -21,7 +21,7 @@ RuntimeError whose text has the name and message of the original.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 
-@final
 class ShardDataset(Dataset[dict[str, Any]]):
     """Map-style data set of decoded records; index i is record id i.
 
@@ -96,7 +95,6 @@ class ShardDataset(Dataset[dict[str, Any]]):
         return load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode))
 
 
-@final
 class ShardIterable(IterableDataset[TorchBatch]):
     """Iterable data set of one rank's batches, for `DataLoader(..., batch_size=None)`.
 

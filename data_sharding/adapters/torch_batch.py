@@ -1,7 +1,7 @@
 """Decoded batches as PyTorch tensors."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, final, overload
+from typing import Any, Final, NamedTuple, overload
 
 import torch
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ class TorchBatch(NamedTuple):
     global_weight: float
 
 
-@final
 class DecodedRows(Sequence[dict[str, Any]]):
     """k decoded records: `batch` has them together; as a sequence it gives one after the other.
 

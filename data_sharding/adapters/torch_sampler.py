@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from torch.utils.data import Dataset, Sampler
@@ -17,7 +17,6 @@ State = dict[str, Any]
 T = TypeVar("T")
 
 
-@final
 class ShardBatchSampler(Sampler[Sequence[int]]):
     """Batch sampler: one rank's parts of the steps of an epoch, as `StepSlots`.
 
@@ -73,7 +72,6 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         self.plan, self.start_step = self._before_load
 
 
-@final
 class SamplerPass(Iterator[T], Generic[T]):
     """One pass of a sampler. A stateful DataLoader saves and restores the pass, which changes no later pass.
 
@@ -122,7 +120,6 @@ class SamplerPass(Iterator[T], Generic[T]):
         self._after_load()
 
 
-@final
 class WithWeights(Dataset[tuple[Any, np.float32]]):
     """Any map-style data set, each item paired with its slot's weight: `DataLoader` gives (batch of items, float32[k]).
 

@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,6 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
         raise CorruptRecordError(fact, error.conflict, error.hint, path=original, offset=error.offset) from error
 
 
-@final
 class ImageNames:
     """Key and extension of each file of a catalog of images: "cat/17" and "jpg" for root/cat/17.JPG.
 

@@ -7,7 +7,7 @@ two lists of labels; the array's bytes are in the file as they are.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,6 @@ _VARIANTS: Final = {
 }
 
 
-@final
 @dataclass(frozen=True)
 class Cifar10Format(RecordFormat):
     """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.

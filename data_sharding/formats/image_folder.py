@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from data_sharding.storage.input_files import Paths, listing
 _EXTENSIONS: Final = ("jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif")
 
 
-@final
 @dataclass(frozen=True)
 class ImageFolderFormat(RecordFormat):
     """`RecordFormat` for `root/class/**/image.jpg`: payloads are whole files, labels number the sorted class names.

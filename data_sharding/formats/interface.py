@@ -1,7 +1,7 @@
 """What the catalog and the reader need to know of a file format: the seam where a new format fits in."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, Self, final
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ class RecordIndex(NamedTuple):
         return cls(none, none, damage=damage)
 
 
-@final
 class Damaged(bytes):
     """An empty span instead of one that a source could not decode; `reason` is a sentence."""
 

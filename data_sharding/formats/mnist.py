@@ -6,7 +6,7 @@ dimensions, each dimension as a big-endian 32-bit integer, and the values.
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ _IMAGES_AT: Final = 16  # behind type and dimensions
 _LABELS_AT: Final = 8
 
 
-@final
 @dataclass(frozen=True)
 class MnistFormat(RecordFormat):
     """`RecordFormat` for pairs of idx files: payloads of rows x columns bytes (28 x 28 for MNIST), and labels.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from data_sharding.catalog import Catalog
 
 
-@final
 @dataclass(frozen=True)
 class NumpyFormat(RecordFormat):
     """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.

@@ -14,7 +14,7 @@ that were written with page checksums (`write_page_checksum=True`) tell most of 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,6 @@ from data_sharding.formats.parquet_rows import (
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 
-@final
 @dataclass(frozen=True)
 class ParquetFormat(RecordFormat):
     """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.

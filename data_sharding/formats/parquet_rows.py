@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from data_sharding.storage.byte_source import SourceFile
 _BYTES_KEPT: Final = 256 << 20
 
 
-@final
 class RecentGroups:
     """Says which decoded row groups of all open files are kept: those used last that fit into `limit` bytes together.
 
@@ -50,7 +49,6 @@ _RECENT: Final = RecentGroups(_BYTES_KEPT)
 """Of this process: readers for training and for validation are open at the same time."""
 
 
-@final
 class RowSource:
     """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one."""
 

@@ -9,7 +9,7 @@ The format has no checksum: damage inside a payload goes unseen.
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,6 @@ def padded(length: int) -> int:
     return length + 3 & ~3
 
 
-@final
 @dataclass(frozen=True)
 class RecordIOFormat(RecordFormat):
     """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.

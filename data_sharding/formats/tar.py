@@ -1,7 +1,7 @@
 """Tar shards as webdataset writes and reads them: finding their samples."""
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from data_sharding.storage import ByteSource
 _CHUNK_BYTES: Final = 1 << 20
 
 
-@final
 @dataclass(frozen=True)
 class TarFormat(RecordFormat):
     """`RecordFormat` for uncompressed tar archives, whose records are samples: see `tar_members`.

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from data_sharding.storage import ByteSource
 _WINDOW_LIMIT: Final = 1 << 62  # offsets are int64
 
 
-@final
 @dataclass(frozen=True)
 class TextFormat(RecordFormat):
     """`RecordFormat` for windows of any file's bytes.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from data_sharding.storage import ByteSource, describe_file
 from data_sharding.storage.torn_maps import watching_maps
 
 
-@final
 @dataclass(frozen=True)
 class TFRecordFormat(RecordFormat):
     """`RecordFormat` for uncompressed TFRecord files.

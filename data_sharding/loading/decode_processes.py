@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Any, Final, Self, final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ _END_S: Final = 1.0
 _KILL_S: Final = 10.0
 
 
-@final
 class DecodeProcesses:
     """N processes that each read and decode one batch at a time. Safe to use from many threads; a context manager.
 
@@ -80,7 +79,6 @@ class DecodeProcesses:
         self.close()
 
 
-@final
 class _Pool:
     """The processes of a `DecodeProcesses`, which can be collected before they have ended."""
 
@@ -149,7 +147,6 @@ class _Pool:
         )
 
 
-@final
 class _Process:
     """A running helper process, and the ways to it."""
 

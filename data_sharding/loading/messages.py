@@ -19,7 +19,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,6 @@ class Setup(NamedTuple):
         return reader, pickle.loads(self.decode)
 
 
-@final
 class _Pickler(pickle.Pickler):
     """Refuses what the started script defines: a helper does not run that script again."""
 

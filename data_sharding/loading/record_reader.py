@@ -4,7 +4,7 @@ import copy
 import functools
 import itertools
 import os
-from typing import Any, Final, Self, final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +163,6 @@ class RecordReader:
         )
 
 
-@final
 class ForkSafeReader:
     """A reader for objects that frameworks copy into worker processes: each process opens the files for itself."""
 

@@ -31,11 +31,9 @@ class FrameParser(Protocol):
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The payloads of the records that `chunk` completes. Raises FrameError if framing or checksum is wrong."""
-        ...
 
     def finish(self) -> None:
         """The stream has ended. Raises FrameError if it ended inside a record."""
-        ...
 
 
 class _Carry:

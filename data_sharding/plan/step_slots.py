@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, final, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from data_sharding.sample_random import SampleRandom
 _BLOCK_POSITIONS: Final = 4096
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class StepSlots(Sequence[int]):
     """One rank's part of a step: a sequence of k record ids, and what is planned for them.
@@ -65,7 +64,6 @@ class StepSlots(Sequence[int]):
         return chosen
 
 
-@final
 class SlotPlanner:
     """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
 

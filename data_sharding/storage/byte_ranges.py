@@ -1,7 +1,7 @@
 """Many small ranges of bytes from few requests: ranges asked for together are merged, reads in order read ahead."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,6 @@ def cut(merged: MergedRanges, data: Sequence[bytes], begins: Sequence[int], ends
     ]
 
 
-@final
 class ReadAhead:
     """Reads of a file through one remembered block, which grows while they are in order; safe to use from many threads.
 

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 from data_sharding.checks import at_least
 from data_sharding.errors import PlanError
@@ -38,7 +38,6 @@ class ByteSource(Protocol):
         """Give up the file. May be called twice."""
 
 
-@final
 class SourceFile(io.RawIOBase):
     """A seekable, read-only file over a function, for libraries that want a file. It need not be closed.
 

@@ -3,14 +3,13 @@
 import os
 import stat
 from collections.abc import Sequence
-from typing import BinaryIO, final
+from typing import BinaryIO
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.torn_maps import ReadOnlyMap
 
 
-@final
 class LocalSource:
     """`ByteSource` over a read-only map. To be used inside of `watching_maps`: the file may be cut short meanwhile."""
 

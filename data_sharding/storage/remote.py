@@ -3,7 +3,7 @@
 import io
 import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO, cast, final
+from typing import Any, BinaryIO, cast
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
@@ -16,7 +16,6 @@ from data_sharding.storage.remote_listing import entry_of
 from data_sharding.storage.retry import RETRY, RetryPolicy
 
 
-@final
 class RemoteSource:
     """`ByteSource` over ranges asked for by request. Survives a fork: the child opens connections of its own.
 

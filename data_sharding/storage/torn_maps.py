@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -44,7 +44,6 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
-@final
 class ReadOnlyMap:
     """A map of a whole file; `torn` once a part of it could not be read, and was given as zeros.
 
@@ -73,7 +72,6 @@ _maps: Final[weakref.WeakValueDictionary[int, ReadOnlyMap]] = weakref.WeakValueD
 """All that are open, by address."""
 
 
-@final
 class _Watch:
     """Has the handler in place for as long as any thread is inside; a context manager that is entered many times."""
 

@@ -8,7 +8,7 @@ the mask.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 from hvdtrain.errors import UsageError
 
@@ -37,7 +37,6 @@ def real_mask() -> Any:
     return _mask.get()
 
 
-@final
 class ForwardMemory:
     """What layers computed in a part of a forward pass, in their order. A repetition gets it again, in that order."""
 

@@ -39,39 +39,30 @@ class Adapter(Protocol):
             step: the update's number since the start of training, from 0; random numbers depend on it.
             lr: the learning rate of this update.
         """
-        ...
 
     def eval_step(self, batch: LoadedBatch) -> None:
         """Measure without training. Not collective."""
-        ...
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Inside, `eval_step` measures the weights that are validated: an average of them, if there is one."""
-        ...
 
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""
-        ...
 
     def state(self) -> State:
         """A copy of everything that training changes, in host memory."""
-        ...
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
-        ...
 
     def rank_local_state(self) -> State:
         """Float arrays that differ between ranks, such as BatchNorm's statistics; their mean replaces them.
 
         Collective: weights that ranks update separately are averaged on the device first.
         """
-        ...
 
     def load_rank_local_state(self, buffers: State) -> None:
         """Put back what `rank_local_state` returned, changed or not."""
-        ...
 
     def parameter_count(self) -> int:
         """Trainable parameters."""
-        ...

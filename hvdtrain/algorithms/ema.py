@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, final
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -92,7 +92,6 @@ class WeightAverage(ABC):
             self._assign(average, saved[name] if saved else self._weights[name])
 
 
-@final
 class NoAverage:
     """In the place of a framework's `WeightAverage` if there is none."""
 

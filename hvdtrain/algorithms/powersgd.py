@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,6 @@ class Operations:
     revived: Callable[[Any, Any], Any]
 
 
-@final
 @dataclass(eq=False)
 class Round:
     """One update's reduction of any number of matrices; call its methods in their order. All lists have one length.

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol
 
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from data_sharding.errors import CatalogError, MissingDataError
@@ -37,14 +37,11 @@ class Records(Protocol):
     @property
     def catalog(self) -> Catalog:
         """All records."""
-        ...
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file."""
-        ...
 
 
-@final
 @dataclass(eq=False)
 class CoverageLedger:
     """Counts the records of committed steps, on every rank; writes them down on rank 0.
@@ -220,7 +217,6 @@ Where the pipe plan knew how many records reach each worker, the count was check
 """
 
 
-@final
 @dataclass(eq=False)
 class NoLedger:
     """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 
 
-@final
 @dataclass(frozen=True)
 class EpochCoverage:
     """What the committed steps of one epoch were trained on.
@@ -51,7 +50,6 @@ class EpochCoverage:
         return not self.gaps and not len(self.audit.duplicates()) and (not self.finished or self.audit.complete)
 
 
-@final
 @dataclass(frozen=True)
 class CoverageReport:
     """All epochs of a run, and the catalog that gives record ids their meaning.

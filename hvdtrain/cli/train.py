@@ -16,7 +16,7 @@ from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."
-"""Below the table of a run that was started without a flag."""
+"""Below the table of a run that was started without an option."""
 
 
 def run(argv: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
-from typing import NoReturn, final
+from typing import NoReturn
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, write_failure
@@ -161,7 +161,6 @@ def _not_connected(topology: Topology, seconds: float) -> None:
     end_process(topology.rank, "lost_rank", error)
 
 
-@final
 class StallDeadline:
     """Ends this process if one wait in collectives exceeds the limit: the last limit, if Horovod's own does not work.
 

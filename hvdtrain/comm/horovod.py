@@ -95,7 +95,7 @@ def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
         raise UsageError(
             f"Rank {other} has --process-sets {told[other][0]}, and rank 0 {told[0][0]}.",
             "They would wait for each other in different sets.",
-            "start all workers with the same flags.",
+            "start all workers with the same options.",
         ).on_all_ranks()
     try:
         sets = resolve(text, [node for _, node, _ in told])

@@ -1,7 +1,7 @@
 """Collectives of the training loop: the protocol, for one process, and by Horovod through a framework's binding."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,33 +25,26 @@ class Communicator(Protocol):
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
         """The elementwise reduction over ranks; same shape and dtype."""
-        ...
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
         """As `allreduce`, without waiting: what it returns waits for the reduction and returns it. Call that once.
 
         Only one of each name may be pending.
         """
-        ...
 
     def allgather(self, array: Array, name: str) -> Array:
         """All ranks' arrays joined along axis 0 in the order of ranks; axis 0 may differ in length."""
-        ...
 
     def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
         """The root's array; the others give one of the same shape and dtype, whose values do not matter."""
-        ...
 
     def barrier(self, name: str) -> None:
         """Returns when every rank has called it."""
-        ...
 
     def close(self) -> None:
         """Wait for all ranks to close, so that no rank's last operation is interrupted."""
-        ...
 
 
-@final
 class SerialCommunicator:
     """A `Communicator` of one process: every collective is the identity. It needs neither Horovod nor a framework."""
 
@@ -91,7 +84,6 @@ class Binding(Protocol):
     def broadcast(self, flat: Array, name: str, root: int) -> Array: ...
 
 
-@final
 class HorovodCommunicator:
     """A `Communicator` on an initialized Horovod. Arrays are sent flat: Horovod gathers no scalars."""
 

@@ -6,7 +6,7 @@ of a Horovod operation, and then two ranks that send differently named tensors a
 
 import functools
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -15,7 +15,6 @@ from hvdtrain.comm.interface import Array, Reduction, transport
 from hvdtrain.comm.messages import in_background
 
 
-@final
 class TensorFlowBinding:
     """Implements `Binding`."""
 
@@ -63,7 +62,6 @@ def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
     return function.get_concrete_function()  # else TensorFlow takes the many traces of one lambda for a mistake
 
 
-@final
 class TensorFlowAllreduce:
     """Implements `hvdtrain.doctor.allreduce.Prepared`, in a graph, as gradients are reduced.
 

@@ -1,7 +1,7 @@
 """Horovod's collectives through torch: on flat numpy arrays, and an allreduce of tensors for measurements."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import horovod.torch
 import torch
@@ -9,7 +9,6 @@ import torch
 from hvdtrain.comm.interface import Array, Reduction, transport
 
 
-@final
 class TorchBinding:
     """Implements `Binding`."""
 
@@ -35,7 +34,6 @@ def _array(tensor: torch.Tensor) -> Array:
     return tensor.numpy()
 
 
-@final
 class TorchAllreduce:
     """Implements `hvdtrain.doctor.allreduce.Prepared`, in place, as gradients are reduced.
 

@@ -64,7 +64,7 @@ _NOT_IN_CONFIG: Final = {
     "config": ("FILE", "YAML file with any of these keys, e.g. run.yaml; options override it."),
     "print_config": ("", "print all keys and values as YAML with comments, and exit."),
     "help": ("", "show the first options and the groups."),
-    "help_all": ("", "show all flags."),
+    "help_all": ("", "show all options."),
 }
 _METAVARS: Final = {
     "task": "NAME|MODULE:CLASS",

@@ -23,7 +23,7 @@ _KINDS = {
     "list": "a list, e.g. [30, 60]",
     "NoneType": "null",
 }
-_ALL_FLAGS = "`hvdtrain train --help-all` explains all flags."
+_ALL_FLAGS = "`hvdtrain train --help-all` explains all options."
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 

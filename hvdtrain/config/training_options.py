@@ -101,7 +101,7 @@ class TrainingOptions:
 
 
 def non_default_options(options: TrainingOptions) -> list[str]:
-    """What is not as usual, but for the optimizer and its settings, in the words of the flags."""
+    """What is not as usual, but for the optimizer and its settings, in the words of the options."""
     usual = {
         field.name: field.default
         for field in fields(TrainingOptions)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
 
-@final
 @dataclass(eq=False)
 class CatalogSource:
     """Implements the engine's `Source`.

@@ -3,7 +3,6 @@
 import socket
 from dataclasses import asdict
 from pathlib import Path
-from typing import final
 
 from data_sharding.errors import ShardingError
 from data_sharding.pipe.fifo import PassName, await_fifo
@@ -15,7 +14,6 @@ from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import DataConfig
 
 
-@final
 class PipeChannels:
     """This rank's channel: opened again for each epoch, after all ranks have shown each other what they would open.
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +52,6 @@ class _Piped:
         return f"number {record_id} of the pipe"
 
 
-@final
 class PipeSource(_Piped):
     """Implements the engine's `Source` where the plan knows what reaches each rank.
 
@@ -104,7 +102,6 @@ class PipeSource(_Piped):
         self._channels.close()
 
 
-@final
 class AgreedPipeSource(_Piped):
     """Implements the engine's `Source` where counts are agreed step by step; arguments as `PipeSource`.
 

@@ -39,7 +39,6 @@ class Prepared(Protocol):
 
     def prepare(self, elements: int) -> Callable[[], None]:
         """A function that sums so many float32 values over all ranks, and returns when that is done."""
-        ...
 
 
 def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequence[int], seconds: float) -> Any:

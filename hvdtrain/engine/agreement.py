@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,6 @@ def never_asked() -> str | None:
     return None
 
 
-@final
 @dataclass(eq=False)
 class StopVote:
     """Whether to stop: the same answer on all ranks after the same step.

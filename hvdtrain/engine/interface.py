@@ -40,19 +40,15 @@ class Source(Protocol):
 
     def plan(self, epoch: int) -> Epoch:
         """How an epoch is cut into steps."""
-        ...
 
     def loader(self, epoch: int, start_step: int) -> Loader:
         """Decoded slices of the epoch's steps, from `start_step` on."""
-        ...
 
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]] | None:
         """Records ids int64[k] as `loader` gave them in that epoch; None where nothing can be read twice."""
-        ...
 
     def describe(self, record_id: int) -> str:
         """Name a record for people."""
-        ...
 
 
 class Ledger(Protocol):

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Never, final
+from typing import Any, Final, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ _NAMED: Final = 5
 _log = logging.getLogger("hvdtrain.data")
 
 
-@final
 @dataclass(eq=False)
 class LossGuard:
     """Ends a run whose loss is not finite, and says where that came from.

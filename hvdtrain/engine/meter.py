@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,6 @@ def _split(row: NDArray[np.float64]) -> Seconds:
     return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)
 
 
-@final
 @dataclass(eq=False)
 class Validator:
     """Measures the model on the validation data.

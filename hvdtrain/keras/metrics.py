@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 import horovod.tensorflow as horovod
 import keras
@@ -68,7 +68,6 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.__dict__.pop(_SEAM, None)
 
 
-@final
 class _LogsOverRanks:
     """Stands in for one model's `_get_metrics_result_or_logs`."""
 
@@ -173,7 +172,6 @@ def weigh_by_samples(model: Any) -> None:
             getattr(model, f"make_{step}_function")(force=True)
 
 
-@final
 class _CountingCall:
     """Stands in for one compiled loss's `call`, and tells the metrics of single outputs how many samples there are."""
 

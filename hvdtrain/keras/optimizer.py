@@ -7,7 +7,7 @@ Keras does inside `apply` (clipping, weight decay, accumulation, EMA, loss scale
 """
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import horovod.tensorflow as horovod
 import keras
@@ -20,7 +20,6 @@ _OPS = ("average", "sum")
 _COMPRESSIONS = (None, "fp16", "bf16")
 
 
-@final
 class ReducingApply:
     """Stands in for one optimizer's `apply`.
 

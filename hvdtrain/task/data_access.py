@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog import OnCorrupt
@@ -11,7 +10,6 @@ from data_sharding.catalog.cache import open_catalog
 from hvdtrain.errors import UsageError
 
 
-@final
 @dataclass(frozen=True)
 class DataAccess:
     """The user's `--data.dir` and how catalogs of what is in it are made.

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ def without_wrappers(arrays: Arrays, wanted: Container[str] = ()) -> Arrays:
     return arrays
 
 
-@final
 class Exclusion:
     """The weights of a file that a training does not start from, as patterns of names name them.
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, final
+from typing import IO
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.failure_record import FailureRecord
@@ -47,7 +47,6 @@ class WorkerExit:
         return self.code != 0 and not self.by_us
 
 
-@final
 class Worker:
     """A worker, started in `folder` (None: here).
 

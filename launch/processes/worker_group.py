@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Protocol, final
+from typing import IO, Protocol
 
 from hvdtrain.failure_record import FILE_VARIABLE, read_failure
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
@@ -47,7 +47,6 @@ class WorkerGroup(Protocol):
         """SIGKILL every worker that runs, and its process group."""
 
 
-@final
 class LocalWorkerGroup:
     """Children of this process, started in `folder` (None: here).
 

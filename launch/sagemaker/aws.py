@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 from urllib.parse import urlsplit
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -53,7 +53,6 @@ _CREDENTIALS = (
 _S3_CODE = re.compile(r"An error occurred \((\w+)\)")
 
 
-@final
 class Service:
     """SageMaker, S3 and CloudWatch Logs of one region.
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
@@ -48,7 +48,6 @@ class LocalJob:
     folder: Path
 
 
-@final
 class Estimator:
     """A training job that can be started again and again.
 

@@ -8,7 +8,6 @@ import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import final
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.worker_group import ERR, OUT
@@ -67,7 +66,6 @@ def cause_of(traceback: str) -> str:
     return parser.cause
 
 
-@final
 class TracebackParser:
     """Reads the lines of one stream in their order, and keeps the last exception with the end of its traceback."""
 
@@ -100,7 +98,6 @@ class TracebackParser:
         return "\n".join([exception, "The end of its traceback:", *self._stack])
 
 
-@final
 class OutputParser:
     """Reads the output of one worker of a program that leaves no record of its failure."""
 

@@ -141,7 +141,7 @@ def checkable_flags(
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:
-    """The option check in a process of its own, because `launch` knows none of hvdtrain's flags."""
+    """The option check in a process of its own, because `launch` knows none of hvdtrain's options."""
     try:
         code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
@@ -150,5 +150,5 @@ def ask_hvdtrain(words: Sequence[str]) -> None:
         ) from error
     if code != 0:
         kind = UsageError if code == UsageError.exit_code else HvdtrainError
-        hint = hint or "`hvdtrain train --help-all` tells its flags."
+        hint = hint or "`hvdtrain train --help-all` tells its options."
         raise kind("`hvdtrain train` refuses the hyperparameters.", message, hint)

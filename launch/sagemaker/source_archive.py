@@ -20,7 +20,7 @@ LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cach
 """Names of folders that hold no source."""
 
 TASK_PROGRAM_TEXT = '''\
-"""What SageMaker's training toolkit runs in each worker: `hvdtrain train`, with the hyperparameters as flags."""
+"""What SageMaker's training toolkit runs in each worker: `hvdtrain train`, with the hyperparameters as options."""
 
 from hvdtrain.launch.sagemaker.train_entry import main
 

@@ -146,7 +146,7 @@ def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | N
         other = spellings.setdefault(name.replace("_", "-"), name)
         if other != name and task is not None:  # of a script, both may be options
             raise UsageError(
-                f"There are hyperparameters {other!r} and {name!r}.", "Both are the same flag.", "leave one out."
+                f"There are hyperparameters {other!r} and {name!r}.", "Both are the same option.", "leave one out."
             )
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.aws import Service
@@ -17,7 +17,6 @@ MAX_PENDING_SECONDS = 3 * 3600
 """How long machines may take to come before `wait` gives up, besides the job's own limits; the job goes on."""
 
 
-@final
 @dataclass(frozen=True)
 class TrainingJob:
     """A job by its name, which is asked for every `poll_s` seconds."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from typing import Any, final
+from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import RankAssignment
@@ -39,7 +39,6 @@ _READ_BYTES = 2**16
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
-@final
 class Agent:
     """One connection to a launcher.
 

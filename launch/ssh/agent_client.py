@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Self
 
 from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import FailureRecord
@@ -27,7 +27,6 @@ class AgentError(Exception):
     """An agent was lost, refused, or did not answer in time; the text says which."""
 
 
-@final
 class Agent:
     """An agent that has said hello."""
 
@@ -80,7 +79,6 @@ def ask_at_once(requests: Sequence[Request], deadline_s: float) -> list[Any]:
     return answers
 
 
-@final
 class RemoteWorkerGroup:
     """Workers of `ranks` that an agent, which has said hello, starts by an order that it understands."""
 
@@ -132,7 +130,6 @@ class RemoteWorkerGroup:
         events.ended(rank, end)
 
 
-@final
 @dataclass(eq=False)
 class HostAgents:
     """One agent for each host that the job may use.

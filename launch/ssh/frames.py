@@ -14,7 +14,7 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 PREAMBLE = b"\nHVDTRAIN-AGENT-1\n"
 
@@ -44,7 +44,6 @@ class Frame:
         return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
 
 
-@final
 class FrameReader:
     """Puts frames together from what arrives, in whatever pieces.
 

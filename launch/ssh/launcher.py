@@ -4,7 +4,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
@@ -73,7 +73,6 @@ def _require_same_batch(job: JobSpec) -> None:
         )
 
 
-@final
 @dataclass(eq=False)
 class Attempt:
     """Starts all workers of a job on the hosts of `agents`, once for each call of `run`."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import IO, Any, final
+from typing import IO, Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
@@ -21,7 +21,6 @@ _STEPS = 5  # in the time after which silence means loss
 _LAST_SECONDS = 2.0  # for ssh to end after its output has ended
 
 
-@final
 class HostLink:
     """A running agent, or one that is starting. A thread reads what it says and answers its heartbeats, whatever else
     the launcher waits for: a terminal that stands still must not look like a dead launcher.

@@ -6,7 +6,6 @@ import select
 import signal
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import final
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.worker_group import ERR, OUT
@@ -17,7 +16,6 @@ _PIPE_BYTES = 4096
 _LINE_BYTES = 2**16  # a line longer than this is passed on in pieces
 
 
-@final
 class Console:
     """Standard output and standard error of the launcher.
 

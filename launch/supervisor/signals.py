@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
 from types import FrameType
-from typing import Any, Self, final
+from typing import Any, Self
 
 from hvdtrain.stop_requests import Repeat, StopRequests
 
@@ -16,7 +16,6 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Stop, stop, save and stop (Slurm's `--signal=USR1`), and: the terminal is gone."""
 
 
-@final
 class SignalInbox:
     """Collects FORWARDED signals between entering and leaving; main thread only.
 
@@ -90,7 +89,6 @@ class SignalAction(Enum):
     KILL = "kill the workers at once"
 
 
-@final
 class SignalPolicy:
     """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`."""
 

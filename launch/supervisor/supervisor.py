@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
@@ -33,7 +32,6 @@ class JobTimeouts:
     grace: float
 
 
-@final
 @dataclass(eq=False)
 class Supervisor:
     """One start of a job, whose workers are ordered to start already, in a group for each host.

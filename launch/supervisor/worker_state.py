@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import FailureRecord
@@ -14,7 +13,6 @@ _LINE_BYTES = 4000  # of a line that is kept for the report
 _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
 
 
-@final
 @dataclass
 class OutputTail:
     """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last.
@@ -52,7 +50,6 @@ def _seen(line: bytes) -> str:
     return line.rstrip(b"\r").rpartition(b"\r")[2][:_LINE_BYTES].decode(errors="replace")
 
 
-@final
 @dataclass
 class WorkerState:
     """One worker."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -70,7 +70,6 @@ def _call(
     return inputs
 
 
-@final
 class _Segment:
     """Part of a model, in training.
 

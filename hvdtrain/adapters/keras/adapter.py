@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, final
+from typing import Any
 
 import keras
 import numpy as np
@@ -29,7 +29,6 @@ from hvdtrain.task.interface import Task, check_measures, require_trainable, sam
 from hvdtrain.topology import Topology
 
 
-@final
 class KerasAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`.
 

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import tensorflow as tf
 
@@ -51,7 +51,6 @@ class CommHook(HookState, ABC):
         """The reduced gradients, in their dtypes and shapes. Called while the step is traced."""
 
 
-@final
 class PlainReduction(CommHook):
     """Gradients as they are, by one named grouped allreduce a bucket.
 
@@ -69,7 +68,6 @@ class PlainReduction(CommHook):
         return _reduced(self._hvd, bucket, self._op, 1.0, 1.0)
 
 
-@final
 class Float16Sum(CommHook):
     """Gradients sent as float16.
 
@@ -105,7 +103,6 @@ def _times(value: Any, factor: float) -> Any:
     return value if factor == 1 else value * tf.cast(factor, value.dtype)
 
 
-@final
 class BFloat16Sum(CommHook):
     """Gradients sent as bfloat16. All ranks end with the same bits.
 
@@ -148,7 +145,6 @@ def _bits(tensor: Any) -> Any:
     return tf.bitcast(tensor, tf.int16)
 
 
-@final
 class Adasum(CommHook):
     """Gradients combined variable by variable, by the rule of torch's hook of that name."""
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +23,6 @@ class GradientSync(SyncState, ABC):
         """What the optimizer needs for each variable. Called while the step is traced; collective when it runs."""
 
 
-@final
 class NoSync(GradientSync):
     """One process: no communication, and dense gradients as with many ranks. It needs no Horovod."""
 
@@ -31,7 +30,6 @@ class NoSync(GradientSync):
         return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-@final
 class SummedGradients(GradientSync):
     """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
 
@@ -83,7 +81,6 @@ def open_comm_hook(variables: Sequence[Any], options: TrainingOptions, alone: bo
     return PlainReduction(hvd, hvd.Sum, multiplier)
 
 
-@final
 class GradientSum:
     """Gradients of several micro batches, added up between graphs. Called while steps are traced.
 

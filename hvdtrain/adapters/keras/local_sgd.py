@@ -4,7 +4,7 @@ The papers are named in torch's module of that name.
 """
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +16,6 @@ from hvdtrain.adapters.keras.waiting import Waiting
 _LOW = (tf.bfloat16, tf.float16)  # sent as float32: Horovod has no bfloat16, and sums in float16 would round
 
 
-@final
 class LocalSgd(PeriodicAverage, GradientSync):
     """As torch's of that name.
 

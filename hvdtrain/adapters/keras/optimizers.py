@@ -6,7 +6,7 @@ from the gradient, without momentum; Adam adds epsilon before the second moment'
 """
 
 from collections.abc import Iterable
-from typing import Any, final
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -42,7 +42,6 @@ def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> 
     return RuleOptimizer(lr, settings_of(options), () if options.decay_norm_and_bias else _exempt(model))
 
 
-@final
 class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
     """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,6 @@ class _Matrix:
     first_factor: Any
 
 
-@final
 class PowerSgd(powersgd.Memory, CommHook):
     """Each bucket has two messages, as in torch's `PowerSgd`.
 

@@ -1,7 +1,7 @@
 """Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +22,6 @@ def open_sparse_gradients(topology: Topology, waiting: Waiting) -> "SparseGradie
     return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
 
 
-@final
 class SparseGradients(GradientSync):
     """With one process sparse gradients remain sparse too, so that it trains as many processes do.
 

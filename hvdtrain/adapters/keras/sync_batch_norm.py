@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import keras
@@ -84,7 +84,6 @@ def _eager_sum(name: str, dtype: tf.DType) -> Callable[[Any], Any]:
     return summed
 
 
-@final
 class _Calls:
     """Numbers the calls of each layer in a graph, which may run at the same time and so need names of their own.
 

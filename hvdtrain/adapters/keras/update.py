@@ -1,7 +1,7 @@
 """One update of the weights from reduced gradients, traced into the step: unscale, clip, apply; and their average."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +11,6 @@ from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
-@final
 class Update(ScaledUpdate):
     """Changes the weights of an optimizer's variables.
 
@@ -73,7 +72,6 @@ def _multiplied(gradients: Sequence[Any], factor: Any) -> list[Any]:
     return [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]
 
 
-@final
 class KerasWeightAverage(WeightAverage):
     """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step.
 

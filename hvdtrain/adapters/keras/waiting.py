@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +32,6 @@ def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> l
     return results
 
 
-@final
 class Waiting:
     """Seconds from when a collective's inputs were all ready until its results were."""
 

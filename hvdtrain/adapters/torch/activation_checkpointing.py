@@ -7,7 +7,7 @@ What is added here: a repetition changes no buffer (BatchNorm's statistics), and
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Self, final
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -123,7 +123,6 @@ def _buffers_replaced(before: _Buffers) -> Iterator[None]:
             part._buffers[name] = own
 
 
-@final
 class _Repetition(ExitStack):
     """Can be entered again and again, unlike the contexts in it."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -27,7 +27,6 @@ from hvdtrain.task.interface import Task, check_measures, require_trainable, sam
 from hvdtrain.topology import Topology
 
 
-@final
 class TorchAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`."""
 

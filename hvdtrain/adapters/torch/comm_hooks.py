@@ -6,7 +6,7 @@ Each hook starts its communication in the backward pass, as soon as the bucket's
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -49,7 +49,6 @@ class CommHook(HookState, ABC):
         """
 
 
-@final
 class PlainSum(CommHook):
     """Gradients as they are, summed in place by one allreduce a bucket.
 
@@ -69,7 +68,6 @@ class PlainSum(CommHook):
         return reduction
 
 
-@final
 class Float16Sum(CommHook):
     """Gradients sent as float16, half of the bytes, 11 bits a number, a narrow range.
 
@@ -104,7 +102,6 @@ def _scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
     return flat if factor == 1 else flat.mul_(factor)
 
 
-@final
 class BFloat16Sum(CommHook):
     """Gradients sent as bfloat16, half of the bytes, 8 bits a number, float32's whole range.
 
@@ -148,7 +145,6 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.int16)
 
 
-@final
 class Adasum(CommHook):
     """Gradients combined parameter by parameter (Maleki et al. 2020, arXiv:2006.02924).
 

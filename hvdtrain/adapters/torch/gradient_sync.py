@@ -8,7 +8,7 @@ The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gra
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import nn
@@ -54,7 +54,6 @@ class GradientSync(SyncState, ABC):
         """Forget the gradients."""
 
 
-@final
 class NoSync(GradientSync):
     """One process: no communication, and dense gradients for all parameters as with many ranks.
 
@@ -104,7 +103,6 @@ class _Bucket:
         return False
 
 
-@final
 class SummedGradients(GradientSync):
     """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
 

@@ -6,7 +6,7 @@ Lin et al. 2020 (arXiv:1808.07217, "hierarchical local SGD").
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +19,6 @@ _PENDING = 8  # buckets at a time: limits the memory for copies
 _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no bfloat16 in Horovod; float16 would round
 
 
-@final
 class LocalSgd(PeriodicAverage, GradientSync):
     """Each rank's samples count as if there were no ranks outside its process set.
 

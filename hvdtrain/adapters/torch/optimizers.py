@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, final, overload
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -61,7 +61,6 @@ _TORCH_CLASSES: dict[OptimizerName, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-@final
 class RuleOptimizer(torch.optim.Optimizer):
     """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`, many parameters in one kernel.
 
@@ -164,7 +163,6 @@ def _lay_out_gradients(optimizer: torch.optim.Optimizer, *_: object) -> None:
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
-@final
 class TensorList:
     """Many tensors of one device and dtype in the place of one, so that an operation is one GPU kernel for all of them.
 

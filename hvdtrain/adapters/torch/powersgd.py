@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -28,7 +28,6 @@ class _Matrix:
     first_factor: torch.Tensor
 
 
-@final
 class PowerSgd(powersgd.Memory, CommHook):
     """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,7 +44,6 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
     return SparseGradients(sparse, NoSync(trainable_of(model, others)), _nothing_to_gather)
 
 
-@final
 class SparseGradients(GradientSync):
     """With one process sparse gradients remain sparse too, so that it trains as many processes do.
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -11,7 +11,6 @@ from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
-@final
 class Update(ScaledUpdate):
     """Changes the weights; learning rates are set in the optimizer's groups before.
 
@@ -64,7 +63,6 @@ def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
 
 
-@final
 class TorchWeightAverage(WeightAverage):
     """See `WeightAverage`. Averages are on the weights' devices.
 

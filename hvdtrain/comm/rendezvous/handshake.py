@@ -20,7 +20,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
 
 GREETING = "HVDTRAIN-HELLO-1"
 MAX_LINE_BYTES = 1024
@@ -105,7 +104,6 @@ def sane_host(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:200] or "host"
 
 
-@final
 @dataclass(eq=False)
 class Meeting:
     """Rank 0's side: greets ranks until all `size` of them are present or the deadline is reached.

@@ -6,8 +6,6 @@ the training data, drawn for (seed, epoch, record), and read for this purpose: t
 record still is the first of a pair once an epoch, which is what the audit counts.
 """
 
-from typing import final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +16,6 @@ _WHOLE = 256
 Targets = NDArray[np.float32]
 
 
-@final
 class Mixup:
     """Draws and reads the second pictures.
 

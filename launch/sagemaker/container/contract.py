@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import require_host_name
@@ -28,7 +28,6 @@ _DEFAULT_BASE = "/opt/ml"
 _WHERE = "it is written by SageMaker; to run the same on one machine, use Estimator(instance_type='local')."
 
 
-@final
 class Folders:
     """The folders of a container, all below `base`.
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
@@ -27,7 +26,6 @@ _ALL_EPOCHS = 1_000_000  # SageMaker's agent feeds as long as somebody reads
 _FEEDER_END_SECONDS = 10.0
 
 
-@final
 class LocalContainer:
     """Runs what an image's `train` runs, in its own folders, with variables that all containers have in common."""
 
@@ -62,7 +60,6 @@ class LocalContainer:
         return (text[: hint.start()].strip(), hint[1] or hint[2]) if hint else (text, "")
 
 
-@final
 class PipeFeeder:
     """Feeds the Pipe channels of one container by `hvdtrain shard pipe-sim`, as SageMaker's agent would.
 
@@ -106,7 +103,6 @@ class PipeFeeder:
             _end(self._process, _FEEDER_END_SECONDS)
 
 
-@final
 @dataclass(eq=False)
 class ContainerSupervisor:
     """Supervises the running containers of a job, and the feeders of their pipes, for at most `max_run_s` seconds.

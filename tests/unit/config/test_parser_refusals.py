@@ -60,7 +60,7 @@ def test_an_unknown_flag_names_the_nearest_and_where_all_are(argv: tuple[str, ..
     error = refusal(*argv)
     assert error.fact == f"There is no option {shown}."
     assert error.hint.startswith("" if near is None else f"did you mean {near}")
-    assert error.hint.endswith("`hvdtrain train --help-all` explains all flags.")
+    assert error.hint.endswith("`hvdtrain train --help-all` explains all options.")
     assert error.hint.count("--") <= 4
 
 

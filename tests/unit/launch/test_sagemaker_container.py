@@ -1,4 +1,4 @@
-"""What a container makes of the files that SageMaker wrote: read, refused, or turned into workers' flags."""
+"""What a container makes of the files that SageMaker wrote: read, refused, or turned into workers' options."""
 
 from __future__ import annotations
 
