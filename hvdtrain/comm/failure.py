@@ -23,14 +23,8 @@ from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
 # importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.
 _SIGNS = (
-    "Horovod has been shut down",
-    "HorovodAllreduce",
-    "HorovodAllgather",
-    "HorovodAlltoall",
-    "HorovodBroadcast",
-    "HorovodGrouped",
-    "Connection closed by peer",
-    "Connection reset by peer",
+    *("Horovod has been shut down", "HorovodAllreduce", "HorovodAllgather", "HorovodAlltoall", "HorovodBroadcast"),
+    *("HorovodGrouped", "Connection closed by peer", "Connection reset by peer"),
 )
 
 

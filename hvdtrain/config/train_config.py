@@ -1,4 +1,4 @@
-"""The training config: typed, frozen, checked. `config_parser` reads it from YAML and options."""
+"""The training config: typed, frozen, checked. `config.parser` reads it from YAML and options."""
 
 # Without `from __future__ import annotations`, here and in the modules of the classes that TrainConfig inherits: the
 # command line reads the fields' types, and would look for their names in this module only.

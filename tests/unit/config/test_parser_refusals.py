@@ -74,13 +74,13 @@ def test_what_is_said_elsewhere_is_answered(word: str) -> None:
 
 def test_every_synonym_leads_to_a_flag_that_is_there_and_takes_none_away() -> None:
     flags = {f"--{key.replace('_', '-')}" for key in SAMPLES} | {"--config"}
-    for words, told in [(synonyms, meant) for meant, synonyms in option_synonyms._WORDS.items()]:
+    for words, told in [(synonyms, meant) for meant, synonyms in option_synonyms.tables()["options"].items()]:
         named = [word for word in told.split() if word.startswith("--")]
         assert named
         assert set(named) <= flags, told
         assert not {f"--{word}" for word in words.split()} & flags
-    both = [word for words in option_synonyms._WORDS.values() for word in words.split()]
-    both += [word for words in option_synonyms._ELSEWHERE.values() for word in words.split()]
+    both = [word for words in option_synonyms.tables()["options"].values() for word in words.split()]
+    both += [word for words in option_synonyms.tables()["elsewhere"].values() for word in words.split()]
     assert sorted(set(both)) == sorted(both)
 
 
