@@ -14,6 +14,9 @@ The contract between the client, which renders a request from this, and the cont
   `NAME.manifest` (SageMaker's ManifestFile, whose prefix is a folder).
 """
 
+# Annotations stay text: `spec_checks` has a table of them.
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
