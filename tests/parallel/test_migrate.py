@@ -47,7 +47,7 @@ def train_flags(name: str) -> list[str]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """CIFAR-10's binary files and ImageNet's folders, small."""
-    path = ROOT / "tests" / "unit" / "pictures" / "support" / "picture_files.py"
+    path = ROOT / "tests" / "unit" / "tasks" / "support" / "picture_files.py"
     spec = importlib.util.spec_from_file_location("tests_picture_files", path)
     assert spec is not None
     assert spec.loader is not None
