@@ -37,6 +37,24 @@ class Five(TorchDigits):
         model.logits = torch.nn.Linear(model.logits.in_features, 5)
         return model
 
+class Told(TorchDigits):
+    # writes down the names of all events, and fails by itself at the second one logged if it is asked to
+
+    def __init__(self, fails: bool = False):
+        super().__init__()
+        self.fails, self.logged = fails, 0
+
+    def callbacks(self):
+        return [self.note]
+
+    def note(self, event):
+        name = type(event).__name__
+        with open("told", "a") as file:
+            print(name, file=file)
+        self.logged += name == "Logged"
+        if self.fails and name == "Logged" and self.logged == 2:
+            raise ValueError("a callback's own error")
+
 class CannotRun(TorchDigits):
     def build_model(self):
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
@@ -415,3 +433,25 @@ def test_a_task_that_fails_shows_its_traceback(hvdtrain: Command) -> None:
     assert "RuntimeError: cannot decode" in ended.stderr
     assert "while loading step 0 of epoch 0" in ended.stderr
     assert "HINT" not in ended.stderr
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_tasks_callbacks_receive_every_event_and_may_end_the_run(
+    tmp_path: Path, hvdtrain: Command, fails: bool
+) -> None:
+    (ended,) = hvdtrain(
+        ["--task", "own:Told", "--task-args.fails", str(fails), "--log-interval", "1", "--output-dir", "told-run"]
+    )
+    assert (tmp_path / "told").exists(), ended
+    told = (tmp_path / "told").read_text().split()
+    lines = [json.loads(line) for line in (tmp_path / "told-run/metrics.jsonl").read_text().splitlines()]
+    assert (told[0], told[-1]) == ("RunStarted", "RunFailed" if fails else "RunEnded")
+    assert ("CheckpointDurable" in told) == (not fails)
+    if fails:
+        assert ended.code == 1, ended
+        assert "a callback's own error" in ended.stderr
+        assert lines[-1]["event"] == "failed"
+        assert lines[-1]["error"] == "ValueError: a callback's own error"
+    else:
+        assert ended.code == 0, ended
+        assert lines[-1]["event"] == "ended"
