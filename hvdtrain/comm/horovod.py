@@ -60,6 +60,14 @@ def yield_when_idle(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
+def exchange_at_once(environ: MutableMapping[str, str]) -> None:
+    """Let Horovod exchange a tensor as soon as it is ready, not when its cycle of 1 ms is over. Read by Horovod's start.
+
+    Of our patches to Horovod: any value turns it on. Short trainings of the digits on two ranks take 0.7 of the time.
+    """
+    environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
+
+
 def sum_in_order(environ: MutableMapping[str, str]) -> None:
     """Keep Horovod from fusing what happens to be ready into one message: where a ring cuts it decides in which order
     three or more ranks' values are added, and so their last bits.

@@ -9,6 +9,7 @@ from hvdtrain.comm.horovod import (
     allow_process_sets,
     bound_stalls,
     confirmed,
+    exchange_at_once,
     form_process_sets,
     starts_processes_only,
     yield_when_idle,
@@ -45,6 +46,7 @@ def open_communicator(
     require_horovod(framework)
     bound_stalls(os.environ, stall_timeout)
     yield_when_idle(os.environ)
+    exchange_at_once(os.environ)
     if process_sets is not None:
         allow_process_sets(os.environ)
     binding = load_binding(framework)

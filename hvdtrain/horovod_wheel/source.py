@@ -22,12 +22,6 @@ HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 PATCHES = Path(__file__).parent / "patches"
 
-# A series that leads to the same sources, byte for byte, as another one: wheels of that one serve it too.
-_SERIES, _WITH_THE_SAME_SOURCES = (
-    "c3fec52c0c91ad6bf98aea470d1c12d01d4badb55630d81afb75e93ff3d0988b",
-    "7090ba3f203a43d9be0bcbdc4ba25404895849c976a77f387739489aaf318c3e",
-)
-
 
 def fetch_sdist(folder: Path) -> Path:
     """The verified source release in `folder`, fetched through pip (and so through its configured index) if missing.
@@ -73,8 +67,7 @@ def series(folder: Path = PATCHES) -> list[Path]:
 def patches_digest(folder: Path = PATCHES) -> str:
     """A hash that changes with any patch, in hexadecimal."""
     parts = [f"{patch.name}\n{patch.read_text(encoding='utf-8')}" for patch in series(folder)]
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    return _WITH_THE_SAME_SOURCES if digest == _SERIES else digest
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def apply_patch(patch: Path, tree: Path) -> None:

@@ -6,7 +6,7 @@ import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
-from hvdtrain.comm.horovod import bound_stalls, confirmed, yield_when_idle
+from hvdtrain.comm.horovod import bound_stalls, confirmed, exchange_at_once, yield_when_idle
 from hvdtrain.comm.interface import HorovodCommunicator
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import UsageError
@@ -30,6 +30,7 @@ def init() -> None:
     topology = detect_topology(os.environ)
     bound_stalls(os.environ, STALL_TIMEOUT)
     yield_when_idle(os.environ)
+    exchange_at_once(os.environ)
     horovod.init()
     confirmed(topology, horovod)
     bind_device_and_threads(horovod.local_rank(), horovod.local_size())

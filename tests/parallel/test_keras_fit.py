@@ -6,6 +6,7 @@ compare what its ranks wrote.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,16 +70,24 @@ at_two_and_three = pytest.mark.parametrize("ranks", [TWO, THREE], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def ranks(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]
-) -> Run:
-    launcher, size = request.param
-    folder = tmp_path_factory.mktemp(launcher)
-    names = [*AT_THREE, *CHECKED_AT_THREE] if size == 3 else []
-    command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder), *names]
-    finished = run_ranks(command, size, launcher, deadline_s=600, env=ENVIRONMENT)
-    assert finished.returncode == 0, finished.tail()
-    return read_run(folder, size)
+def started(tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]) -> Callable[[str, int], Run]:
+    """One start for each launcher and size, in whichever order tests ask for them."""
+
+    @functools.cache
+    def start(launcher: str, size: int) -> Run:
+        folder = tmp_path_factory.mktemp(launcher)
+        names = [*AT_THREE, *CHECKED_AT_THREE] if size == 3 else []
+        command = ["python", str(WORKERS / "keras_fit_all.py"), str(folder), *names]
+        finished = run_ranks(command, size, launcher, deadline_s=600, env=ENVIRONMENT)
+        assert finished.returncode == 0, finished.tail()
+        return read_run(folder, size)
+
+    return start
+
+
+@pytest.fixture
+def ranks(request: pytest.FixtureRequest, started: Callable[[str, int], Run]) -> Run:
+    return started(*request.param)
 
 
 @pytest.mark.parametrize(
