@@ -1,4 +1,4 @@
-"""`hvdtrain env`: versions, what Horovod was built for, and this process's place in its job.
+"""`hvdtrain env`: show versions, what Horovod was built with, and this process's rank in its job.
 
     hvdtrain env [--explain] [--json] [--all-ranks]
 
