@@ -91,7 +91,7 @@ NO_RESTARTS: Final = flag("--max-restarts", type=int, default=0, help=argparse.S
 """Of launchers that cannot: it is understood, so that the refusal can name one that can."""
 
 BACKOFF: Final = seconds("--backoff", 1.0, "seconds before the first restart (default: {})")
-TIME_LIMIT: Final = flag("--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job; a plain number is seconds")
+TIME_LIMIT: Final = flag("--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds")
 MPI: Final = flag(
     "--mpi", choices=list(FLAVORS), help="the MPI that mpirun belongs to (default: what `mpirun --version` says)"
 )

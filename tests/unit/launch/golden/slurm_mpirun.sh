@@ -57,7 +57,7 @@ mpirun \
     --output-dir /data/runs || code=$?
 
 # Slurm itself starts a cancelled or preempted job again ("ended"). Exit codes: 0 is done; 2 is wrong usage, which a
-# restart does not correct; 75 has saved a checkpoint and is always queued again; others are failures, which are counted.
+# restart does not correct; 75 has saved a checkpoint and is always queued again; others are failures, and counted.
 failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
 again=no
 case "$code" in
