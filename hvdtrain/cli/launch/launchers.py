@@ -190,7 +190,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         (
             *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS),
             *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
-            flag("--start", choices=slurm.INNER, default="srun", help="what starts workers inside the job (default: srun)"),
+            flag("--start", choices=slurm.INNER, default="srun", help="what starts the workers (default: srun)"),
             flag("--partition"),
             flag("--account"),
         ),

@@ -60,7 +60,7 @@ FLAGS: Final = (
     flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
     flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
     flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
-    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="time limit of the job in seconds (default: 86400)"),
+    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="time limit of the job (default: 86400)"),
     flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
     flag("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together"),
     flag("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker"),
