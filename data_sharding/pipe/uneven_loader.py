@@ -121,7 +121,7 @@ class UnevenPipeLoader:
         return batch
 
     def abandon(self) -> None:
-        """As `ShardLoader.abandon`; nothing is to be done, for the stream goes on."""
+        """As `ShardLoader.abandon`; does nothing, because the stream continues."""
 
     def __enter__(self) -> Self:
         return self

@@ -92,7 +92,7 @@ def horovod_frameworks() -> list[str]:
 
 
 def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
-    """Transport → whether Horovod has it, asked in a child process; a sentence when the child failed.
+    """Transport → whether Horovod was built with it, asked in a child process; a sentence if the child failed.
 
     Args:
         framework: "torch" or "tensorflow", whose binding the child imports.

@@ -80,7 +80,7 @@ def _is_output_closed() -> bool:
     output.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in output.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tells of it as it exits
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it at exit
     return True
 
 
@@ -184,7 +184,7 @@ def _leave(code: int, message: str, in_log: bool = True) -> int:
 
 
 def _note_in_log(message: str) -> None:
-    """The message in this rank's log file too, where there is one; the console has it already."""
+    """Write the message to this rank's log file too, if there is one; it is already on the console."""
     for handler in logging.getLogger("hvdtrain").handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(logging.makeLogRecord({"name": "hvdtrain.run", "levelname": "ERROR", "msg": message}))

@@ -41,7 +41,7 @@ class Totals:
                 pass
 
     def resume_from(self, metrics: Path, step: int) -> None:
-        """What earlier processes of this run wrote about its first step, where it goes on after update `step`."""
+        """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
         if step == 0 or not metrics.exists():
             return
         whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one

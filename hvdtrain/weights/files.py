@@ -79,7 +79,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
 
 @dataclass(frozen=True)
 class Run:
-    """The checkpoint that stands for a run.
+    """The checkpoint of a run that is used.
 
     Attributes:
         path: as it was given.

@@ -26,7 +26,7 @@ def number(name: str, metavar: str = "N", help: str | None = None, **settings: A
 
 
 def seconds(name: str, default: float, help: str) -> Flag:
-    """An option with a number of seconds; `{}` in `help` stands for the default."""
+    """An option with a number of seconds; `{}` in `help` is replaced by the default."""
     return flag(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
 
 

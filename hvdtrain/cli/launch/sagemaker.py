@@ -149,7 +149,7 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
 
 
 def _print(estimator: Estimator, inputs: dict[str, Input], job_name: str | None) -> int:
-    """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; what is said of it on stderr."""
+    """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; comments on stderr."""
     spec = estimator.spec
     name = new_job_name(spec) if job_name is None else job_name
     if spec.is_local:

@@ -23,7 +23,7 @@ Find all records of a data set and describe them.
 
 
 def run(argv: Sequence[str]) -> int:
-    """Index as `argv` says; returns 0, or 1 where damage was found and passed over."""
+    """Index as `argv` says; returns 0, or 1 if damage was found and skipped."""
     parser = Parser("index", _DESCRIPTION)
     parser.add_data_arguments()
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")

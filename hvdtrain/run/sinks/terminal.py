@@ -26,7 +26,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO, launcher: str) -> None:
         self.is_direct = stream.isatty()
-        """Whether nothing stands between."""
+        """Whether the stream is a terminal itself, without a launcher between."""
         self._tag = 0 if self.is_direct else _TAGS.get(launcher, 0)
         self._place: int | str | None = None
         if self.is_direct:
