@@ -1,4 +1,4 @@
-"""Split record files over the workers of a training job: nothing read twice, nothing lost, nobody left waiting.
+"""Split record files over the workers of a training job: each record is read once, and no worker waits for another.
 
 The way of a record, all of it plain arithmetic that every rank does by itself:
 

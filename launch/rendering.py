@@ -1,4 +1,4 @@
-"""What the renderers share: the plan and its text, what each worker gets of its host, and what they refuse."""
+"""What the renderers share: the plan and its text, each worker's share of its host, and what they refuse."""
 
 import shlex
 import textwrap

@@ -1,4 +1,4 @@
-"""Parsers that cut a stream of bytes into records, wherever the chunks that arrive happen to end."""
+"""Parsers that split a stream of bytes into records; a record may continue in the next chunk."""
 
 from typing import Final, Literal, Protocol
 

@@ -1,4 +1,4 @@
-"""Files dealt over channels, one channel a worker, so that no two workers ever read one FIFO."""
+"""Files distributed over channels, one channel per worker, so that no two workers ever read one FIFO."""
 
 import hashlib
 import heapq

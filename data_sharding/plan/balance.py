@@ -1,4 +1,4 @@
-"""Dealing the records of a step to ranks so that each gets its count of records, and nearly equal bytes.
+"""Distribute the records of a step over ranks so that each gets its count of records, and nearly equal bytes.
 
 Records go out longest first, in rounds of one for each rank: the longest of a round to the rank with the fewest bytes
 so far. This is the longest-processing-time rule (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969) under a

@@ -1,4 +1,4 @@
-"""Horovod's world: its settings, its agreement with what the launcher says, and its process sets.
+"""Horovod's world: its settings, the check that it agrees with the launcher, and its process sets.
 
 Process sets are formed right after Horovod's start, because under Gloo the ranks of a set meet through the same store
 as all ranks did, which may be gone later, and because that is collective: work that one rank may refuse must not

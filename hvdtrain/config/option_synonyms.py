@@ -1,4 +1,4 @@
-"""What people who come from other programs write, and which option of ours they mean. Nothing here is accepted."""
+"""Options of other programs, and which option of ours means the same. They are for error messages and not accepted."""
 
 import difflib
 from collections.abc import Iterable

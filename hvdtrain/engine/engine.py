@@ -1,4 +1,4 @@
-"""THE training loop. It knows no framework: it drives an `Adapter`, a `Communicator` and two plans of records.
+"""THE training loop. It depends on no framework: it uses an `Adapter`, a `Communicator` and two plans of records.
 
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """

@@ -1,4 +1,4 @@
-"""What all commands do that work as ranks of a job: join the others, prepare the task, leave together."""
+"""What all commands do whose processes are ranks of a job: connect, prepare the task, end together."""
 
 import faulthandler
 import os

@@ -1,4 +1,4 @@
-"""All that can be refused is refused here, on all ranks together, before a model exists or a file is written."""
+"""All checks before a run, on all ranks together, before a model exists or a file is written."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

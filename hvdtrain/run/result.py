@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs: result.json, env.json, and the closing table."""
+"""The results of a run for people and programs: result.json, env.json, and the closing table."""
 
 import json
 import platform

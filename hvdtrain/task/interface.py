@@ -1,4 +1,4 @@
-"""`Task`: what a user writes to train something of their own.
+"""`Task`: what a user writes to train their own model on their own data.
 
 A task says where the records are, how a batch of them becomes arrays, which model is trained, and what is
 measured per sample. Everything else (shards, gradients, learning rate, metrics over ranks, checkpoints,

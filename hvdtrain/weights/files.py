@@ -1,4 +1,4 @@
-"""A file of weights, or a run or checkpoint folder, by what is in it, whatever its name.
+"""A file of weights, or a run or checkpoint folder, detected by its content, not by its name.
 
 Imports torch only for a file of torch.
 """

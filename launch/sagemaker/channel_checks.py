@@ -1,4 +1,4 @@
-"""All that a job's channels may be refused for."""
+"""All checks of a job's channels."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Hyperparameters as SageMaker carries them: a map of strings, each of them JSON.
+"""Hyperparameters as SageMaker passes them: a map of strings, each of them JSON.
 
 SageMaker's SDK encodes every value by `json.dumps` (sagemaker 2.x, `Framework._json_encode_hyperparameters`), and its
 training toolkit decodes them and makes options of them (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.

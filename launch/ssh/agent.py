@@ -1,4 +1,4 @@
-"""The process that starts workers on another host for the launcher, and reports what becomes of them. Run by ssh:
+"""The process that starts workers on another host for the launcher, and reports how they end. Run by ssh:
 
     python -P -m hvdtrain.launch.ssh.agent SECONDS
 

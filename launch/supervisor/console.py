@@ -1,4 +1,4 @@
-"""What workers write, put together on one terminal: rank 0 as it comes, every other rank's lines behind its number."""
+"""The output of all workers on one terminal: rank 0 as it comes, every other rank's lines behind its number."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The options that several launchers share, in groups; a launcher takes the groups that it can fulfil."""
+"""The options that several launchers share, in groups; a launcher has the groups that it supports."""
 
 import argparse
 import re

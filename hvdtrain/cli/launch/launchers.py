@@ -1,4 +1,4 @@
-"""What each launcher of `hvdtrain launch` can be told, and how it starts a job; `sagemaker` has SageMaker's options."""
+"""The options of each launcher of `hvdtrain launch`, and how it starts a job; `sagemaker` has SageMaker's options."""
 
 import os
 import shlex

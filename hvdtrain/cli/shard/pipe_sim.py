@@ -1,4 +1,4 @@
-"""`hvdtrain shard pipe-sim`: a local agent that feeds FIFOs from files, to try pipe mode without a cloud."""
+"""`hvdtrain shard pipe-sim`: a local agent that writes files into FIFOs, to try pipe mode without a cloud."""
 
 import argparse
 import itertools

@@ -1,4 +1,4 @@
-"""The terminal on which this process's output ends, through launchers too: whether it takes a bar, and its width."""
+"""The terminal that shows this process's output, also through a launcher: whether it can show a bar, and its width."""
 
 import os
 from contextlib import suppress
