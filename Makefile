@@ -35,7 +35,7 @@ train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 test: with-dev ## all checks and tests, as CI runs them, with the time of each part
 	@$(RUN)
 
-test-quick: with-dev ## lint, types and the unit tests of what was changed: for people who work on it
+test-quick: with-dev ## lint, types and the unit tests of what was changed: for development
 	@$(RUN) lint types
 	@$(BIN)/python tests/quick.py $(ARGS)
 
@@ -51,7 +51,7 @@ unit: with-dev ## tests in one process
 parallel: with-dev ## tests that start two or more ranks
 	@$(RUN) parallel
 
-newest: setup ## two ranks in the newest supported Python, if it is here and .venv has another one (part of `make test` where CI is set)
+newest: setup ## two ranks in the newest supported Python, if it is installed and .venv has another one (part of `make test` where CI is set)
 	@$(RUN) newest
 
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
@@ -62,7 +62,7 @@ docker-check: with-dev ## build the image and test it with Docker or Podman (see
 
 # In the oldest supported Python: newer ones have wheels of what it gets, but not the other way round.
 constraints: PYTHON := python3.11
-constraints: ## resolve pyproject.toml's ranges again and pin what comes out
+constraints: ## resolve pyproject.toml's ranges again and pin the result
 	$(PYTHON) -m hvdtrain.horovod_wheel pin $(EXTRAS:%=--extras %)
 
 bench-loader: with-dev ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)

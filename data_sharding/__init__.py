@@ -1,10 +1,10 @@
-"""Split record files over the workers of a training job: nothing read twice, nothing lost, nobody left waiting.
+"""Split record files over the workers of a training job: each record is read once, and no worker waits for another.
 
 The way of a record, all of it plain arithmetic that every rank does by itself:
 
     position     an epoch is steps * G positions, for N records, global batch G and steps = ceil(N / G):
                  never a function of what some rank happened to read
-    permutation  position p < N stands for record permutation(p), a keyed bijection on [0, N) computed on demand
+    permutation  position p < N is record permutation(p), a keyed bijection on [0, N) computed on demand
                  from (seed, epoch): O(1) memory, O(1) seek
     slice        step s is positions [s*G, (s+1)*G); rank r of W reads slots [r*G//W, (r+1)*G//W) of it, so which
                  records form a step never depends on W

@@ -1,4 +1,4 @@
-"""What a decode function is given: some records, and what is known of them."""
+"""What a decode function is given: some records, and their metadata."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

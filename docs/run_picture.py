@@ -1,4 +1,4 @@
-"""Draw docs/images/run.svg from a real run: python docs/run_picture.py [COMMAND …], in a terminal's place a pty."""
+"""Draw docs/images/run.svg from a real run in a pty: python docs/run_picture.py [COMMAND …]."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Wine(hvdtrain.Task):
     def build_optimizer(self, model, lr):
         return torch.optim.AdamW(model.parameters(), lr=lr)
 
-    def measure(self, model, batch):  # was: the loop's forward pass; one value a sample instead of the batch's mean
+    def measure(self, model, batch):  # was: the loop's forward pass; one value per sample instead of the batch's mean
         logits = model(batch["x"])
         return {
             "loss": torch.nn.functional.cross_entropy(logits, batch["y"], reduction="none"),

@@ -6,7 +6,7 @@ horovodrun -np 2 python -m hvdtrain --task migrate_from_keras_fit:Wine --data.di
 in the old script                                        now
 model = keras.Sequential(…)                              build_model()
 model.compile(optimizer=AdamW(1e-2), …)                  build_optimizer(), or --optimizer adamw; --lr 0.01
-loss="sparse_categorical_crossentropy", metrics=[…]      measure(): one value a sample
+loss="sparse_categorical_crossentropy", metrics=[…]      measure(): one value per sample
 tf.data.TFRecordDataset(…).map(parse).shuffle().batch()  open_data() and decode()
 model.fit(epochs=20, validation_data=…)                  --epochs 20
 ModelCheckpoint, BackupAndRestore                        nothing: start the same command with --output-dir again

@@ -35,7 +35,7 @@ class Wine(hvdtrain.Task):
     def build_optimizer(self, model, lr):
         return torch.optim.AdamW(model.parameters(), lr=lr)
 
-    def measure(self, model, batch):  # one value a sample: hvdtrain averages them over the global batch
+    def measure(self, model, batch):  # one value per sample: hvdtrain averages them over the global batch
         logits = model(batch["x"])
         return {
             "loss": torch.nn.functional.cross_entropy(logits, batch["y"], reduction="none"),

@@ -1,4 +1,4 @@
-"""Write files so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+"""Write files so that a reader, or a crash at any moment, sees the old content or the new one, never a part."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Signals that ask a job to stop, noted while it goes on, and the rule that tells a second request from an echo.
+"""Signals that ask a job to stop, noted while it runs, and the rule that tells a second request from an echo.
 
 A thread reads the numbers from a pipe into which Python's own signal handler writes them. So a second request ends the
 process even while its main thread waits in a collective for a rank that will not come, where no Python code runs.
@@ -118,6 +118,6 @@ def _noted_by_thread(_number: int, _frame: FrameType | None) -> None:
 
 
 def _say(line: str) -> None:
-    """One write to standard error, whatever the main thread is writing: a bar may stand on the cursor's line."""
+    """One write to standard error, whatever the main thread is writing: a bar may be on the cursor's line."""
     with suppress(OSError):
         os.write(2, f"\n{line}\n".encode())

@@ -1,4 +1,4 @@
-"""All that a job may be refused for before anything is rendered. Each function raises UsageError for the first."""
+"""All checks of a job before anything is rendered. Each function raises UsageError for the first."""
 
 import math
 import re

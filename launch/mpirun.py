@@ -77,7 +77,7 @@ def require_flavor(flavor: str) -> None:
 
 
 def flavor_of(version_text: str) -> str | None:
-    """The flavor that `mpirun --version` tells of; None for one that is not known here."""
+    """The flavor that `mpirun --version` shows; None for an unknown one."""
     open_mpi = re.search(r"\(Open ?(?:MPI|RTE)\)\s+(\d+)\.", version_text)
     if open_mpi:
         return {4: "openmpi4", 5: "openmpi5"}.get(int(open_mpi[1]))

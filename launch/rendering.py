@@ -1,4 +1,4 @@
-"""What the renderers share: the plan and its text, what each worker gets of its host, and what they refuse."""
+"""What the renderers share: the plan and its text, each worker's share of its host, and what they refuse."""
 
 import shlex
 import textwrap
@@ -159,7 +159,7 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 
 
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
-    """Raise UsageError if the job has one of `wishes`, or has no usable hosts and the launcher finds none itself.
+    """Raise UsageError if the job asks for one of `wishes`, or has no usable hosts and the launcher finds none itself.
 
     Args:
         job: to be rendered.

@@ -1,4 +1,4 @@
-"""The variables of workers: what makes a process worker N of a job, and what other hosts are sent."""
+"""The variables of workers: those that make a process worker N of a job, and those that are sent to other hosts."""
 
 import os
 from collections.abc import Mapping

@@ -69,7 +69,7 @@ class _Commands:
         return {"records": records, "bytes": total, "seconds": seconds, "cpu_s": cpu_s, "first_batch_s": first - begin}
 
     def resume(self, request: Request) -> Reply:
-        """Take up an epoch after `step` batches, several times; `exact`: the batch is that of an unbroken epoch."""
+        """Resume an epoch after `step` batches, several times; `exact`: the batch is that of an uninterrupted epoch."""
         step, times = request["step"], []
         opened = self._open(request)
         expected = _crc_sum(next(itertools.islice(self._arm.batches(opened), step, None)))

@@ -75,7 +75,7 @@ def rate(block: Mapping[str, Sequence[Mapping[str, float]]], arm: str) -> float:
 
 
 def resume(arm: ArmProcess, data: DataSet, repeats: int) -> dict[str, Any]:
-    """Take up a shuffled epoch at each fraction; arms that have to read again do so once only."""
+    """Resume a shuffled epoch at each fraction; arms that must read again from the start do so only once."""
     steps = -(-data.records // data.batch)
     repeats = 1 if arm.description["resumes"] == "reread" else repeats
     return {
@@ -101,7 +101,7 @@ def memory(arm: ArmProcess, data: DataSet) -> dict[str, float]:
 
 
 def notices_damage(arm: ArmProcess, data: DataSet) -> dict[str, Any]:
-    """Whether the arm refuses a payload of which one bit was flipped on disk, or hands it on."""
+    """Whether the arm refuses a payload with one bit flipped on disk, or delivers it."""
     payloads = list(data.payloads())
     want = Content.of(payloads)
     with _flipped(arm.folder(data), payloads[len(payloads) // 2]):

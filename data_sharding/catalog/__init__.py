@@ -1,4 +1,4 @@
-"""The catalog: where every record of a data set is, and proof that it still is what was indexed."""
+"""The catalog: where every record of a data set is, and the check that it has not changed since it was indexed."""
 
 import functools
 import hashlib

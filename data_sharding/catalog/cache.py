@@ -1,4 +1,4 @@
-"""Catalogs kept from one run to the next, for as long as they are true."""
+"""Catalogs that are kept from one run to the next, as long as their files have not changed."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Record formats: how each is written, and how what it stores is taken apart.
+"""Record formats: how their files are read and written, and how records are decoded.
 
 `Catalog.index(paths, format=...)` takes a format by name, with its options from `format_named`. The functions here turn
 payloads into what they hold; they need neither a framework nor an extra.

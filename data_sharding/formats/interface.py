@@ -1,4 +1,4 @@
-"""What the catalog and the reader need to know of a file format: the seam where a new format fits in."""
+"""What the catalog and the reader need of a file format: the interface that a new format implements."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, Self

@@ -52,7 +52,7 @@ def decode_image_record(payload: bytes) -> ImageRecord:
 
 
 def encode_image_record(label: float | Sequence[float], image_id: int, image: bytes, image_id2: int = 0) -> bytes:
-    """The payload of one image: a number as its label goes into the header, a sequence behind it.
+    """The payload of one image: a label that is a number is in the header, a sequence is behind it.
 
     Raises:
         ExampleError: an id does not fit into 64 bits without sign, or the sequence is empty.

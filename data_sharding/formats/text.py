@@ -1,4 +1,4 @@
-"""Text files as data for language models: windows of a fixed number of bytes, one behind the other."""
+"""Text files as data for language models: windows of a fixed number of bytes, one after the other."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class TextFormat(RecordFormat):
 
     Attributes:
         window: bytes to predict in a record.
-        first, last: the part of each file's windows that is meant, as shares of them: 0.0 and 0.9 for the first nine
+        first, last: the part of each file's windows to use, as fractions: 0.0 and 0.9 for the first nine
             tenths.
 
     Raises:

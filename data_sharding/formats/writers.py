@@ -168,7 +168,7 @@ def too_few(records: int, files: int) -> PlanError:
 
 
 def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], num_shards: int) -> list[Path]:
-    """Deal `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
+    """Distribute `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
 
     Files are named `<name>-00000-of-00004.tfrecord` and so on; their record counts differ by at most one. One pass
     over `records`, which may be a generator; its exception, like any other, leaves no file behind. The folder is made.

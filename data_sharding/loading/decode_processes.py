@@ -1,4 +1,4 @@
-"""Helper processes that read and decode batches, for decoders that hold Python's lock."""
+"""Helper processes that read and decode batches, for decoders that hold Python's GIL."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""Results made ahead of time by background threads, handed out in order."""
+"""Results computed ahead of time by background threads, delivered in order."""
 
 import sys
 import threading

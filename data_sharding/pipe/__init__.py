@@ -1,4 +1,4 @@
-"""Pipe mode: one FIFO a local worker, fed by an agent in sequence, read once and never shared.
+"""Pipe mode: one FIFO per local worker, which an agent fills in sequence; it is read once and never shared.
 
 SageMaker delivers a channel of objects as a FIFO `<base>/<channel>_<epoch>`. Two readers of one FIFO get torn records,
 or the one that lost the race waits for ever while the winner blocks in a collective. So each worker has a channel of

@@ -1,4 +1,4 @@
-"""Payloads of a pass cut into decoded batches of one width, the last ones filled up."""
+"""Payloads of an epoch as decoded batches of one size; the last ones are filled up."""
 
 import sys
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ class OwnedDescriptor:
         return self._number
 
     def close(self) -> None:
-        """May be called twice. Does nothing in a forked child, where the number may stand for something else by now."""
+        """May be called twice. Does nothing in a forked child, where the number may be that of another file by now."""
         if self._process == os.getpid() and self._number in _held:
             _held.discard(self._number)
             os.close(self._number)

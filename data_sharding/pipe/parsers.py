@@ -1,4 +1,4 @@
-"""Parsers that cut a stream of bytes into records, wherever the chunks that arrive happen to end."""
+"""Parsers that split a stream of bytes into records; a record may continue in the next chunk."""
 
 from typing import Final, Literal, Protocol
 
@@ -52,7 +52,7 @@ class _Carry:
         """Byte of the stream at which the carried ones begin."""
 
     def join(self, chunk: bytes) -> bytes | None:
-        """All bytes at hand, or None while they cannot hold a whole frame."""
+        """All bytes read so far, or None while they are less than a whole frame."""
         self._parts.append(chunk)
         self.size += len(chunk)
         if self.size < self._need:

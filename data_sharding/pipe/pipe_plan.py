@@ -1,4 +1,4 @@
-"""Files dealt over channels, one channel a worker, so that no two workers ever read one FIFO."""
+"""Files distributed over channels, one channel per worker, so that no two workers ever read one FIFO."""
 
 import hashlib
 import heapq
@@ -53,7 +53,7 @@ class PipePlan:
     """Which channel each worker reads, and what will arrive there; errors as `make_plan`.
 
     Attributes:
-        prefix: what stands before every file's name, e.g. "s3://bucket/folder/".
+        prefix: what comes before every file's name, e.g. "s3://bucket/folder/".
         framing: of the records in all files.
         hosts, workers_per_host: the job for which the channels were cut.
         distribution: "divided": a channel for each worker of the job, replicated to all hosts (each worker opens only

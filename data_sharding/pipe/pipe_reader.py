@@ -21,7 +21,7 @@ class PipeReader:
     Args:
         base: folder in which the FIFOs `<channel>_<epoch>` appear.
         rank: whose channel it is, as errors say.
-        framing: how records stand in the stream; see `parser_for`.
+        framing: how records are framed in the stream; see `parser_for`.
         timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
         buffer_bytes: what may wait in memory, read and not yet asked for.
 

@@ -1,4 +1,4 @@
-"""Batches where nobody knows what will arrive: in every step the ranks exchange how many records each of them has.
+"""Batches if the number of records is unknown: in every step the ranks exchange how many records each of them has.
 
 A service that divides objects over hosts again in each epoch gives a rank an unpredictable number of records. A rank
 that ran out alone would leave the others waiting in their next collective. So each step begins with an allgather of one
@@ -121,7 +121,7 @@ class UnevenPipeLoader:
         return batch
 
     def abandon(self) -> None:
-        """As `ShardLoader.abandon`; nothing is to be done, for the stream goes on."""
+        """As `ShardLoader.abandon`; does nothing, because the stream continues."""
 
     def __enter__(self) -> Self:
         return self

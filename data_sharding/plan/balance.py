@@ -1,4 +1,4 @@
-"""Dealing the records of a step to ranks so that each gets its count of records, and nearly equal bytes.
+"""Distribute the records of a step over ranks so that each gets its count of records, and nearly equal bytes.
 
 Records go out longest first, in rounds of one for each rank: the longest of a round to the rank with the fewest bytes
 so far. This is the longest-processing-time rule (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969) under a
@@ -20,7 +20,7 @@ def slice_begins(global_batch: int, size: int) -> NDArray[np.int64]:
 
 
 def deal(lengths: NDArray[np.int64], steps: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Orders of the slots of some steps, of which rank r's records are those in its slice [r*G//W, (r+1)*G//W).
+    """Orders of the slots of some steps: rank r's records are those in its slice [r*G//W, (r+1)*G//W).
 
     A full step keeps its own order if that loads its most loaded rank no more than dealing does. Masked slots come
     after all records, so the numbers of real records of two ranks differ by at most one.
@@ -48,7 +48,7 @@ def deal(lengths: NDArray[np.int64], steps: NDArray[np.int64], size: int) -> NDA
 def _deal_sorted(
     lengths: NDArray[np.int64], steps: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rank int64[s, G] that each record of descending lengths goes to, and each step's largest load int64[s]."""
+    """The rank int64[s, G] that gets each record of descending lengths, and each step's largest load int64[s]."""
     count, global_batch = lengths.shape
     rows = np.arange(count)[:, None]
     # Columns are ranks turned by the step's number, so that a tie does not favour the same rank in every step.

@@ -2,7 +2,7 @@
 
 A read of data that is far away costs a round trip, so neighbours should be read together. The records, in the
 catalog's order but begun at another record each epoch, are cut into C streams, which each step interleaves: it draws
-d = G / C records from every stream, so a batch is mixed from C distant places.
+d = G / C records from every stream, so a batch contains records from C distant places.
 
     C        the largest divisor of the global batch G that is at most 64; never a function of the number of ranks
     stream   c holds S*d + clip(R - c*d, 0, d) neighbouring records, for S = N // G and R = N % G; position

@@ -231,7 +231,7 @@ class ShardPlan:
 
     def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.shuffle == "block":
-            # A masked slot repeats the step before, so that it reads from a block that its rank has at hand.
+            # A masked slot repeats the step before, so that it reads from a block that its rank has open.
             earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
             return self._block_shuffle(np.where(earlier < 0, positions, earlier) % self.num_records)
         positions = positions % self.num_records

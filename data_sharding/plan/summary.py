@@ -1,4 +1,4 @@
-"""What each rank reads in one epoch, and how the epoch is cut into steps."""
+"""What each rank reads in one epoch, and how the epoch is divided into steps."""
 
 from dataclasses import dataclass
 from typing import Final

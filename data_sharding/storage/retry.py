@@ -1,4 +1,4 @@
-"""How long and how often a remote store is asked before it is given up."""
+"""How long and how often a request to a remote store is retried."""
 
 import random
 import time

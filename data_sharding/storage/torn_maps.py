@@ -1,4 +1,4 @@
-"""Memory maps of files that are cut short while they are read, or whose disk fails: a sentence instead of a signal.
+"""Memory maps of files that are truncated while they are read, or whose disk fails: an error instead of a signal.
 
 The kernel answers a read of a page that is no longer there with SIGBUS, which ends the process. Read calls would give
 an error instead, and take 1.4 times as long for records of 3 KB; asking for the size before leaves time in between.

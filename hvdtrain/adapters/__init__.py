@@ -1,1 +1,1 @@
-"""The frameworks behind one protocol. Only this package, `hvdtrain.comm` and tasks' models import them."""
+"""One protocol for both frameworks. Only this package, `hvdtrain.comm` and tasks' models import them."""

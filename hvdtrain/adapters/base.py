@@ -1,4 +1,4 @@
-"""What the adapters of both frameworks do alike: save and load the state of their parts."""
+"""What the adapters of both frameworks have in common: they save and load the state of their parts."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager

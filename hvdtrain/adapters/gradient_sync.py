@@ -1,4 +1,4 @@
-"""What the gradient syncs of both frameworks have in common: the state that they carry on, buckets, and Adasum's terms.
+"""What the gradient syncs of both frameworks have in common: their state, buckets, and the conditions of Adasum.
 
 A gradient sync reduces the gradients of all ranks in every update, or averages their weights now and then. A comm hook
 (PyTorch DDP's word) says what is sent for each bucket of gradients.

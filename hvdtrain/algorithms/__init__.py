@@ -1,1 +1,1 @@
-"""Arithmetic of training that knows no framework: update rules, schedules, averages, loss scaling, compression."""
+"""Arithmetic of training without a framework: update rules, schedules, averages, loss scaling, compression."""

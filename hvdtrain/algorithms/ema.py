@@ -93,7 +93,7 @@ class WeightAverage(ABC):
 
 
 class NoAverage:
-    """In the place of a framework's `WeightAverage` if there is none."""
+    """Used instead of a framework's `WeightAverage` if there is none."""
 
     def update(self, step: Any) -> None:
         """Nothing to do."""

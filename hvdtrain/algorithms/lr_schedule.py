@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: nothing to save, nothing to step twice."""
+"""The learning rate as a pure function of the step: there is no state to save."""
 
 import math
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The account of which records the weights have seen: the proof behind `hvdtrain shard verify`.
+"""Which records training has used: the data from which `hvdtrain shard verify` proves its result.
 
-    RUN/audit/catalog.npz      the training records: what an id stands for
+    RUN/audit/catalog.npz      the training records: which record an id is
     RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
     RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("hvdtrain.data")
 
 
 class Records(Protocol):
-    """What the ledger must know of the training data."""
+    """What the ledger needs of the training data."""
 
     @property
     def catalog(self) -> Catalog:
@@ -52,7 +52,7 @@ class CoverageLedger:
         records: the training data.
         steps_per_epoch: of the plan.
         quarantine: folder that keeps the bytes of damaged records; None: they are only named.
-        origin: RUN/audit of another run, whose checkpoint this one takes up.
+        origin: RUN/audit of another run, if this run resumes from its checkpoint.
     """
 
     comm: Communicator
@@ -67,7 +67,7 @@ class CoverageLedger:
         self._reset()
 
     def start(self, step: int) -> None:
-        """Write down that training takes up after `step` updates. Collective.
+        """Write down that training starts or resumes after `step` updates. Collective.
 
         Raises:
             HvdtrainError: on all ranks, where rank 0 could not write.
@@ -209,7 +209,7 @@ def audit_of(resume: str) -> Path | None:
 
 
 PIPE_NOTE: Final = "pipe.txt"
-"""In RUN/audit: this run trained from pipes, so that no account of ids is to be found there."""
+"""In RUN/audit: this run trained from pipes, so it has no ids of records."""
 
 _NOTE: Final = """\
 This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.

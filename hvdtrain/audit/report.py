@@ -1,4 +1,4 @@
-"""From a run's audit to a verdict: was every record used once in every epoch?
+"""Check a run's audit: was every record used once in every epoch?
 
 Only those lines of the ledger count that led to the weights that are there.
 """
@@ -55,7 +55,7 @@ class CoverageReport:
     """All epochs of a run, and the catalog that gives record ids their meaning.
 
     Attributes:
-        first_step: where the account begins; above 0 if the run took up another run's checkpoint without its audit.
+        first_step: where the audit begins; above 0 if the run resumed another run's checkpoint without its audit.
         unaccounted: updates that the newest checkpoint has, and the audit does not.
     """
 
@@ -172,9 +172,9 @@ class _Link(NamedTuple):
 
 
 def replay(ledger: Path) -> tuple[Line, list[Line]]:
-    """The last start, and the segments that led to where training stands, in the order of steps.
+    """The last start, and the segments that led to the current position, in the order of steps.
 
-    A start at step s takes up the checkpoint of step s, and with it the segments up to the newest one that ends there;
+    A start at step s resumes from the checkpoint of step s, and keeps the segments up to the newest that ends there;
     what was trained beyond is another line of training, to which a later start may return.
 
     Raises:

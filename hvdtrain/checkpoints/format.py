@@ -47,7 +47,7 @@ class Position:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
-        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no standing."""
+        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no "standing"."""
         standing = fields.get("standing")
         known = ValidationHistory.from_json(standing) if standing is not None else ValidationHistory()
         return cls(int(fields["step"]), int(fields["samples_seen"]), known)
@@ -67,7 +67,7 @@ class Checkpoint:
 
     Attributes:
         state: named arrays, as `Adapter.state` gives them.
-        position: where training stood.
+        position: of training when the checkpoint was written.
         about: what else the manifest says: framework, task, plan, world size that wrote it, config, versions.
     """
 

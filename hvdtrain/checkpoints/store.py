@@ -76,7 +76,7 @@ class CheckpointStore:
         return path
 
     def resume_from(self, position: Position, origin: Path | None = None) -> None:
-        """Go on after `position`: `latest` points to its checkpoint, and `best` to its best one.
+        """Continue after `position`: `latest` points to its checkpoint, and `best` to its best one.
 
         So a run that was sent back to an older checkpoint, and crashes before its first save, is not taken up from a
         newer one, of the branch that it left. A run that was killed may have left `best` behind. Where a run goes on in
@@ -87,7 +87,7 @@ class CheckpointStore:
         """
         best = position.standing.best
         if best is not None and origin is not None and not self._path(best.step).exists():
-            with suppress(DamagedCheckpointError):  # the run goes on all the same, and `_point_to` says so
+            with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
                 write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
         if self._path(position.step).is_dir():
             self._make_latest(self._path(position.step))
@@ -184,11 +184,11 @@ class CheckpointWriter:
     infinite: frozenset[str] = frozenset()
 
     def save(self, state: Callable[[], State], position: Position, best: Best | None = None) -> Path:
-        """Save from rank 0, whose state stands for all. Collective; returns the checkpoint's folder.
+        """Save rank 0's state, which is that of all ranks. Collective; returns the checkpoint's folder.
 
         Args:
             state: called on rank 0 only.
-            position: where training stands.
+            position: of training now.
             best: where `best` is to point; default: to the best that `position` knows.
 
         Raises:
@@ -198,7 +198,7 @@ class CheckpointWriter:
         return self._on_root(position.step, lambda: self._save_finite(state(), position, best))
 
     def move_to(self, position: Position, best: Best | None = None) -> Path:
-        """The newest checkpoint is of `position` but for its standing: write that into it. As `save` otherwise."""
+        """Write the validation history of `position` into its checkpoint, which is the newest. Otherwise as `save`."""
         return self._on_root(position.step, lambda: (str(self.store.move_to(position, best)), []))
 
     def _save_finite(self, state: State, position: Position, best: Best | None) -> tuple[str, list[str]]:
@@ -230,7 +230,7 @@ class CheckpointWriter:
 
 
 def _try(work: Callable[[], tuple[str, list[str]]]) -> tuple[str, list[str], str | None]:
-    """What `work` returned, and what the file system had against it."""
+    """What `work` returned, and the error of the file system, if there was one."""
     try:
         return *work(), None
     except (OSError, DamagedCheckpointError) as error:

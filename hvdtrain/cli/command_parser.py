@@ -1,4 +1,4 @@
-"""What the commands have in common: how one is chosen, how a wrong call is answered, how options may be spelled."""
+"""What the commands have in common: choosing one, errors for wrong usage, spellings of options."""
 
 import argparse
 import difflib

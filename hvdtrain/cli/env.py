@@ -1,4 +1,4 @@
-"""`hvdtrain env`: versions, what Horovod was built for, and this process's place in its job.
+"""`hvdtrain env`: show versions, what Horovod was built with, and this process's rank in its job.
 
     hvdtrain env [--explain] [--json] [--all-ranks]
 
@@ -92,7 +92,7 @@ def horovod_frameworks() -> list[str]:
 
 
 def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
-    """Transport → whether Horovod has it, asked in a child process; a sentence when the child failed.
+    """Transport → whether Horovod was built with it, asked in a child process; a sentence if the child failed.
 
     Args:
         framework: "torch" or "tensorflow", whose binding the child imports.

@@ -1,4 +1,4 @@
-"""How an exception that is no error of ours is told: by the frames of the user's own code, and once for all ranks."""
+"""How an exception that is not an hvdtrain error is reported: by the frames of the user's code, once for all ranks."""
 
 import logging
 import os

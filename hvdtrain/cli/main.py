@@ -20,13 +20,13 @@ from hvdtrain.failure_record import Kind, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
 COMMANDS = {
-    "train": ("hvdtrain.cli.train", "train a task (what `hvdtrain` alone does)"),
+    "train": ("hvdtrain.cli.train", "train a task"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
     "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
-    "bench": ("hvdtrain.cli.bench", "measure what training needs: step, allreduce"),
-    "export": ("hvdtrain.cli.export", "a run's weights or model as a file: state_dict, ONNX, SavedModel and others"),
-    "env": ("hvdtrain.cli.env", "versions, and which variable decided rank and size: --explain"),
+    "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
+    "export": ("hvdtrain.cli.export", "write a run's weights or model as a file: state_dict, ONNX, SavedModel, ..."),
+    "env": ("hvdtrain.cli.env", "show versions, and which variable decided rank and size: --explain"),
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
 
@@ -80,7 +80,7 @@ def _is_output_closed() -> bool:
     output.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in output.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tells of it as it exits
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it at exit
     return True
 
 
@@ -184,7 +184,7 @@ def _leave(code: int, message: str, in_log: bool = True) -> int:
 
 
 def _note_in_log(message: str) -> None:
-    """The message in this rank's log file too, where there is one; the console has it already."""
+    """Write the message to this rank's log file too, if there is one; it is already on the console."""
     for handler in logging.getLogger("hvdtrain").handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(logging.makeLogRecord({"name": "hvdtrain.run", "levelname": "ERROR", "msg": message}))

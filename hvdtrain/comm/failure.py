@@ -1,4 +1,4 @@
-"""Other ranks that fail or do not come: one exception for collectives that they break, and limits on waits for them.
+"""Other ranks that fail or never start: one exception for broken collectives, and limits on waiting for these ranks.
 
 At each limit this process ends, with a message. Only a thread can do that: the main thread is in a call of C that
 nothing can interrupt. The launcher then ends the other ranks.

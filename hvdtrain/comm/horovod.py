@@ -1,4 +1,4 @@
-"""Horovod's world: its settings, its agreement with what the launcher says, and its process sets.
+"""Horovod's world: its settings, the check that it agrees with the launcher, and its process sets.
 
 Process sets are formed right after Horovod's start, because under Gloo the ranks of a set meet through the same store
 as all ranks did, which may be gone later, and because that is collective: work that one rank may refuse must not
@@ -61,9 +61,9 @@ def yield_when_idle(environ: MutableMapping[str, str]) -> None:
 
 
 def exchange_at_once(environ: MutableMapping[str, str]) -> None:
-    """Let Horovod exchange a tensor as soon as it is ready, not when its cycle of 1 ms is over. Read by Horovod's start.
+    """Let Horovod exchange a tensor as soon as it is ready, not when its cycle of 1 ms is over. Read by hvd.init().
 
-    Of our patches to Horovod: any value turns it on. Short trainings of the digits on two ranks take 0.7 of the time.
+    A variable of our patches to Horovod, on with any value: short trainings on two ranks take 0.7 of the time.
     """
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
 

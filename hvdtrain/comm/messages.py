@@ -1,4 +1,4 @@
-"""JSON over collectives, the agreement of all ranks on what one of them found, and work that others wait for."""
+"""JSON over collectives, agreement of all ranks on the errors of each, and work of one rank for which others wait."""
 
 import json
 import threading

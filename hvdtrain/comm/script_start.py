@@ -40,7 +40,7 @@ def run_script(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _next_port(port: str) -> str:
-    """Another port to meet at: MASTER_PORT itself stays free for what the script may use beside Horovod."""
+    """Another port for the rendezvous: MASTER_PORT stays free for what the script may use beside Horovod."""
     return str(int(port) + (1 if int(port) < 65_535 else -1)) if port.isascii() and port.isdigit() else port
 
 

@@ -1,1 +1,1 @@
-"""What a user may say: options, their checks, and reading them from the command line and from files."""
+"""What a user may configure: options, their checks, and reading them from the command line and from files."""

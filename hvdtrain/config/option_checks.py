@@ -1,4 +1,4 @@
-"""Checks that several groups of options need: ranges, spans of time, options that mean nothing without another."""
+"""Checks that several groups of options need: ranges, durations, options that have no effect without another."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

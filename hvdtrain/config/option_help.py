@@ -1,4 +1,4 @@
-"""The help of `hvdtrain train`, in the words of users: the first options, all of them in groups, one text a key.
+"""The help of `hvdtrain train`, for users: the first options, all of them in groups, one text per key.
 
 The texts are those of the config classes' docstrings. Imports no parser, so that a page is there at once.
 """
@@ -57,7 +57,7 @@ Examples:
   hvdtrain --config run.yaml --lr 0.01              a YAML file, with one key overridden
 """
 _EXIT_CODES: Final = """\
-Exit codes: 0 done, 1 failure, 2 bad usage, 75 stopped early with a checkpoint, so that the same
+Exit codes: 0 done, 1 failure, 2 wrong usage, 75 stopped early with a checkpoint, so that the same
 command resumes (after SIGTERM, SIGUSR1, Ctrl-C or --max-time), 130 and 143 stopped without one."""
 
 _NOT_IN_CONFIG: Final = {

@@ -1,4 +1,4 @@
-"""What people who come from other programs write, and which option of ours they mean. Nothing here is accepted."""
+"""Options of other programs, and which option of ours means the same. They are for error messages and not accepted."""
 
 import difflib
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def near_flags(name: str, flags: Iterable[str]) -> str:
     if bare in answered:
         return f"{answered[bare]}."
     known = {flag.lstrip("-"): flag for flag in flags}
-    exact = [name for name in (bare, bare.replace("-", "_"), f"data.{bare}") if name in known]  # the group is left out
+    exact = [name for name in (bare, bare.replace("-", "_"), f"data.{bare}") if name in known]  # without its group
     near = exact[:1] or difflib.get_close_matches(bare, known, 3, 0.7)
     if not near:  # a synonym with a slip
         words = difflib.get_close_matches(bare, meant, 1, 0.8)

@@ -1,4 +1,4 @@
-"""Process sets in words: which workers exchange gradients with each other at every update.
+"""The syntax of --process-sets: which workers exchange gradients with each other at every update.
 
 node           one set for each node
 0-3,4-7        sets are parted by commas; a-b is every rank from a to b

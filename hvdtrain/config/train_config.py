@@ -29,7 +29,7 @@ class DataConfig:
             are verified while they are read (default: 1 GiB).
         prefetch: number of batches to decode ahead of the training loop.
         threads: number of background threads that read and decode.
-        processes: number of background processes that read and decode, for decoding that holds Python's global lock; 0
+        processes: number of background processes that read and decode, for decoding that holds Python's GIL; 0
             uses threads only.
         timeout: seconds that the loop waits for one batch before the run fails.
         mode: file, or pipe: training data come through FIFOs, one per worker, and data.dir contains validation data

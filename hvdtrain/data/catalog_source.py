@@ -1,4 +1,4 @@
-"""A catalog cut for one rank: what the engine trains and validates on, and how much of it may be damaged."""
+"""One rank's part of a catalog: what the engine trains and validates on, and how much of it may be damaged."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""This rank's pipe, opened only after all ranks have shown each other what they are about to open."""
+"""This rank's pipe, opened only after all ranks have compared which channels they will open."""
 
 import socket
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Training data that come through pipes, one a worker: what the engine trains on with `--data.mode pipe`.
+"""Training data that come through pipes, one per worker: what the engine trains on with `--data.mode pipe`.
 
 Where the plan knows how many records reach each rank, the steps of an epoch follow from it, and no rank has to ask
 another. Where nobody can know (`sharded-by-s3-key` on several hosts), the ranks agree on their counts in each step, and

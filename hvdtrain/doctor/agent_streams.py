@@ -1,4 +1,4 @@
-"""Connections between agents: can one reach the other, and how fast do bytes arrive.
+"""Connections between agents: whether one can reach the other, and how fast bytes arrive.
 
 A connection begins with the examination's token and the name of the stream, each in a line of its own. The receiver
 measures, since only it knows what has arrived: what the sender has handed to its kernel may be megabytes more.
@@ -83,7 +83,7 @@ class StreamServer:
 
 
 def reach(address: str, port: int, token: str, seconds: float) -> float:
-    """Connect to another agent and hear its answer; returns the seconds that took.
+    """Connect to another agent and wait for its answer; returns how many seconds this took.
 
     Raises:
         OSError: refused, no route, or no answer within `seconds`.

@@ -1,4 +1,4 @@
-"""Variables that change how a job runs, and jobs that still run: what a host has, and what to say of it."""
+"""Variables that change how a job runs, and jobs that still run: facts of a host, and findings about them."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the doctor is asked, what it says about one thing on one host, and how findings of many hosts become one."""
+"""The doctor's request, its finding about one subject on one host, and how findings of many hosts are joined."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""GPUs as the driver's own tool and the frameworks see them, and what to say of them."""
+"""GPUs as the driver's own tool and the frameworks see them, and findings about them."""
 
 import shutil
 import subprocess

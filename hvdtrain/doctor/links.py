@@ -1,4 +1,4 @@
-"""On which network the hosts meet, which host reaches which, and how fast: measured between agents, then judged.
+"""Which network the hosts share, which host can connect to which, and how fast: measured between agents, then checked.
 
 Each host's address for the job is chosen from facts alone; links are measured two by two.
 
@@ -21,7 +21,7 @@ BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc", "p
 """Beginnings of names of interfaces that lead to containers or machines inside a host, never to another host."""
 
 ALL_PAIRS_UP_TO = 8
-"""Hosts of which every pair is measured; of more, each with the next one, as the ring has them."""
+"""Up to this number of hosts, every pair is measured; with more, each host with its neighbour in the ring."""
 
 SLOW, ALIKE = 0.6, 2.0
 """The slowest link is named if it has less than SLOW of what the faster half has, with those that have at most ALIKE
@@ -33,7 +33,7 @@ _MARGIN_SECONDS = 10.0
 
 
 def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:
-    """Each host's interface; hosts without any are left out.
+    """The interface of each host; hosts without one are omitted.
 
     The first of `nics` that a host has; else the one whose address other hosts know the host's name by; else one on a
     network that all hosts have; else the first.
@@ -126,7 +126,7 @@ def _answers(
 
 
 def rounds(links: Sequence[Link]) -> Iterator[list[Link]]:
-    """The links, in groups in which no host stands twice."""
+    """The links, in groups in which no host occurs twice."""
     left = list(links)
     while left:
         busy: set[str] = set()

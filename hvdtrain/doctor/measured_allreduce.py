@@ -1,4 +1,4 @@
-"""Start `hvdtrain bench allreduce` on the hosts through their agents, and judge what it found.
+"""Start `hvdtrain bench allreduce` on the hosts through their agents, and evaluate its result.
 
 The agents start the workers as torchrun would (RANK, WORLD_SIZE, MASTER_ADDR), and hvdtrain's own rendezvous connects
 them: no launcher is needed, the secret stays off command lines, and the workers end with their agent.

@@ -1,4 +1,4 @@
-"""THE training loop. It knows no framework: it drives an `Adapter`, a `Communicator` and two plans of records.
+"""THE training loop. It depends on no framework: it uses an `Adapter`, a `Communicator` and two plans of records.
 
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
@@ -69,7 +69,7 @@ class Engine:
         """Train. The arguments are the same on all ranks.
 
         Args:
-            start: where training stands.
+            start: the position at which training starts or resumes.
             saved: whether the newest checkpoint is of `start`.
 
         Raises:
@@ -193,7 +193,7 @@ class Engine:
             self._log(epoch, position.step)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
         if self.limits.saves_after(position.step) and not is_last:
-            average_rank_local_state(self.comm, self.adapter)  # rank 0's state, which is saved, must stand for all
+            average_rank_local_state(self.comm, self.adapter)  # only rank 0's state is saved, so it must be that of all
             self._save(position)
 
     def _log(self, epoch: int, step: int) -> None:

@@ -18,7 +18,7 @@
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
 Logged, EvalStarted, Evaluated, Checkpoint… and no EpochEnded. A run that resumes where nothing is left to train, or
 after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails
-ends with RunFailed on the ranks that live to tell it.
+ends with RunFailed on the ranks that can still report it.
 A request to stop ends training after any step: Logged, Checkpoint…, RunEnded; or validation after any batch: no
 Evaluated, Checkpoint…, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
 EpochEnded, Checkpoint…. A request that came before the first step leads to RunStarted, Checkpoint… (unless resumed),
@@ -88,11 +88,11 @@ class ReducedMetrics:
     Attributes:
         values: mean of each of the task's measures over all samples of all ranks.
         samples: how many those are.
-        masked: records that the plan has and that were left out because they are damaged.
+        masked: records of the plan that were not measured because they are damaged.
         samples_per_second: over all ranks, by the slowest rank's clock.
-        rank_seconds: one entry a rank, in the order of ranks.
+        rank_seconds: one entry per rank, in the order of ranks.
         not_finite: ranks whose own sum of losses is NaN or infinite.
-        skipped: updates left out because gradients overflowed (fp16).
+        skipped: updates that were not made because gradients overflowed (fp16).
         grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --max-grad-norm or
             fp16 asks for it anyway; else None.
         grad_norm_peak: the largest of these norms.

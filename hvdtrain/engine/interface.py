@@ -1,4 +1,4 @@
-"""What the loop must know of the data and of who keeps account of them, how far it goes, and what it returns."""
+"""What the loop needs of the data and of the ledger, when it ends, and what it returns."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -36,7 +36,7 @@ class Loader(AbstractContextManager["Loader"], Protocol):
 
 
 class Source(Protocol):
-    """A data set cut into global batches, of which `loader` delivers this rank's slices."""
+    """A data set divided into global batches; `loader` delivers this rank's slices of them."""
 
     def plan(self, epoch: int) -> Epoch:
         """How an epoch is cut into steps."""
@@ -55,7 +55,7 @@ class Ledger(Protocol):
     """Keeps account of the records that training has used. Collective where it says so."""
 
     def start(self, step: int) -> None:
-        """Training takes up after `step` updates. Collective."""
+        """Training starts or resumes after `step` updates. Collective."""
 
     def add(self, batch: LoadedBatch) -> None:
         """This rank was trained on `batch`."""

@@ -1,4 +1,4 @@
-"""Reduced measurements and the split of time, read every few steps so that no step waits for the device; validation."""
+"""Reduced metrics and the parts of the time, read every few steps so that no step waits for the device; validation."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""`python -m hvdtrain.horovod_wheel`: first whether this Python will do, then the command line."""
+"""`python -m hvdtrain.horovod_wheel`: first checks the version of Python, then runs the command line."""
 
 import sys
 

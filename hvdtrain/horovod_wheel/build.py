@@ -1,4 +1,4 @@
-"""Compiles the wheel: fetch, patch, build with pip, and say how far it is."""
+"""Compiles the wheel: fetch, patch, build with pip, and show the progress."""
 
 from __future__ import annotations
 

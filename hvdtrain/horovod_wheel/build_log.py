@@ -1,4 +1,4 @@
-"""What the output of a build says: how far it is, and after a failure which one of thousands of lines explains it."""
+"""The output of a build: its progress, and after a failure the line that explains it."""
 
 from __future__ import annotations
 

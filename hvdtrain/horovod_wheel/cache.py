@@ -1,4 +1,4 @@
-"""The per-user cache of built wheels: one folder a recipe, filled by one process at a time, whole or not at all."""
+"""The per-user cache of built wheels: one folder per recipe, written by one process at a time, all or nothing."""
 
 from __future__ import annotations
 

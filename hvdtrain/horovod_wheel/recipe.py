@@ -1,4 +1,4 @@
-"""Everything that decides the bytes of the Horovod wheel, and the key that stands for it."""
+"""Everything that decides the bytes of the Horovod wheel, and the key that is computed from it."""
 
 from __future__ import annotations
 

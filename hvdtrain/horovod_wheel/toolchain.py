@@ -128,7 +128,7 @@ def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | No
 
 
 def usable_mpicxx(path: str) -> str | None:
-    """The first `mpicxx` on `path` if it compiles; else None: Debian's openmpi-bin has it without mpi.h."""
+    """The first `mpicxx` on `path` if it compiles; else None: Debian's openmpi-bin contains it without mpi.h."""
     mpicxx = shutil.which("mpicxx", path=path)
     if mpicxx is None:
         return None

@@ -1,4 +1,4 @@
-"""`hvd.callbacks`: what goes into `model.fit(..., callbacks=[...])`; the ranks kept equal, and the warm-up."""
+"""`hvd.callbacks` for `model.fit(..., callbacks=[...])`: they keep ranks equal, and warm up the learning rate."""
 
 from typing import Any
 

@@ -69,7 +69,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _LogsOverRanks:
-    """Stands in for one model's `_get_metrics_result_or_logs`."""
+    """Replaces one model's `_get_metrics_result_or_logs`."""
 
     def __init__(self, model: Any, summable: tuple[type, ...]) -> None:
         self._model = model
@@ -173,7 +173,7 @@ def weigh_by_samples(model: Any) -> None:
 
 
 class _CountingCall:
-    """Stands in for one compiled loss's `call`, and tells the metrics of single outputs how many samples there are."""
+    """Replaces one compiled loss's `call`, and tells the metrics of single outputs how many samples there are."""
 
     def __init__(self, loss: Any) -> None:
         self._call, self._build = loss.call, loss.build

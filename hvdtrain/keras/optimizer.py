@@ -21,7 +21,7 @@ _COMPRESSIONS = (None, "fp16", "bf16")
 
 
 class ReducingApply:
-    """Stands in for one optimizer's `apply`.
+    """Replaces one optimizer's `apply`.
 
     Attributes:
         calls: how often Keras has called it; inside a compiled step once per trace.

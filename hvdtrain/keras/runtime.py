@@ -1,4 +1,4 @@
-"""Start Horovod for a Keras script: backend, stall limits, threads, GPU, and that the launcher's word holds."""
+"""Start Horovod for a Keras script: backend, stall limits, threads, GPU, and a check against the launcher."""
 
 import os
 

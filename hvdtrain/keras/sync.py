@@ -1,4 +1,4 @@
-"""Make the ranks' weights equal, keep them equal, and prove it."""
+"""Make the weights of all ranks equal, keep them equal, and check it."""
 
 import hashlib
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ _SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Te
 
 _SILENCE_SECONDS = 20.0  # after which a download from a server that says nothing is given up
 
-# torch.library undoes its declarations when the object goes away, so it has to live as long as the process.
+# torch.library removes its declarations with this object, so the object must exist as long as the process.
 _declared: list[Any] = []
 
 

@@ -1,4 +1,4 @@
-"""What `--dry-run` runs: one batch of training, and one of validation, on all ranks. Nothing is kept of them."""
+"""What `--dry-run` runs: one batch of training, and one of validation, on all ranks. Nothing is saved."""
 
 import time
 from collections.abc import Callable

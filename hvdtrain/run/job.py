@@ -1,4 +1,4 @@
-"""What all commands do that work as ranks of a job: join the others, prepare the task, leave together."""
+"""What all commands do whose processes are ranks of a job: connect, prepare the task, end together."""
 
 import faulthandler
 import os
@@ -69,7 +69,7 @@ def _joint_end(work: Callable[[], int], comm: Communicator, config: TrainConfig)
 
 @contextmanager
 def _task_must_not_exit() -> Iterator[None]:
-    """Else a rank could leave with exit code 0 while the others wait for it."""
+    """Otherwise a rank could exit with code 0 while the others wait for it."""
     try:
         yield
     except SystemExit as error:

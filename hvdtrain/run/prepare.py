@@ -1,4 +1,4 @@
-"""All that can be refused is refused here, on all ranks together, before a model exists or a file is written."""
+"""All checks before a run, on all ranks together, before a model exists or a file is written."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ class _Data:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What is to be trained, fully decided. `config` has the task's defaults filled in."""
+    """What will be trained, completely decided. `config` contains the task's defaults."""
 
     config: TrainConfig
     task: Task
@@ -73,7 +73,7 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
         batch = config.batch_size * size * config.accumulate_steps
     epochs = config.epochs or defaults.epochs
     warmup = config.warmup_epochs
-    if warmup is None:  # a default must not stand in the way of a run of few epochs
+    if warmup is None:  # a default must not prevent a run of few epochs
         warmup = min(defaults.warmup_epochs, epochs / 2)
     return replace(
         config,

@@ -1,4 +1,4 @@
-"""What a run leaves for people and programs: result.json, env.json, and the closing table."""
+"""The results of a run for people and programs: result.json, env.json, and the closing table."""
 
 import json
 import platform
@@ -41,7 +41,7 @@ class Totals:
                 pass
 
     def resume_from(self, metrics: Path, step: int) -> None:
-        """What earlier processes of this run wrote about its first step, where it goes on after update `step`."""
+        """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
         if step == 0 or not metrics.exists():
             return
         whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one

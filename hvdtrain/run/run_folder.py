@@ -1,4 +1,4 @@
-"""The folder of one run: where everything goes, and the refusal to overwrite what is there."""
+"""The folder of one run: the places of its files, and the check that nothing is overwritten."""
 
 import logging
 import sys
@@ -78,7 +78,7 @@ class RunFolder:
 
 
 def close_logs() -> None:
-    """End what `RunFolder.open_log` began, where the process goes on after its run."""
+    """Close what `RunFolder.open_log` opened, for a process that continues after its run."""
     own = logging.getLogger("hvdtrain")
     for handler in list(own.handlers):
         own.removeHandler(handler)
@@ -86,7 +86,7 @@ def close_logs() -> None:
 
 
 class _LogFile(logging.FileHandler):
-    """Training goes on without its log when the disk is full; logging's own habit is a traceback for every line."""
+    """Training continues without its log if the disk is full; logging by itself would print a traceback per line."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  overrides
         logging.getLogger("hvdtrain").removeHandler(self)

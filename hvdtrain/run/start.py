@@ -1,4 +1,4 @@
-"""Every rank's model, as equal as the first step needs it."""
+"""Make the models of all ranks equal before the first step."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -37,7 +37,7 @@ class DataAccess:
         The catalog is kept in `cache_dir` for the next run, and made again when a file has changed.
 
         Args:
-            names: relative to `dir`; absolute paths and URLs stand for themselves.
+            names: relative to `dir`; absolute paths and URLs are used as they are.
             format: how records are kept, for example "tar"; default: what the names suggest.
             check_data: verify every checksum now, which reads all data once.
 

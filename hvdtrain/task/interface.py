@@ -1,4 +1,4 @@
-"""`Task`: what a user writes to train something of their own.
+"""`Task`: what a user writes to train their own model on their own data.
 
 A task says where the records are, how a batch of them becomes arrays, which model is trained, and what is
 measured per sample. Everything else (shards, gradients, learning rate, metrics over ranks, checkpoints,
@@ -42,7 +42,7 @@ class Splits:
 class Task(ABC):
     """One learning problem in one framework. Subclass it; constructor arguments become `--task-args.NAME VALUE`.
 
-    An argument called `model` is also `--model NAME`: a task that has it offers several models by name.
+    An argument called `model` is also `--model NAME`: such a task has several models, which are chosen by name.
     """
 
     framework: ClassVar[str]
@@ -54,7 +54,7 @@ class Task(ABC):
     """Whether `--data.dir` must be given."""
 
     can_download: ClassVar[bool] = False
-    """Whether `open_data` heeds `data.download`."""
+    """Whether `open_data` can download the data, as `data.download` asks."""
 
     smallest_slice: int = 1
     """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""

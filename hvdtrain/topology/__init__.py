@@ -1,4 +1,4 @@
-"""Which process of which job this is, read from the variables that launchers set.
+"""The rank of this process and the size of its job, read from the variables that launchers set.
 
     topology = detect_topology(os.environ)      # before hvd.init()
     topology.disagreement(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())      # after it

@@ -1,4 +1,4 @@
-"""What to take for the local and node facts when the launcher does not tell them.
+"""Values for local rank, nodes and so on, if the launcher does not set them.
 
 Everything here is marked "assumed: …" unless it follows from what is known. Rank and size are never assumed.
 """

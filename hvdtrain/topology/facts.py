@@ -24,7 +24,7 @@ class Fact:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether nothing but a guess stands behind it."""
+        """Whether it is only a guess."""
         return self.source.startswith(ASSUMED)
 
 

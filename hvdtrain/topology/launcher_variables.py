@@ -1,4 +1,4 @@
-"""The variables by which launchers tell a process its place in a job; whoever starts another job removes them."""
+"""The variables in which launchers tell a process its rank; code that starts another job removes them."""
 
 import fnmatch
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TypeVar
 from hvdtrain.errors import UsageError
 
 LIMIT = 65_536
-"""Most nodes or counts that one text may stand for: Slurm's own MAX_RANGE is 64 * 1024."""
+"""Most nodes or counts that one text may expand to: Slurm's own MAX_RANGE is 64 * 1024."""
 
 T = TypeVar("T")
 

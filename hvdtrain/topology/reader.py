@@ -1,4 +1,4 @@
-"""One platform's way to tell a process its place: a table of variables, and what to do about those it lacks."""
+"""How one platform tells a process its rank: a table of variables, and what to do if some are missing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

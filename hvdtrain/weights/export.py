@@ -1,4 +1,4 @@
-"""From a run to a file or folder for other programs, which appears whole or not at all."""
+"""From a run to a file or folder for other programs, which is written completely or not at all."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A file of weights, or a run or checkpoint folder, by what is in it, whatever its name.
+"""A file of weights, or a run or checkpoint folder, detected by its content, not by its name.
 
 Imports torch only for a file of torch.
 """
@@ -79,7 +79,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
 
 @dataclass(frozen=True)
 class Run:
-    """The checkpoint that stands for a run.
+    """The checkpoint of a run that is used.
 
     Attributes:
         path: as it was given.

@@ -79,7 +79,7 @@ def read_keras(path: Path) -> Arrays:
     """Arrays by the paths of Keras variables, such as "conv1/kernel".
 
     Raises:
-        UsageError: the file is damaged, or has layers of which this cannot be told without Keras.
+        UsageError: the file is damaged, or has layers for which this is unknown without Keras.
     """
     with opened(path) as file:
         return _of_keras_3(file, path) if is_of_keras_3(file) else read_old(file, path)

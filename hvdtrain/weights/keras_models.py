@@ -60,7 +60,7 @@ def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tu
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
-    """Path → variable of all weights and statistics, without the seeds of dropout and its like."""
+    """Path → variable of all weights and statistics, without the seeds of dropout and similar layers."""
     seeds = {id(variable) for variable in seed_states(model)}
     return {variable.path: variable for variable in model.variables if id(variable) not in seeds}
 

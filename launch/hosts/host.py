@@ -97,7 +97,7 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     """Hosts in the order of their first mention.
 
     A name without slots means one slot a mention, as in machine files that repeat a host for each worker. A name that
-    has slots stands once: `a:4,a:4` is more likely a slip for `a:4,b:4` than a wish for eight workers on one host.
+    has slots occurs once: `a:4,a:4` is more likely a typo of `a:4,b:4` than a request for eight workers on one host.
 
     `mentions` are (name, slots or None) as written in what messages call `where`.
 
@@ -123,7 +123,7 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
 
 
 def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
-    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses stand in brackets: `[fe80::1]:4`.
+    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`.
 
     Raises:
         UsageError: a name or an invalid number, a host with slots that is there twice.

@@ -18,7 +18,7 @@ OUT, ERR = 1, 2
 """The streams of a worker."""
 
 _OUT_OF_MEMORY = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_LAST_READS = 64  # a pipe holds less, unless a child of the worker goes on writing
+_LAST_READS = 64  # a pipe contains less, unless a child of the worker still writes
 
 
 class WorkerEvents(Protocol):

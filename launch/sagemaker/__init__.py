@@ -1,4 +1,4 @@
-"""Training jobs on Amazon SageMaker, or by the same contract on this machine.
+"""Training jobs on Amazon SageMaker, or simulated on this machine.
 
     from hvdtrain.launch.sagemaker import Estimator
 

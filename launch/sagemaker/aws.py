@@ -45,7 +45,7 @@ _SAME = {
 }
 """Key of _HINTS → other codes of the same meaning."""
 _REFUSALS = ("AccessDenied", "ExpiredToken", "InvalidToken", "ResourceInUse", "Validation", "NoSuchBucket")
-"""What the same call would meet again, so that it counts as bad usage."""
+"""Errors that the same call would get again, so they count as wrong usage."""
 _CREDENTIALS = (
     "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or sign in with `aws sso login`; "
     "--dry-run needs none."

@@ -1,4 +1,4 @@
-"""All that a job's channels may be refused for."""
+"""All checks of a job's channels."""
 
 import os
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> N
 
 
 def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
-    """Raise UsageError unless a plan's manifests stand beside it."""
+    """Raise UsageError unless a plan's manifests are beside it."""
     for channel in channels:
         if channel.upload is None or not channel.upload.is_file():
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What the arguments of a job on SageMaker's machines are refused for: locations in S3, role, image, region."""
+"""Checks of the arguments of a job on SageMaker's machines: locations in S3, role, image, region."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Hyperparameters as SageMaker carries them: a map of strings, each of them JSON.
+"""Hyperparameters as SageMaker passes them: a map of strings, each of them JSON.
 
 SageMaker's SDK encodes every value by `json.dumps` (sagemaker 2.x, `Framework._json_encode_hyperparameters`), and its
 training toolkit decodes them and makes options of them (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.
@@ -29,7 +29,7 @@ def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
 
 
 def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
-    """What `encode` was given. Text that is no JSON stands for itself, as in SageMaker's toolkit.
+    """What `encode` was given. Text that is not JSON is returned as it is, as in SageMaker's toolkit.
 
     Values that are no text, number or truth value (lists, mappings, null) stay JSON text.
     """
@@ -43,7 +43,7 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
 
 
 def flags(values: Mapping[str, HyperparameterValue]) -> list[str]:
-    """The options that workers get, in the toolkit's spelling: `--amp True`; SageMaker's own names are left out."""
+    """The options that workers get, in the toolkit's spelling: `--amp True`; without SageMaker's own names."""
     own = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
     return [word for name, value in own.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))]
 

@@ -15,7 +15,7 @@ PLAN_FORMAT = "data_sharding.pipe_plan/1"
 STEPS = ("data.pipe-steps", "data.pipe_steps")
 """The hyperparameter that says how many steps an epoch has, as it may be spelled."""
 FRAMINGS = {"application/x-recordio": "recordio", "application/x-recordio-protobuf": "recordio-sagemaker"}
-"""Content type → how records stand in the files, where they are no TFRecords."""
+"""Content type → record format of the files, if they are not TFRecords."""
 PLAN_SECONDS = 3600.0
 
 

@@ -38,7 +38,7 @@ def job_folder(spec: TrainingSpec, job_name: str) -> str:
 
 
 def archive_uri(spec: TrainingSpec, job_name: str) -> str:
-    """Where the source archive goes."""
+    """Where the source archive is uploaded."""
     return f"{job_folder(spec, job_name)}/source/{ARCHIVE}"
 
 

@@ -1,4 +1,4 @@
-"""What the arguments of a training job are refused for before anything is rendered.
+"""Checks of the arguments of a training job before anything is rendered.
 
 These rules need no boto3 and name the argument. Where botocore is installed, `request_checks` compares the request as
 a whole with SageMaker's own service model too. The numbers and patterns are those of API_CreateTrainingJob.

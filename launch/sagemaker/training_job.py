@@ -14,7 +14,7 @@ OUTAGE_SECONDS = 900.0
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_SECONDS = 15.0
 MAX_PENDING_SECONDS = 3 * 3600
-"""How long machines may take to come before `wait` gives up, besides the job's own limits; the job goes on."""
+"""How long `wait` waits for machines, besides the job's own limits; the job itself continues."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TrainingJob:
         return answer
 
     def _describe_patiently(self, deadline: float) -> dict[str, Any]:
-        """As `describe`; a network that is away for a while must not end the wait for a job that goes on."""
+        """As `describe`; a network failure of some minutes must not end the wait for a job that still runs."""
         deadline = min(deadline, time.monotonic() + OUTAGE_SECONDS)
         while True:
             try:
@@ -112,7 +112,7 @@ class _Log:
         try:
             for stream in self.service.log_streams(LOG_GROUP, f"{self.name}/"):
                 self._print_stream(stream)
-        except UsageError as error:  # such as a missing permission: the job goes on without
+        except UsageError as error:  # such as a missing permission: the job continues without it
             self.wanted = False
             sys.stderr.write(f"{self.name}: its log is not shown. {error}\n")
         except HvdtrainError as error:

@@ -1,4 +1,4 @@
-"""The process that starts workers on another host for the launcher, and reports what becomes of them. Run by ssh:
+"""The process that starts workers on another host for the launcher, and reports how they end. Run by ssh:
 
     python -P -m hvdtrain.launch.ssh.agent SECONDS
 
@@ -200,7 +200,7 @@ class Agent:
             while self._outbox:
                 del self._outbox[: os.write(1, self._outbox)]
         except BlockingIOError:
-            pass  # the rest goes when there is room
+            pass  # the rest is sent when there is room
         except _GONE:
             self._outbox.clear()
             self._over = True

@@ -1,4 +1,4 @@
-"""What a launcher does through agents: start and keep one for each host, ask it, and let it start workers."""
+"""What a launcher does through agents: start one on each host, send it requests, and let it start workers."""
 
 import itertools
 import selectors

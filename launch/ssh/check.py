@@ -1,4 +1,4 @@
-"""Whether hosts can be used by ssh, asked of all of them at once, before anything is started.
+"""Check all hosts at once by ssh, before anything is started.
 
 What ssh says on failure is the same on all systems: sources are ssh(1) and OpenSSH's ssh.c, sshconnect.c and misc.c.
 """

@@ -1,4 +1,4 @@
-"""What launcher and agent tell each other through ssh: frames of a kind, fields, and bytes.
+"""The messages of launcher and agent through ssh: frames of a kind, fields, and bytes.
 
     frame     = header length (4 bytes, big endian), body length (the same), header, body
     header    = JSON object: "kind", and the fields of that kind

@@ -23,7 +23,7 @@ _LAST_SECONDS = 2.0  # for ssh to end after its output has ended
 
 class HostLink:
     """A running agent, or one that is starting. A thread reads what it says and answers its heartbeats, whatever else
-    the launcher waits for: a terminal that stands still must not look like a dead launcher.
+    the launcher waits for: a paused terminal must not look like a dead launcher.
 
     Args:
         argv: ssh and so on, or the agent itself where the host is this machine.
@@ -140,7 +140,7 @@ class HostLink:
         return why
 
     def _wait_for(self, file: int) -> bool:
-        """Wait a step: one that takes far longer than it should shows that this process itself stood still."""
+        """Wait one step: if it takes far longer than it should, this process itself was paused."""
         step = min(self._time_left(), self._link_seconds / _STEPS)
         began = time.monotonic()
         is_ready = _is_ready([file], select.POLLIN, step)

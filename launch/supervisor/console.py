@@ -1,4 +1,4 @@
-"""What workers write, put together on one terminal: rank 0 as it comes, every other rank's lines behind its number."""
+"""The output of all workers on one terminal: rank 0 as it comes, every other rank's lines behind its number."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ class Console:
         self.may_vanish = False
         """Whether the terminal is gone: then what cannot be written is no failure."""
         self._inbox = inbox
-        self._unfinished = False  # rank 0's bar stands on the cursor's line
+        self._unfinished = False  # rank 0's bar is on the cursor's line
         self._rest: dict[tuple[int, int], bytes] = defaultdict(bytes)
         self._held: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
 
@@ -76,7 +76,7 @@ class Console:
 
     @property
     def held(self) -> frozenset[int]:
-        """Ranks of which something is held."""
+        """Ranks whose output is held back."""
         return frozenset(self._held)
 
     def say(self, text: str) -> None:
@@ -127,7 +127,7 @@ class Console:
             ) from error
 
     def _has_room(self, stream: int) -> bool:
-        """Wait for a reader that pauses; but not any more once a signal has come: workers are to hear of it."""
+        """Wait for a reader that pauses, but only until a signal comes: workers must get it."""
         poll = select.poll()
         poll.register(stream, select.POLLOUT)
         if self._inbox is not None:

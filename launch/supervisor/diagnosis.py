@@ -12,7 +12,7 @@ USAGE = UsageError.exit_code
 
 SHOWN_LINES = 20
 GIST_LINES = 3
-"""Of a rank whose lines stand above."""
+"""Of a rank whose lines were printed before."""
 
 _SHOWN_CHARACTERS = 300
 _CRASH = "Fatal Python error"
@@ -170,7 +170,7 @@ def how_it_ended(code: int) -> str:
 
 
 def last_words(lines: Sequence[str]) -> list[str]:
-    """From the line before the last traceback on; without one, the last SHOWN_LINES. Blank ones are left out."""
+    """From the line before the last traceback on; without one, the last SHOWN_LINES. Blank lines are omitted."""
     begin = max((i for i, line in enumerate(lines) if any(stack in line for stack in _STACKS)), default=None)
     chosen = lines[-SHOWN_LINES:] if begin is None else lines[max(0, begin - 1) :]
     return [line for line in chosen if line.strip()]

@@ -61,7 +61,7 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
     """`command` with a run folder named in it, where it is hvdtrain's training.
 
     Raises:
-        UsageError: the run folder may stand in a config file, which only hvdtrain itself reads.
+        UsageError: the run folder may be in a config file, which only hvdtrain itself reads.
     """
     if not trains(command) or flag(command, "output-dir") is not None:
         return command

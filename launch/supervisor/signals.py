@@ -94,7 +94,7 @@ class SignalPolicy:
 
     def __init__(self) -> None:
         self._requests = StopRequests()
-        self._forwarded = False  # whether workers got a signal of which a second one would end them
+        self._forwarded = False  # whether workers got a signal that would end them if it came again
 
     def action(self, number: signal.Signals, now: float) -> SignalAction:
         """For a signal that came at `now`, in seconds of one clock."""

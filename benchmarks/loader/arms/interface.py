@@ -21,7 +21,7 @@ class Arm(Protocol):
 
     @property
     def resumes(self) -> str:
-        """How it takes up an epoch: "seek", "restore" (a saved state), or "reread" (from the start, discarding)."""
+        """How it resumes an epoch: "seek", "restore" (a saved state), or "reread" (from the start, discarding)."""
 
     def versions(self) -> dict[str, str]:
         """Name and version of what is measured."""

@@ -1,4 +1,4 @@
-"""How a task's measure() calls a Keras model: every part of it knows whether it trains; our errors stay ours."""
+"""How a task's measure() calls a Keras model: each part gets `training`, and our errors keep their type."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -31,7 +31,7 @@ class NoSync(GradientSync):
 
 
 class SummedGradients(GradientSync):
-    """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
+    """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
     Args:
         hook: how each bucket is reduced.

@@ -1,4 +1,4 @@
-"""Local SGD in Keras: ranks update with their own or their process set's gradients, and average weights now and then.
+"""Local SGD in Keras: ranks update with their own or their process set's gradients, and average weights at intervals.
 
 The papers are named in torch's module of that name.
 """

@@ -1,4 +1,4 @@
-"""The optimizers of `--optimizer` in Keras, by the neutral rules, so that both frameworks train alike.
+"""The optimizers of `--optimizer` in Keras, by framework-neutral rules, so that both frameworks train equally.
 
 Keras' own differ from torch's: SGD's momentum holds steps instead of gradients, so that a warm-up still pays off
 earlier steps at their old learning rate (Goyal et al. 2017, arXiv:1706.02677, remark 2); its decay is separate

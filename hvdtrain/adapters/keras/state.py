@@ -47,7 +47,7 @@ def load_rank_local_state(model: Any, buffers: State) -> None:
 
 
 def seed_states(model: Any) -> list[Any]:
-    """The variables in which dropout and its like keep their random seed: uint32 of shape [2], in a fixed order."""
+    """The variables with the random seeds of dropout and similar layers: uint32 of shape [2], in a fixed order."""
     return [v for v in model.non_trainable_variables if v.path.endswith("seed_generator_state")]
 
 

@@ -104,7 +104,7 @@ class _Bucket:
 
 
 class SummedGradients(GradientSync):
-    """Sums the ranks' gradients, each of which is a part of the global batch's; a comm hook may change the rule.
+    """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
     It owns the `.grad` of all parameters.
 

@@ -1,4 +1,4 @@
-"""Local SGD in torch: ranks update with their own or their process set's gradients, and average weights now and then.
+"""Local SGD in torch: ranks update with their own or their process set's gradients, and average weights at intervals.
 
 Stich 2019 (arXiv:1805.09767); with momentum buffers averaged too, Yu, Jin and Yang 2019 (arXiv:1905.03817); with sets,
 Lin et al. 2020 (arXiv:1808.07217, "hierarchical local SGD").

@@ -164,7 +164,7 @@ def _lay_out_gradients(optimizer: torch.optim.Optimizer, *_: object) -> None:
 
 
 class TensorList:
-    """Many tensors of one device and dtype in the place of one, so that an operation is one GPU kernel for all of them.
+    """Many tensors of one device and dtype used as one, so that an operation is one GPU kernel for all of them.
 
     The other side may be a list of as many, a number, or a vector with one scalar for each tensor of the list.
     """

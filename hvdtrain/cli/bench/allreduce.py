@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _require_whole_horovod(module: str) -> None:
-    """Refuse a Horovod that is there and cannot be imported; who has none at all hears of that elsewhere."""
+    """Refuse a Horovod that is installed and cannot be imported; a missing one is reported elsewhere."""
     try:
         importlib.import_module(module)
     except ImportError as error:

@@ -83,11 +83,11 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "hvdtrain bench step",
         "Nothing was measured.",
         description="Time training steps on one batch as Horovod's synthetic benchmark does, on as many workers as the "
-        "launcher started. Options of `hvdtrain train` that say what a step is go here too: --task, --model, "
+        "launcher started. Options of `hvdtrain train` that change a step can be used too: --task, --model, "
         "--batch-size, --precision, --compression and so on.",
     )
     for flag, (least, what) in _COUNTS.items():
-        parser.add_argument(flag, type=number(flag, least), default=10, metavar="N", help=f"{what} (10)")
+        parser.add_argument(flag, type=number(flag, least), default=10, metavar="N", help=f"{what} (default: 10)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     options, rest = parser.parse_own(argv)
     for flag in (token.partition("=")[0] for token in rest if token.startswith("--")):

@@ -1,4 +1,4 @@
-"""The options that several launchers share, in groups; a launcher takes the groups that it can fulfil."""
+"""The options that several launchers share, in groups; a launcher has the groups that it supports."""
 
 import argparse
 import re
@@ -26,13 +26,13 @@ def number(name: str, metavar: str = "N", help: str | None = None, **settings: A
 
 
 def seconds(name: str, default: float, help: str) -> Flag:
-    """An option with a number of seconds; `{}` in `help` stands for the default."""
+    """An option with a number of seconds; `{}` in `help` is replaced by the default."""
     return flag(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
 
 
 def start_timeout(default: float) -> Flag:
     """--start-timeout."""
-    return seconds("--start-timeout", default, "seconds until all must have started ({})")
+    return seconds("--start-timeout", default, "seconds until all must have started (default: {})")
 
 
 def _time(text: str) -> int:
@@ -91,7 +91,7 @@ NO_RESTARTS: Final = flag("--max-restarts", type=int, default=0, help=argparse.S
 """Of launchers that cannot: it is understood, so that the refusal can name one that can."""
 
 BACKOFF: Final = seconds("--backoff", 1.0, "seconds before the first restart (default: {})")
-TIME_LIMIT: Final = flag("--time-limit", type=_time, metavar="[[D-]H:]M:S", help="or seconds")
+TIME_LIMIT: Final = flag("--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds")
 MPI: Final = flag(
     "--mpi", choices=list(FLAVORS), help="the MPI that mpirun belongs to (default: what `mpirun --version` says)"
 )

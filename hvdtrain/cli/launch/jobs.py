@@ -57,7 +57,7 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
 
 
 def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
-    """The hosts of -H, --hostfile or --rank-table, those that the surroundings name, or this one with -np slots.
+    """The hosts of -H, --hostfile or --rank-table, those of the environment, or this one with -np slots.
 
     Raises:
         UsageError: hosts that cannot be understood.

@@ -1,4 +1,4 @@
-"""What each launcher of `hvdtrain launch` can be told, and how it starts a job; `sagemaker` has SageMaker's options."""
+"""The options of each launcher of `hvdtrain launch`, and how it starts a job; `sagemaker` has SageMaker's options."""
 
 import os
 import shlex
@@ -151,7 +151,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         _start_local,
     ),
     "ssh": Launcher(
-        "workers on hosts of yours, over ssh, without MPI; restarts them: -H node1:4,node2:4",
+        "workers on your hosts, over ssh, without MPI; restarts them: -H node1:4,node2:4",
         (
             *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)),
             number(
@@ -190,7 +190,7 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         (
             *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS),
             *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
-            flag("--start", choices=slurm.INNER, default="srun", help="what starts the workers inside the job (srun)"),
+            flag("--start", choices=slurm.INNER, default="srun", help="what starts the workers (default: srun)"),
             flag("--partition"),
             flag("--account"),
         ),

@@ -54,13 +54,13 @@ FLAGS: Final = (
     flag("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated"),
     flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),
     flag("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch"),
-    flag("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)"),
+    flag("--output-path", metavar="s3://…", help="folder for model, output, source; local: a folder (default: runs)"),
     flag("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
     flag("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
     flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
     flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
     flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
-    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)"),
+    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="time limit of the job (default: 86400)"),
     flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
     flag("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together"),
     flag("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker"),
@@ -149,7 +149,7 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
 
 
 def _print(estimator: Estimator, inputs: dict[str, Input], job_name: str | None) -> int:
-    """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; what is said of it on stderr."""
+    """The request on stdout, for `aws sagemaker create-training-job --cli-input-json`; comments on stderr."""
     spec = estimator.spec
     name = new_job_name(spec) if job_name is None else job_name
     if spec.is_local:

@@ -42,7 +42,7 @@ def _trains_nothing(flag: str) -> UsageError:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check `argv`; the refusal goes to stderr."""
+    """Check `argv`; the error is printed to stderr."""
     try:
         require_trains(argv)
     except UsageError as error:

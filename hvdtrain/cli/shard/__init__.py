@@ -8,13 +8,13 @@ from hvdtrain.cli.end_signals import cleaning_up_at_signals
 from hvdtrain.errors import UsageError
 
 COMMANDS = {
-    "index": ("hvdtrain.cli.shard.index", "find all records of a data set, and say what they are"),
-    "plan": ("hvdtrain.cli.shard.plan", "how an epoch is cut, and what each rank reads: --size 4"),
+    "index": ("hvdtrain.cli.shard.index", "find all records of a data set and describe them"),
+    "plan": ("hvdtrain.cli.shard.plan", "show the steps of an epoch, and what each rank reads: --size 4"),
     "verify": ("hvdtrain.cli.shard.verify", "prove from a run folder that each epoch used every record once"),
     "convert": ("hvdtrain.cli.shard.convert", "rewrite records in another format or number of files"),
-    "bench": ("hvdtrain.cli.shard.bench", "how fast records can be read here"),
-    "pipe-plan": ("hvdtrain.cli.shard.pipe_plan", "divide files over the pipes of local workers"),
-    "pipe-sim": ("hvdtrain.cli.shard.pipe_sim", "feed pipes from files, as SageMaker's Pipe mode does"),
+    "bench": ("hvdtrain.cli.shard.bench", "measure how fast records can be read here"),
+    "pipe-plan": ("hvdtrain.cli.shard.pipe_plan", "distribute files over the pipes of local workers"),
+    "pipe-sim": ("hvdtrain.cli.shard.pipe_sim", "write files into pipes, as SageMaker's Pipe mode does"),
 }
 _CODES = " Exit codes: 0 done; 2 bad input;\n1 damage found (index), coverage not exact (verify)."
 

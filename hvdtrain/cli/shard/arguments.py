@@ -1,4 +1,4 @@
-"""What the commands of `hvdtrain shard` have in common: how data is named, and how wrong calls are answered."""
+"""What the commands of `hvdtrain shard` have in common: arguments that name data, and errors for wrong usage."""
 
 import argparse
 import contextlib

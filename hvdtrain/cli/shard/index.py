@@ -1,4 +1,4 @@
-"""`hvdtrain shard index`: find all records of a data set, and say what they are."""
+"""`hvdtrain shard index`: find all records of a data set and describe them."""
 
 import os
 import time
@@ -14,7 +14,7 @@ from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 
 _DESCRIPTION = """\
-Find all records of a data set, and say what they are.
+Find all records of a data set and describe them.
 
   hvdtrain shard index 'data/train-*.tfrecord'
   hvdtrain shard index photos/ --format image_folder --out photos.npz
@@ -23,7 +23,7 @@ Find all records of a data set, and say what they are.
 
 
 def run(argv: Sequence[str]) -> int:
-    """Index as `argv` says; returns 0, or 1 where damage was found and passed over."""
+    """Index as `argv` says; returns 0, or 1 if damage was found and skipped."""
     parser = Parser("index", _DESCRIPTION)
     parser.add_data_arguments()
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")

@@ -1,4 +1,4 @@
-"""`hvdtrain shard pipe-plan`: deal files over channels, one a worker, and write the manifests of a pipe mode job."""
+"""`hvdtrain shard pipe-plan`: distribute files over channels, one per worker, and write the manifests for pipe mode."""
 
 import argparse
 from collections.abc import Sequence

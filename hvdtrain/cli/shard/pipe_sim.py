@@ -1,4 +1,4 @@
-"""`hvdtrain shard pipe-sim`: a local agent that feeds FIFOs from files, to try pipe mode without a cloud."""
+"""`hvdtrain shard pipe-sim`: a local agent that writes files into FIFOs, to try pipe mode without a cloud."""
 
 import argparse
 import itertools
@@ -18,12 +18,12 @@ from hvdtrain.cli.shard.arguments import Parser, pairs
 from hvdtrain.errors import UsageError, did_you_mean
 
 _DESCRIPTION = """\
-Feed FIFOs from files with the semantics of SageMaker's Pipe mode, to try it without a cloud.
+Write files into FIFOs as SageMaker's Pipe mode does, to try it without a cloud.
 
   hvdtrain shard pipe-sim --dir fifos --plan pipes/plan.json --epochs 3
   hvdtrain shard pipe-sim --dir fifos --channel 'train-0=data/*0.tfrecord' --channel 'train-1=data/*1.tfrecord'
 
-Ends with 0 when all epochs were taken, with 143 on SIGTERM and 130 on SIGINT; leaves no FIFO behind.
+Exit codes: 0 all epochs were read; 143 after SIGTERM; 130 after SIGINT. The FIFOs are removed at the end.
 """
 _LOOK_S = 0.1
 """Between two looks at whether all is fed: the time that the command may outlive its last reader."""
@@ -109,11 +109,11 @@ def _bytes(text: str) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("pipe-sim", _DESCRIPTION)
     add = parser.add_argument
-    add("--dir", type=Path, required=True, metavar="BASE", help="folder for the FIFOs CHANNEL_EPOCH")
-    add("--plan", type=Path, metavar="FILE", help="feed the channels of this plan")
+    add("--dir", type=Path, required=True, metavar="BASE", help="folder for the FIFOs, named CHANNEL_EPOCH")
+    add("--plan", type=Path, metavar="FILE", help="serve the channels of this plan")
     add("--source", type=Path, metavar="DIR", help="where the plan's files are on this machine, if its prefix is a URL")
-    add("--channel", action="append", default=[], metavar="NAME=GLOB", help="feed these files as this channel")
-    text = "FIFOs of each channel, one after the other"
+    add("--channel", action="append", default=[], metavar="NAME=GLOB", help="serve these files as this channel")
+    text = "number of epochs, one FIFO per channel and epoch"
     parser.flag("--epochs", 1, text, type=number("--epochs", 1), metavar="E")
     add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
     parser.flag("--late", 0.0, "delay each FIFO by this time", type=float, metavar="SECONDS")

@@ -1,4 +1,4 @@
-"""`hvdtrain shard plan`: how an epoch is cut, and what each rank reads."""
+"""`hvdtrain shard plan`: show the steps of an epoch, and what each rank reads."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from hvdtrain.cli.shard.arguments import Parser, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\
-How an epoch is cut into steps, and what each rank reads.
+Show the steps of an epoch, and what each rank reads.
 
   hvdtrain shard plan 'data/train-*.tfrecord' --size 4 --global-batch-size 256
 """

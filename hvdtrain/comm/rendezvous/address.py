@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet, derived from their launcher's variables: an address, and ports to try."""
+"""Where the rendezvous of a job is, derived from the launcher's variables: an address, and ports to try."""
 
 import hashlib
 import ipaddress

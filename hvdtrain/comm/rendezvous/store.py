@@ -1,4 +1,4 @@
-"""Horovod's key-value store: what ranks tell each other before they are connected, and the HTTP that they speak.
+"""Horovod's key-value store: what ranks exchange before they are connected, and its HTTP.
 
 Gloo's full mesh (gloo/rendezvous/context.cc) has every rank put `rank_N`, then read those of lower ranks; put `N`, its
 addresses, then read everybody's; and delete `N` when it is connected to all. Each rank puts its own key of a family

@@ -107,7 +107,7 @@ def small_cnn(side: int, channels: int, classes: int, width: int = 32) -> nn.Seq
 
 
 class Transformer(nn.Module):
-    """int [n, length] to logits float32 [n, length, symbols], each of which sees its own and earlier places only.
+    """int [n, length] to logits float32 [n, length, symbols]; each position sees only itself and earlier ones.
 
     GPT-2's architecture (Radford et al. 2019): normalization before each part, learnt positions. Layers with weights
     are named as those of `hvdtrain.models.keras.transformer`.

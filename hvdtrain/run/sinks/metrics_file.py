@@ -1,4 +1,4 @@
-"""metrics.jsonl: what was measured, one JSON object a line, while the run goes on."""
+"""metrics.jsonl: what was measured, one JSON object per line, while the run goes on."""
 
 import json
 import math
@@ -20,7 +20,7 @@ def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
 
 
 class MetricsFile:
-    """Appends one JSON object a line. Rank 0 only. A resumed run appends; the last line of a step counts.
+    """Appends one JSON object per line. Rank 0 only. A resumed run appends; the last line of a step counts.
 
     Raises:
         HvdtrainError: the disk is full. The other ranks learn it when this one leaves.

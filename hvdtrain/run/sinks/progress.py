@@ -1,4 +1,4 @@
-"""Progress on rank 0: a bar where somebody watches it being redrawn, else lines."""
+"""Progress on rank 0: a bar if its redraws are visible, otherwise lines."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""logs/rank_N.log: each rank's own account of the run."""
+"""logs/rank_N.log: each rank's own log of the run."""
 
 import logging
 from contextlib import ExitStack

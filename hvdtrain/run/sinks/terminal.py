@@ -1,4 +1,4 @@
-"""The terminal on which this process's output ends, through launchers too: whether it takes a bar, and its width."""
+"""The terminal that shows this process's output, also through a launcher: whether it can show a bar, and its width."""
 
 import os
 from contextlib import suppress
@@ -26,7 +26,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO, launcher: str) -> None:
         self.is_direct = stream.isatty()
-        """Whether nothing stands between."""
+        """Whether the stream is a terminal itself, without a launcher between."""
         self._tag = 0 if self.is_direct else _TAGS.get(launcher, 0)
         self._place: int | str | None = None
         if self.is_direct:

@@ -1,4 +1,4 @@
-"""What tasks of pictures have in common, in every framework: features, labels, targets, what may be asked of them."""
+"""What tasks of pictures have in common, in every framework: features, labels, targets, arguments."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Launchers of MPI programs: Open MPI's mpirun, IBM's jsrun, and those that speak PMI.
+"""Launchers of MPI programs: Open MPI's mpirun, IBM's jsrun, and those that set PMI's variables.
 
 PMI is spoken by MPICH's and Intel's Hydra, MVAPICH's mpirun_rsh, Cray, and `srun --mpi=pmi2|pmix`. Open MPI, versions 4
 and 5, is also what `horovodrun --mpi`, SageMaker's MPI and the MPI Operator start. Nothing tells the place of the node;

@@ -1,4 +1,4 @@
-"""torchrun, and everything else that speaks RANK and WORLD_SIZE: accelerate, Kubeflow's PyTorchJob, a line of shell.
+"""torchrun, and everything else that sets RANK and WORLD_SIZE: accelerate, Kubeflow's PyTorchJob, a line of shell.
 
 One agent per node, so GROUP_RANK and GROUP_WORLD_SIZE are node rank and number of nodes. Those who export RANK and
 WORLD_SIZE from Slurm's variables often leave out the rest: an agreeing Slurm step tells it. Variables:

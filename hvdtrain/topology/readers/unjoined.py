@@ -1,4 +1,4 @@
-"""Platforms whose variables tell of other processes, but not of a place among them: refused, never "rank 0 of 1".
+"""Platforms whose variables show other processes, but not this one's rank: refused, never "rank 0 of 1".
 
 Cray's PALS (`mpiexec`) and ALPS (`aprun`) without PMI tell a rank, and by no variable the size. PALS passes on
 PALS_RANKID, PALS_LOCAL_RANKID, PALS_LOCAL_SIZE and PALS_NODEID (its pals.h). PALS_NRANKS, which may be there, is what
@@ -22,7 +22,7 @@ ALONE = "to train in this process alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1"
 
 @dataclass(frozen=True)
 class Unjoined:
-    """Stands among the readers, and refuses where `Reader` reads.
+    """Used like a `Reader`, but refuses to read.
 
     Args:
         platform: for people, as `Reader`'s.
@@ -41,7 +41,7 @@ class Unjoined:
         return {name: env[name] for name in self.variables if name in env}
 
     def applies(self, env: Env) -> bool:
-        """Whether the variables tell of other processes."""
+        """Whether the variables show other processes."""
         return self.others(env) is not None
 
     def outside(self, env: Env) -> str | None:

@@ -80,7 +80,7 @@ def rendezvous_variables(container: Container, own: RankAssignment, environ: Map
 
 
 def script_variables(container: Container) -> dict[str, str]:
-    """SM_MODEL_DIR, SM_CHANNEL_TRAIN, SM_HP_BATCH_SIZE and so on. One too long for Linux is left out."""
+    """SM_MODEL_DIR, SM_CHANNEL_TRAIN, SM_HP_BATCH_SIZE and so on. One that is too long for Linux is omitted."""
     folders = container.folders
     own = {name: value for name, value in container.hyperparameters.items() if not name.startswith(RESERVED)}
     program = str(container.hyperparameters.get(f"{RESERVED}program", ""))

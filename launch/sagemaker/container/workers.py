@@ -72,7 +72,7 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
 
 
 def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerCommand:
-    """`hvdtrain train` meets the ranks of other hosts by itself; a script that only calls `hvd.init()` does not."""
+    """`hvdtrain train` finds the ranks of other hosts by itself; a script that only calls `hvd.init()` does not."""
     if command.run_folder is not None or inherited.get("HOROVOD_CONTROLLER") == "mpi":
         return command
     return replace(command, argv=(sys.executable, "-P", "-m", "hvdtrain.comm.script_start", *command.argv))

@@ -1,1 +1,1 @@
-"""SageMaker played on this machine: the same folders, files, FIFOs and container code."""
+"""SageMaker simulated on this machine: the same folders, files, FIFOs and container code."""

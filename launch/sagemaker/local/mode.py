@@ -62,7 +62,7 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
 
 
 def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
-    """What all containers have in common. Several of them meet on loopback, where their names mean nothing."""
+    """What all containers have in common. Several containers use loopback, because their names have no address."""
     meeting = {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)} if spec.instance_count > 1 else {}
     own = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
     return {**without_launcher(os.environ), **spec.environment, **meeting, **own}

@@ -56,8 +56,8 @@ mpirun \
     --max-steps 3 \
     --output-dir /data/runs || code=$?
 
-# What was cancelled or preempted ("ended") is Slurm's to start again. 0 is done; 2 is bad usage, which a restart does
-# not mend; 75 has saved and goes on, however often. Other ends are failures, counted beside the log.
+# Slurm itself starts a cancelled or preempted job again ("ended"). Exit codes: 0 is done; 2 is wrong usage, which a
+# restart does not correct; 75 has saved a checkpoint and is always queued again; others are failures, and counted.
 failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
 again=no
 case "$code" in
