@@ -143,8 +143,7 @@ class ShardPlan:
         """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
         With `balance="bytes"`, as many slots that were dealt to it: the same number in every step, and at most one more
-        or
-        less than another rank's.
+        or less than another rank's.
 
         Raises:
             PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
@@ -157,8 +156,7 @@ class ShardPlan:
         """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
 
         Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
-        every
-        rank computes the whole global batches. Errors as `shard`; the range must not be empty.
+        every rank computes the whole global batches. Errors as `shard`; the range must not be empty.
         """
         self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size

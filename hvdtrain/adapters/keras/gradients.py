@@ -62,9 +62,8 @@ def reduce_gradients(
         compression: "fp16" sends float32 and float64 as float16; "bf16" sends them as bfloat16.
 
     Returns:
-        As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks:
-        Keras' `clipnorm` computes the norm of a sparse gradient from its rows, without adding up those of one word
-        first.
+        As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks: Keras'
+        `clipnorm` computes the norm of a sparse gradient from its rows, without adding up those of one word first.
     """
     import horovod.tensorflow as hvd
 

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
         data_sharding.ShardingError: the sources are missing, damaged, or do not fit the new format.
     """
     options = _parse(argv)
-    with _Progress() as progress:
+    with contextlib.closing(_Progress()) as progress:
         try:
             done = convert(
                 options.src,
@@ -102,8 +102,5 @@ class _Progress:
             self._tenth = done * 10 // total
             print(f"{_STEPS[step]}: {done} of {total} records", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._bars.close()
