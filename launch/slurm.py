@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
@@ -39,28 +40,8 @@ ended=0
 trap ended=1 TERM
 """
 
-_REQUEUE = """\
-code=0
-{command} || code=$?
-
-# What was cancelled or preempted ("ended") is Slurm's to start again. 0 is done; 2 is bad usage, which a restart does
-# not mend; 75 has saved and goes on, however often. Other ends are failures, counted beside the log.
-failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
-again=no
-case "$code" in
-    0) rm -f "$failures" ;;
-    2) ;;
-    75) again=yes ;;
-    *)
-        echo "$code" >> "$failures"
-        [ "$(wc -l < "$failures")" -gt {max_restarts} ] || again=yes
-        ;;
-esac
-if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
-    scontrol requeue "$SLURM_JOB_ID"
-fi
-exit "$code"
-"""
+_REQUEUE = Path(__file__).with_name("requeue.sh")
+"""The end of a script that counts failures; {command} and {max_restarts} are put in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +160,7 @@ def _commands(job: JobSpec, options: SlurmOptions) -> str:
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:
         return command + "\n"
-    return _REQUEUE.format(command=command, max_restarts=job.max_restarts)
+    return _REQUEUE.read_text().format(command=command, max_restarts=job.max_restarts)
 
 
 def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:

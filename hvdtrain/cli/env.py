@@ -19,8 +19,9 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.software import FRAMEWORKS, last_line, run_program
+from hvdtrain.doctor.software import FRAMEWORKS, last_line
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.launch.execute import run_program
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.version import PACKAGES, versions
 

@@ -54,10 +54,7 @@ def early_stopping_of(flags: ValidationOptions) -> EarlyStopping:
 
 def require_validation(flags: ValidationOptions, has_validation: bool) -> None:
     """Raise `UsageError` where options ask for what only validation can tell, and there is none."""
-    asked = {
-        "--best-metric": flags.best_metric,
-        "--early-stopping-patience": flags.early_stopping_patience,
-    }
+    asked = {"--best-metric": flags.best_metric, "--early-stopping-patience": flags.early_stopping_patience}
     flag = next((flag for flag, value in asked.items() if value is not None), None)
     if flag is not None and not has_validation:
         raise UsageError(

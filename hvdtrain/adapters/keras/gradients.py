@@ -49,11 +49,7 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def reduce_gradients(
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    *,
-    op: Op = "average",
-    compression: Compression = None,
+    gradients: Sequence[Any], variables: Sequence[Any], *, op: Op = "average", compression: Compression = None
 ) -> list[Any]:
     """The mean or the sum of every gradient over ranks, for any loss; arguments and errors as `reduce_by_hook`.
 

@@ -25,6 +25,11 @@ def number(name: str, metavar: str = "N", help: str | None = None, **settings: A
     return flag(name, type=int, metavar=metavar, help=help, **settings)
 
 
+def repeated(name: str, metavar: str, help: str | None = None, **settings: Any) -> Flag:
+    """An option that may be given several times."""
+    return flag(name, action="append", default=[], metavar=metavar, help=help, **settings)
+
+
 def seconds(name: str, default: float, help: str) -> Flag:
     """An option with a number of seconds; `{}` in `help` stands for the default."""
     return flag(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
@@ -59,7 +64,7 @@ JOB: Final = (
 CLUSTER: Final = (
     flag("--name", default="hvdtrain", help="name of the job and its files (default: hvdtrain)"),
     flag("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)"),
-    flag("--pass-env", action="append", default=[], metavar="NAME", help="environment variable to pass to the workers"),
+    repeated("--pass-env", "NAME", "environment variable to pass to the workers"),
     flag("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use"),
     number("--gpus-per-host", default=0),
     number("--cores-per-host", help="physical cores per host: sets the number of threads and binds workers to cores"),

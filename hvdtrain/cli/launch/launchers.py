@@ -51,12 +51,7 @@ def _start_local(options: Namespace, command: tuple[str, ...]) -> int:
 
 def _start_ssh(options: Namespace, command: tuple[str, ...]) -> int:
     job = jobs.job_from(options, command, jobs.hosts_from(options))
-    reach = SshOptions(
-        python=job.python,
-        port=job.ssh_port,
-        link_seconds=options.link_timeout,
-        checks_host_keys=not options.no_host_key_check,
-    )
+    reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
     if not options.dry_run:
         jobs.require_outside_job()
         return ssh_launcher.run(job, reach)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hvdtrain.cli.launch.flags import DRY_RUN, flag
+from hvdtrain.cli.launch.flags import DRY_RUN, flag, number, repeated
 from hvdtrain.cli.launch.jobs import require_outside_job
 from hvdtrain.cli.launch.train_flags import require_trains
 from hvdtrain.errors import UsageError
@@ -26,6 +26,7 @@ _EXAMPLES = {
     "--metric": "--metric 'loss=loss=([0-9.]+)'",
     "--channel": "--channel train=s3://bucket/folder/",
 }
+_ENV_HELP = "environment variable; no secrets: everybody who sees the job sees it"
 _MAY_BE_EMPTY = ("--env", "--tag")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
@@ -37,51 +38,35 @@ FLAGS: Final = (
         metavar="TYPE",
         help="instance type, e.g. ml.p4d.24xlarge; local: this machine",
     ),
-    flag("--instance-count", type=int, default=1, metavar="N", help="number of machines (default: 1)"),
-    flag(
-        "--processes-per-host", type=int, default=1, metavar="K", help="workers per machine, one per GPU (default: 1)"
-    ),
-    flag("--volume-size-gb", type=int, default=30, metavar="GB", help="disk size of each machine in GB (default: 30)"),
+    number("--instance-count", "N", "number of machines (default: 1)", default=1),
+    number("--processes-per-host", "K", "workers per machine, one per GPU (default: 1)", default=1),
+    number("--volume-size-gb", "GB", "disk size of each machine in GB (default: 30)", default=30),
     flag("--role", metavar="ARN", help="role that SageMaker uses"),
     flag("--image", metavar="URI", help="container image in ECR"),
     flag("--region", help="AWS region (default: the image's, or AWS_REGION)"),
     flag("--profile", help="profile of the AWS configuration"),
-    flag("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated"),
-    flag("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID"),
+    repeated("--subnet", "ID", "for a VPC; may be repeated", dest="subnets"),
+    repeated("--security-group", "ID", dest="security_group_ids"),
     flag("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
     flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
     flag("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
-    flag("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated"),
+    repeated("--channel", "NAME=URI", "place of the data; may be repeated"),
     flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),
-    flag("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch"),
+    number("--shuffle-seed", "SEED", "pipes: another order of the files in each epoch"),
     flag("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)"),
     flag("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
     flag("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
     flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
     flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
     flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
-    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="seconds until SageMaker ends the job (86400)"),
+    number("--max-run-s", "S", "seconds until SageMaker ends the job (86400)", default=24 * 3600),
     flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
-    flag("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together"),
-    flag("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker"),
-    flag("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job"),
-    flag(
-        "--env",
-        action="append",
-        default=[],
-        dest="environment",
-        metavar="NAME=VALUE",
-        help="environment variable; no secrets: everybody who sees the job sees it",
-    ),
-    flag("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE"),
-    flag(
-        "--metric",
-        action="append",
-        default=[],
-        dest="metric_definitions",
-        metavar="NAME=REGEX",
-        help="metric that SageMaker reads from the log",
-    ),
+    number("--max-wait-s", "S", "seconds for waiting and training together"),
+    number("--max-retry-attempts", "N", "retries after an error of SageMaker"),
+    number("--keep-alive-period-s", "S", "keep the machines for the next job"),
+    repeated("--env", "NAME=VALUE", _ENV_HELP, dest="environment"),
+    repeated("--tag", "KEY=VALUE", dest="tags"),
+    repeated("--metric", "NAME=REGEX", "metric that SageMaker reads from the log", dest="metric_definitions"),
     flag("--no-wait", action="store_true", help="return when SageMaker has the job"),
     flag("--no-logs", action="store_true", help="do not print the workers' logs"),
     DRY_RUN,
