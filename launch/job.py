@@ -16,7 +16,7 @@ _LEAST = {
 """The smallest value of each number."""
 
 
-def flag_of(field: str) -> str:
+def option_of(field: str) -> str:
     """The option of `hvdtrain launch` for a field of JobSpec."""
     return "-np" if field == "np" else "--" + field.replace("_", "-")
 
@@ -80,7 +80,7 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         job_checks.require_command(self.command, self.python, self.working_dir)
-        job_checks.require_numbers({flag_of(name): (getattr(self, name), least) for name, least in _LEAST.items()})
+        job_checks.require_numbers({option_of(name): (getattr(self, name), least) for name, least in _LEAST.items()})
         job_checks.require_room(self.np, self.min_workers, self.max_workers, self.hosts)
         job_checks.require_names(self.name, self.env, self.nics, self.image)
         job_checks.require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)

@@ -22,7 +22,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import flag, trains
+from hvdtrain.launch.supervisor.restarts import given, trains
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -66,10 +66,10 @@ class SlurmOptions:
         fact = f"Workers are to be started by {self.inner!r}."
         require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
         require_flavor(self.flavor)
-        for flag_name, value in (("--partition", self.partition), ("--account", self.account)):
+        for option_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):
                 raise UsageError(
-                    f"{flag_name} is {value[:80]!r}.",
+                    f"{option_name} is {value[:80]!r}.",
                     "Names in Slurm have letters, digits and a few signs between them.",
                     "`sinfo` lists partitions, `sacctmgr show associations` accounts.",
                 )
@@ -142,7 +142,7 @@ def _quoted(path: str) -> str:
 
 def _may_continue(job: JobSpec) -> bool:
     """Whether a second start finds what the first one saved."""
-    if flag(job.argv, "output-dir") is not None or (trains(job.argv) and flag(job.argv, "config") is None):
+    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
         return True
     if job.max_restarts:
         raise UsageError(
@@ -155,7 +155,7 @@ def _may_continue(job: JobSpec) -> bool:
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and flag(job.argv, "output-dir") is None:
+    if _may_continue(job) and given(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:
@@ -165,15 +165,15 @@ def _commands(job: JobSpec, options: SlurmOptions) -> str:
 
 def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
     if options.inner == "mpirun":
-        return (options.mpirun, *_mpirun(job, options).flags)
+        return (options.mpirun, *_mpirun(job, options).options)
     # Ranks that stop with a checkpoint all end with 75; --kill-on-bad-exit=1 would kill the second one for the first
     # one's code, and report that. Without any limit, a task that hangs would hold the nodes until the time limit.
-    flags = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
+    words = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
     if job.binds_to_cores or job.binding == "none":  # else the cluster's own settings decide
-        flags.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
+        words.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
     if job.gpus_per_host:
-        flags.append("--gpu-bind=none")
-    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *flags)
+        words.append("--gpu-bind=none")
+    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *words)
 
 
 def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hvdtrain.cli.launch.flags import DRY_RUN, flag, number, repeated
 from hvdtrain.cli.launch.jobs import require_outside_job
-from hvdtrain.cli.launch.train_flags import require_trains
+from hvdtrain.cli.launch.option_groups import DRY_RUN, number, option, repeated
+from hvdtrain.cli.launch.train_options import require_trains
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
-from hvdtrain.launch.sagemaker.hyperparameters import checkable_flags, hyperparameters_of
+from hvdtrain.launch.sagemaker.hyperparameters import checkable_options, hyperparameters_of
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -31,8 +31,8 @@ _MAY_BE_EMPTY = ("--env", "--tag")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
 
-FLAGS: Final = (
-    flag(
+OPTIONS: Final = (
+    option(
         "--instance-type",
         required=True,
         metavar="TYPE",
@@ -41,34 +41,34 @@ FLAGS: Final = (
     number("--instance-count", "N", "number of machines (default: 1)", default=1),
     number("--processes-per-host", "K", "workers per machine, one per GPU (default: 1)", default=1),
     number("--volume-size-gb", "GB", "disk size of each machine in GB (default: 30)", default=30),
-    flag("--role", metavar="ARN", help="role that SageMaker uses"),
-    flag("--image", metavar="URI", help="container image in ECR"),
-    flag("--region", help="AWS region (default: the image's, or AWS_REGION)"),
-    flag("--profile", help="profile of the AWS configuration"),
+    option("--role", metavar="ARN", help="role that SageMaker uses"),
+    option("--image", metavar="URI", help="container image in ECR"),
+    option("--region", help="AWS region (default: the image's, or AWS_REGION)"),
+    option("--profile", help="profile of the AWS configuration"),
     repeated("--subnet", "ID", "for a VPC; may be repeated", dest="subnets"),
     repeated("--security-group", "ID", dest="security_group_ids"),
-    flag("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
-    flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
-    flag("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
+    option("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
+    option("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
+    option("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
     repeated("--channel", "NAME=URI", "place of the data; may be repeated"),
-    flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),
+    option("--pipe-plan", metavar="DIR", help="plan for training data, made by `hvdtrain shard pipe-plan --out DIR`"),
     number("--shuffle-seed", "SEED", "pipes: another order of the files in each epoch"),
-    flag("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)"),
-    flag("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
-    flag("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
-    flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
-    flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
-    flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
+    option("--output-path", metavar="s3://…", help="folder for model, output and source; local: a folder (runs)"),
+    option("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
+    option("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
+    option("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
+    option("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
+    option("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
     number("--max-run-s", "S", "seconds until SageMaker ends the job (86400)", default=24 * 3600),
-    flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
+    option("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
     number("--max-wait-s", "S", "seconds for waiting and training together"),
     number("--max-retry-attempts", "N", "retries after an error of SageMaker"),
     number("--keep-alive-period-s", "S", "keep the machines for the next job"),
     repeated("--env", "NAME=VALUE", _ENV_HELP, dest="environment"),
     repeated("--tag", "KEY=VALUE", dest="tags"),
     repeated("--metric", "NAME=REGEX", "metric that SageMaker reads from the log", dest="metric_definitions"),
-    flag("--no-wait", action="store_true", help="return when SageMaker has the job"),
-    flag("--no-logs", action="store_true", help="do not print the workers' logs"),
+    option("--no-wait", action="store_true", help="return when SageMaker has the job"),
+    option("--no-logs", action="store_true", help="do not print the workers' logs"),
     DRY_RUN,
 )
 """For machines, data and the job."""
@@ -94,7 +94,7 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
 def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[str, Any]:
     given = {name: value for name, value in vars(options).items() if name not in _OWN}
-    given |= {name: dict(_pair(text, flag) for text in given[name]) for name, flag in _PAIRS.items()}
+    given |= {name: dict(_pair(text, option) for text in given[name]) for name, option in _PAIRS.items()}
     given |= {name: tuple(given[name]) for name in ("subnets", "security_group_ids")}
     words = command[1:] if command[0] == "train" else command
     if not command[0].startswith("-") and command[0] != "train":
@@ -104,7 +104,7 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:
         # Refuse here what every worker would refuse after the machines have come. A config file may name the task.
-        given["task"] = require_trains(checkable_flags(hyperparameters, options.source_dir)).task
+        given["task"] = require_trains(checkable_options(hyperparameters, options.source_dir)).task
         hyperparameters.pop("task", None)
     return {**given, "hyperparameters": hyperparameters}
 
@@ -124,12 +124,12 @@ def _inputs(options: argparse.Namespace) -> dict[str, Input]:
     return found
 
 
-def _pair(text: str, flag: str) -> tuple[str, str]:
+def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not (name and equals and (value or flag in _MAY_BE_EMPTY)):
+    if not (name and equals and (value or option in _MAY_BE_EMPTY)):
         shown = name if equals else text
-        hint = f"write e.g. {_EXAMPLES[flag]}."
-        raise UsageError(f"{flag} is given {shown[:80]!r}.", "It has a name, =, and a value.", hint)
+        hint = f"write e.g. {_EXAMPLES[option]}."
+        raise UsageError(f"{option} is given {shown[:80]!r}.", "It has a name, =, and a value.", hint)
     return name, value
 
 

@@ -59,8 +59,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("convert", _DESCRIPTION)
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs; gzip is expanded")
     parser.add_argument("dst", metavar="DST", help="folder for the new files")
-    parser.flag("--shards", 1, "number of files", type=int, metavar="N")
-    parser.flag("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
+    parser.option("--shards", 1, "number of files", type=int, metavar="N")
+    parser.option("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
     parser.add_argument(
         "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format (default: what the names suggest)"
     )
