@@ -88,6 +88,13 @@ def find_program(name: str) -> str | None:
     return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else shutil.which(name)
 
 
+def run_program(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a program without input. Raises OSError, subprocess.TimeoutExpired (it took more than `seconds`)."""
+    return subprocess.run(
+        command, capture_output=True, errors="replace", stdin=subprocess.DEVNULL, timeout=seconds, check=False
+    )
+
+
 def path_with(program: str, environ: Mapping[str, str]) -> str:
     """PATH with the folder of `program` first, for programs that look for others beside them."""
     folders = [str(Path(program).parent), *environ.get("PATH", os.defpath).split(os.pathsep)]
@@ -104,15 +111,7 @@ def mpi_flavor(program: str | None) -> str:
     if program is None:
         raise UsageError("There is no mpirun here.", "Its options depend on the MPI that it belongs to.", hint)
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
+        done = run_program([program, "--version"], VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program} does not tell its version: {error}.", "Its options depend on it.", hint) from error
     flavor = flavor_of(done.stdout + done.stderr)

@@ -38,7 +38,7 @@ def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") 
     _require_fit(job)
     return LaunchPlan(
         launcher=f"horovodrun ({'MPI' if controller == 'mpi' else 'Gloo'})",
-        argv=(program, *_flags(job, controller), *job.argv),
+        argv=(program, *_options(job, controller), *job.argv),
         env=_variables(job),
         keep=(*KEPT, *job.env),
         working_dir=job.working_dir,
@@ -46,17 +46,17 @@ def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") 
     )
 
 
-def _flags(job: JobSpec, controller: str) -> list[str]:
+def _options(job: JobSpec, controller: str) -> list[str]:
     hosts = ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)
-    flags = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", _seconds(job.start_timeout)]
+    options = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", _seconds(job.start_timeout)]
     if job.nics:
-        flags += ["--network-interfaces", ",".join(job.nics)]
+        options += ["--network-interfaces", ",".join(job.nics)]
     if job.ssh_port is not None:
-        flags += ["--ssh-port", str(job.ssh_port)]
+        options += ["--ssh-port", str(job.ssh_port)]
     if controller == "mpi":
         # One argument: argparse would take a separate value that begins with dashes for an option.
-        flags += ["--binding-args=--bind-to none --map-by slot"]
-    return flags
+        options += ["--binding-args=--bind-to none --map-by slot"]
+    return options
 
 
 def _seconds(time: float) -> str:

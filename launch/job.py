@@ -5,14 +5,8 @@ Asking is not being: which rank a process has, `hvdtrain.topology.Topology` says
 
 from dataclasses import dataclass
 
+from hvdtrain.launch import job_checks
 from hvdtrain.launch.hosts.host import Host, total_slots
-from hvdtrain.launch.job_checks import (
-    require_command,
-    require_gpus_and_cores,
-    require_names,
-    require_numbers,
-    require_room,
-)
 
 _LEAST = {
     **dict.fromkeys(["np", "slots_per_host", "cores_per_host", "ssh_port"], 1),
@@ -22,7 +16,7 @@ _LEAST = {
 """The smallest value of each number."""
 
 
-def flag_of(field: str) -> str:
+def option_of(field: str) -> str:
     """The option of `hvdtrain launch` for a field of JobSpec."""
     return "-np" if field == "np" else "--" + field.replace("_", "-")
 
@@ -85,11 +79,11 @@ class JobSpec:
     allow_root: bool = False
 
     def __post_init__(self) -> None:
-        require_command(self.command, self.python, self.working_dir)
-        require_numbers({flag_of(name): (getattr(self, name), least) for name, least in _LEAST.items()})
-        require_room(self.np, self.min_workers, self.max_workers, self.hosts)
-        require_names(self.name, self.env, self.nics, self.image)
-        require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)
+        job_checks.require_command(self.command, self.python, self.working_dir)
+        job_checks.require_numbers({option_of(name): (getattr(self, name), least) for name, least in _LEAST.items()})
+        job_checks.require_room(self.np, self.min_workers, self.max_workers, self.hosts)
+        job_checks.require_names(self.name, self.env, self.nics, self.image)
+        job_checks.require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
 from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
-from hvdtrain.launch.supervisor.restarts import flag
+from hvdtrain.launch.supervisor.restarts import given
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -62,13 +62,13 @@ class KubernetesOptions:
             )
 
 
-def require_label(flag_name: str, text: str) -> None:
+def require_label(option_name: str, text: str) -> None:
     """Raise UsageError unless `text` can name an object whose pods get names and host names from it."""
     if not _LABEL.fullmatch(text):
         raise UsageError(
-            f"{flag_name} is {text[:80]!r}.",
+            f"{option_name} is {text[:80]!r}.",
             "Kubernetes has names of lower-case letters, digits and -, at most 50 here.",
-            f"for example: {flag_name} digits-1.",
+            f"for example: {option_name} digits-1.",
         )
 
 
@@ -103,7 +103,7 @@ def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
             "A pod has a share of its node's cores, not fixed ones.",
             "leave --binding out; --cores-per-host sets the number of threads and the pods' share.",
         )
-    if job.max_restarts and (options.claim is None or flag(job.argv, "output-dir") is None):
+    if job.max_restarts and (options.claim is None or given(job.argv, "output-dir") is None):
         raise UsageError(
             f"--max-restarts is {job.max_restarts}.",
             "A restart continues from what outlives a pod.",
@@ -171,14 +171,14 @@ def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dic
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     arguments = mpirun_arguments(replace(job, time_limit=None), options.flavor)  # runPolicy keeps the time
-    flags = list(arguments.flags)
+    words = list(arguments.options)
     if options.flavor.startswith("openmpi"):
         setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
-        flags += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
+        words += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
     secret = {"name": f"{job.name}-env"}
     values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
-    container = _container("launcher", job, "mpirun", [*flags, *job.argv])
+    container = _container("launcher", job, "mpirun", [*words, *job.argv])
     return {**container, "env": [*values, *names]} if values or names else container
 
 

@@ -31,7 +31,7 @@ def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
     arguments = mpirun_arguments(job, flavor)
     return LaunchPlan(
         launcher=f"mpirun ({FLAVORS[flavor]})",
-        argv=(program, *arguments.flags, *job.argv),
+        argv=(program, *arguments.options, *job.argv),
         env=arguments.env,
         files=arguments.files,
         notes=_notes(job, flavor),
@@ -66,7 +66,7 @@ def _binding(job: JobSpec, flavor: str) -> str:
 class MpirunArguments:
     """Options before the command, variables for launcher and workers, files that the options name."""
 
-    flags: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
@@ -95,36 +95,36 @@ def mpirun_arguments(job: JobSpec, flavor: str) -> MpirunArguments:
 
 
 def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...], arguments: MpirunArguments) -> None:
-    flags = arguments.flags
-    flags += ["-np", str(job.np)]
+    options = arguments.options
+    options += ["-np", str(job.np)]
     if job.hosts:
-        flags += ["--host", ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)]
+        options += ["--host", ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)]
     binding, place = ("core", f"slot:PE={job.cores_per_worker}") if job.binds_to_cores else ("none", "slot")
-    flags += ["--bind-to", binding, "--map-by", place]
+    options += ["--bind-to", binding, "--map-by", place]
     for name in passed:
-        flags += ["-x", name]
-    flags += _open_mpi_network(job, flavor)
+        options += ["-x", name]
+    options += _open_mpi_network(job, flavor)
     if job.working_dir is not None:
-        flags += ["--wdir", job.working_dir]
+        options += ["--wdir", job.working_dir]
     if job.time_limit is not None:
-        flags += ["--timeout", str(job.time_limit)]
+        options += ["--timeout", str(job.time_limit)]
     if job.allow_root:
-        flags += ["--allow-run-as-root"]
+        options += ["--allow-run-as-root"]
 
 
 def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
-    flags = ["--mca", "pml", "ob1", "--mca", "btl", "^openib"] if flavor == "openmpi4" else []
+    options = ["--mca", "pml", "ob1", "--mca", "btl", "^openib"] if flavor == "openmpi4" else []
     nics = ",".join(job.nics)
     if nics:
-        flags += ["--mca", "btl_tcp_if_include", nics]
+        options += ["--mca", "btl_tcp_if_include", nics]
     if nics and not job.is_local:
         # Open MPI 5 starts its daemons with PRRTE, whose settings have an option of their own.
         daemons = ["--mca", "oob_tcp_if_include"] if flavor == "openmpi4" else ["--prtemca", "prte_if_include"]
-        flags += [*daemons, nics]
+        options += [*daemons, nics]
     if job.hosts and not job.is_local:
         daemons = ["--mca", "plm_rsh_args"] if flavor == "openmpi4" else ["--prtemca", "plm_ssh_args"]
-        flags += [*daemons, _ssh_arguments(job)]
-    return flags
+        options += [*daemons, _ssh_arguments(job)]
+    return options
 
 
 def _ssh_arguments(job: JobSpec) -> str:
@@ -133,19 +133,19 @@ def _ssh_arguments(job: JobSpec) -> str:
 
 
 def _hydra(job: JobSpec, flavor: str, passed: tuple[str, ...], arguments: MpirunArguments) -> None:
-    arguments.flags += ["-n", str(job.np)]
+    arguments.options += ["-n", str(job.np)]
     _hydra_hosts(job, flavor, arguments)
     _hydra_binding(job, flavor, arguments)
     if passed:
-        arguments.flags += ["-genvlist", ",".join(passed)]
+        arguments.options += ["-genvlist", ",".join(passed)]
     if job.nics:
-        arguments.flags += ["-iface", job.nics[0]]
+        arguments.options += ["-iface", job.nics[0]]
         arguments.env["FI_TCP_IFACE"] = job.nics[0]
     if job.hosts and not job.is_local:
         name = "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS" if flavor == "intel" else "HYDRA_LAUNCHER_EXTRA_ARGS"
         arguments.env[name] = _ssh_arguments(job)
     if job.working_dir is not None:
-        arguments.flags += ["-wdir", job.working_dir]
+        arguments.options += ["-wdir", job.working_dir]
     if job.time_limit is not None:
         arguments.env["I_MPI_JOB_TIMEOUT" if flavor == "intel" else "MPIEXEC_TIMEOUT"] = str(job.time_limit)
 
@@ -155,18 +155,18 @@ def _hydra_hosts(job: JobSpec, flavor: str, arguments: MpirunArguments) -> None:
     if not hosts:
         return
     if flavor == "mpich":
-        arguments.flags += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
+        arguments.options += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
     elif len({host.slots for host in hosts}) == 1:
-        arguments.flags += ["-hosts", ",".join(host.name for host in hosts), "-ppn", str(hosts[0].slots)]
+        arguments.options += ["-hosts", ",".join(host.name for host in hosts), "-ppn", str(hosts[0].slots)]
     else:  # Intel's -hosts has one number for all hosts
         name = f"{job.name}.hosts"
         arguments.files[name] = "".join(f"{host.name}:{host.slots}\n" for host in hosts)
-        arguments.flags += ["-machinefile", name]
+        arguments.options += ["-machinefile", name]
 
 
 def _hydra_binding(job: JobSpec, flavor: str, arguments: MpirunArguments) -> None:
     if flavor == "mpich":
-        arguments.flags += ["-bind-to", f"core:{job.cores_per_worker}" if job.binds_to_cores else "none"]
+        arguments.options += ["-bind-to", f"core:{job.cores_per_worker}" if job.binds_to_cores else "none"]
     elif job.binds_to_cores:
         arguments.env.update({"I_MPI_PIN": "1", "I_MPI_PIN_CELL": "core", "I_MPI_PIN_DOMAIN": "omp"})
     else:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job import JobSpec, flag_of
+from hvdtrain.launch.job import JobSpec, option_of
 from hvdtrain.topology.launcher_variables import matches
 
 Note = tuple[str, str]
@@ -74,8 +74,8 @@ def wrap_command(argv: tuple[str, ...], indent: str = "    ") -> str:
     interpreter = next((i for i in range(1, len(argv)) if argv[i + 1 : i + 3] == ("-m", "hvdtrain")), 0)
     text = shlex.quote(argv[0])
     for i, word in enumerate(argv[1:], start=1):
-        is_flag = word.startswith("-") and " " not in word and not (interpreter and i == interpreter + 1)
-        text += (f" \\\n{indent}" if is_flag or i == interpreter else " ") + shlex.quote(word)
+        is_option = word.startswith("-") and " " not in word and not (interpreter and i == interpreter + 1)
+        text += (f" \\\n{indent}" if is_option or i == interpreter else " ") + shlex.quote(word)
     return text
 
 
@@ -171,11 +171,11 @@ def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> N
     for wish in wishes:
         default = JobSpec.__dataclass_fields__[wish].default
         if getattr(job, wish) != default:
-            flag = flag_of(wish)
+            option = option_of(wish)
             raise UsageError(
-                f"The job has {flag}.",
+                f"The job has {option}.",
                 f"{launcher} has nothing for that.",
-                f"leave {flag} out, or use {_SUPERVISED if wish in _OF_OUR_SUPERVISOR else _OTHERS}.",
+                f"leave {option} out, or use {_SUPERVISED if wish in _OF_OUR_SUPERVISOR else _OTHERS}.",
             )
 
 

@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
@@ -21,7 +22,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import flag, trains
+from hvdtrain.launch.supervisor.restarts import given, trains
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -39,28 +40,8 @@ ended=0
 trap ended=1 TERM
 """
 
-_REQUEUE = """\
-code=0
-{command} || code=$?
-
-# Slurm itself starts a cancelled or preempted job again ("ended"). Exit codes: 0 is done; 2 is wrong usage, which a
-# restart does not correct; 75 has saved a checkpoint and is always queued again; others are failures, and counted.
-failures="$SLURM_JOB_NAME-$SLURM_JOB_ID.failures"
-again=no
-case "$code" in
-    0) rm -f "$failures" ;;
-    2) ;;
-    75) again=yes ;;
-    *)
-        echo "$code" >> "$failures"
-        [ "$(wc -l < "$failures")" -gt {max_restarts} ] || again=yes
-        ;;
-esac
-if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
-    scontrol requeue "$SLURM_JOB_ID"
-fi
-exit "$code"
-"""
+_REQUEUE = Path(__file__).with_name("requeue.sh")
+"""The end of a script that counts failures; {command} and {max_restarts} are put in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +66,10 @@ class SlurmOptions:
         fact = f"Workers are to be started by {self.inner!r}."
         require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
         require_flavor(self.flavor)
-        for flag_name, value in (("--partition", self.partition), ("--account", self.account)):
+        for option_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):
                 raise UsageError(
-                    f"{flag_name} is {value[:80]!r}.",
+                    f"{option_name} is {value[:80]!r}.",
                     "Names in Slurm have letters, digits and a few signs between them.",
                     "`sinfo` lists partitions, `sacctmgr show associations` accounts.",
                 )
@@ -161,7 +142,7 @@ def _quoted(path: str) -> str:
 
 def _may_continue(job: JobSpec) -> bool:
     """Whether a second start finds what the first one saved."""
-    if flag(job.argv, "output-dir") is not None or (trains(job.argv) and flag(job.argv, "config") is None):
+    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
         return True
     if job.max_restarts:
         raise UsageError(
@@ -174,25 +155,25 @@ def _may_continue(job: JobSpec) -> bool:
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and flag(job.argv, "output-dir") is None:
+    if _may_continue(job) and given(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:
         return command + "\n"
-    return _REQUEUE.format(command=command, max_restarts=job.max_restarts)
+    return _REQUEUE.read_text().format(command=command, max_restarts=job.max_restarts)
 
 
 def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
     if options.inner == "mpirun":
-        return (options.mpirun, *_mpirun(job, options).flags)
+        return (options.mpirun, *_mpirun(job, options).options)
     # Ranks that stop with a checkpoint all end with 75; --kill-on-bad-exit=1 would kill the second one for the first
     # one's code, and report that. Without any limit, a task that hangs would hold the nodes until the time limit.
-    flags = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
+    words = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
     if job.binds_to_cores or job.binding == "none":  # else the cluster's own settings decide
-        flags.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
+        words.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
     if job.gpus_per_host:
-        flags.append("--gpu-bind=none")
-    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *flags)
+        words.append("--gpu-bind=none")
+    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *words)
 
 
 def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:

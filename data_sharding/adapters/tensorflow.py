@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode
 from data_sharding.loading.record_reader import RecordReader
-from data_sharding.loading.shard_loader import ShardLoader
+from data_sharding.loading.shard_loader import LoaderOptions, ShardLoader
 from data_sharding.plan.shard_plan import ShardPlan
 
 _STRING_KINDS: Final = "OSU"
@@ -42,15 +42,9 @@ def as_tf_dataset(
     reader: RecordReader,
     decode: Decode | DecodeProcesses,
     *,
-    rank: int,
-    size: int,
-    augment: bool = False,
     start_step: int = 0,
-    prefetch: int = 2,
-    threads: int = 1,
-    processes: int = 0,
-    timeout_s: float = 300.0,
     feature_signature: dict[str, Any] | None = None,
+    **options: Unpack[LoaderOptions],
 ) -> Any:
     """A `tf.data.Dataset` of `TensorFlowBatch`es: Python is entered once a batch, and never for a record.
 
@@ -63,8 +57,8 @@ def as_tf_dataset(
     reports it, whose text has the name and message of the original.
 
     Args:
-        plan, reader, decode, rank, size, augment, start_step, threads, processes, timeout_s: as for `ShardLoader`.
-        prefetch: batches that may be ready ahead: so many arrays, and one more that is a tensor already.
+        plan, reader, decode, start_step, options: as for `ShardLoader`. One batch more than `prefetch` may be ready: it
+            is a tensor already.
         feature_signature: a `tf.TensorSpec` for each feature; default: what the features of one step are, which is
             read for that. To be given where shapes differ from step to step, with None in the places that differ.
 
@@ -72,34 +66,22 @@ def as_tf_dataset(
         PlanError: an argument is out of range, or the plan is for other data.
         ShardingError: the step that is read to see the features could not be; and whatever `decode` raises.
     """
-
-    loader = functools.partial(
-        ShardLoader,
-        reader=reader,
-        decode=decode,
-        rank=rank,
-        size=size,
-        augment=augment,
-        prefetch=prefetch,
-        threads=threads,
-        processes=processes,
-        timeout_s=timeout_s,
-    )
+    loader = functools.partial(ShardLoader, reader=reader, decode=decode, **options)
     loader(plan, start_step=start_step).close()  # refuses bad arguments before TensorFlow's pipeline would
     if feature_signature is None:
         with loader(plan, start_step=min(start_step, plan.steps - 1), processes=0) as first_batches:
             feature_signature = {name: _spec(array) for name, array in next(first_batches).features.items()}
     number, weight = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.float32)
-    rows = [len(plan.shard(rank, size, 0).ids)]
+    rows = [len(plan.shard(options["rank"], options["size"], 0).ids)]
     ids, weights = tf.TensorSpec(rows, tf.int64), tf.TensorSpec(rows, tf.float32)
     signature = TensorFlowBatch(number, ids, weights, feature_signature, global_weight=weight)
     dataset = tf.data.Dataset.from_generator(_Passes(plan, start_step, loader), output_signature=signature)
     if start_step == 0:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(plan.steps))
-    options = tf.data.Options()
-    options.deterministic = True
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.prefetch(1).with_options(options)
+    pipeline = tf.data.Options()
+    pipeline.deterministic = True
+    pipeline.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.prefetch(1).with_options(pipeline)
 
 
 class _Passes:

@@ -106,8 +106,7 @@ class CoverageAudit:
         """Do not expect these records ids int64[k]: those that the plan dropped, or that were masked as corrupt.
 
         One that is read all the same, for instance after a repair and a restart, is no fault. Raises PlanError if an id
-        is
-        outside [0, N).
+        is outside [0, N).
         """
         self._excluded = np.union1d(self._excluded, self._checked(np.asarray(ids, np.int64)))
 

@@ -81,11 +81,6 @@ class RecordFormat(Protocol):
         return False
 
     @property
-    def has_crc(self) -> bool:
-        """Whether files hold a checksum for each payload."""
-        return False
-
-    @property
     def header_bytes(self) -> int:
         """Bytes between the start of a record's frame and the first byte that is read for it."""
         return 0

@@ -71,9 +71,7 @@ def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
             "Only rows of numpy arrays have a type of their own.",
             "decode these records with the function that fits how they were written.",
         )
-    entry = catalog.files[
-        catalog.file_ids[0]
-    ]  # files of several types are no catalog; one without records may be damaged
+    entry = catalog.files[catalog.file_ids[0]]  # all files are of one type, but one without records may be damaged
     source = open_source(entry)
     if source.size() != entry.size:
         raise entry.changed("was cut short")

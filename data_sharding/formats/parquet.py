@@ -20,19 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
+from data_sharding.formats import parquet_rows
 from data_sharding.formats.interface import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
-from data_sharding.formats.parquet_rows import (
-    RowSource,
-    decoding_errors,
-    group_rows,
-    named_rows,
-    open_parquet,
-    payloads_of,
-    pyarrow_module,
-    read_group,
-    unreadable,
-)
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 
@@ -62,7 +52,7 @@ class ParquetFormat(RecordFormat):
         """
         try:
             with source.file() as file:
-                parquet = open_parquet(file)
+                parquet = parquet_rows.open_parquet(file)
                 columns = choose_columns(path, parquet.schema_arrow, self.data, self.label)
                 lengths = _lengths(parquet, columns, source.size())
                 rows = np.arange(len(lengths), dtype=np.int64)
@@ -70,12 +60,12 @@ class ParquetFormat(RecordFormat):
                 if columns.label:
                     index = _labelled(path, parquet, columns.label, index)
                 damage = _damage(path, parquet, columns) if check_data else []
-        except decoding_errors() as error:
-            raise _refusal(path, 0, unreadable("the file", error)) from error
+        except parquet_rows.decoding_errors() as error:
+            raise _refusal(path, 0, parquet_rows.unreadable("the file", error)) from error
         return index._replace(damage=(*index.damage, *damage))
 
     def open(self, entry: FileEntry) -> ByteSource:
-        return RowSource(entry, open_source(entry), self.data, self.label)
+        return parquet_rows.RowSource(entry, open_source(entry), self.data, self.label)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.array([not isinstance(payload, Damaged) for payload in raw], np.bool_))
@@ -83,14 +73,14 @@ class ParquetFormat(RecordFormat):
 
 def _lengths(parquet: Any, columns: Columns, size: int) -> NDArray[np.int64]:
     metadata = parquet.metadata
-    counts = group_rows(metadata)
+    counts = parquet_rows.group_rows(metadata)
     rows = metadata.num_rows
     if (counts < 0).any() or sum(counts.tolist()) != rows:
         raise ValueError("it has another number of rows than its row groups")
     if rows > size:
         # Equal values take next to nothing, and so does a footer that lies: the rows are counted by decoding a column.
         for group in range(len(counts)):
-            read_group(parquet, Columns(columns.payload[0], (), ""), group)
+            parquet_rows.read_group(parquet, Columns(columns.payload[0], (), ""), group)
     # Not by columns: pyarrow 26 ends the process on asking for one whose statistics are damaged.
     sizes = [max(metadata.row_group(group).total_byte_size, 1) for group in range(len(counts))]
     weights = np.where(counts > 0, np.array(sizes, np.float64), 0)
@@ -107,8 +97,10 @@ def _labelled(path: str, parquet: Any, name: str, index: RecordIndex) -> RecordI
     good, values = np.zeros(len(index.offsets), np.bool_), [np.empty(0, np.int64)]
 
     def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
-        labels = read_group(parquet, Columns(name, (), ""), group).column(name)
-        values.append(labels.drop_null().cast(pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64))
+        labels = parquet_rows.read_group(parquet, Columns(name, (), ""), group).column(name)
+        values.append(
+            labels.drop_null().cast(parquet_rows.pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64)
+        )
         good[first : first + count] = valid = labels.is_valid().to_numpy()
         rows = (np.flatnonzero(~valid) + first).tolist()
         return [_refusal(path, row, f"row {row} is without a label.") for row in rows]
@@ -122,7 +114,7 @@ def _damage(path: str, parquet: Any, columns: Columns) -> list[CorruptRecordErro
     """All row groups that cannot be decoded, and all rows without a payload. A reader finds them, too."""
 
     def look(group: int, first: int, _: int) -> list[CorruptRecordError]:
-        payloads = payloads_of(read_group(parquet, columns, group), columns)
+        payloads = parquet_rows.payloads_of(parquet_rows.read_group(parquet, columns, group), columns)
         nulls = [row for row, payload in enumerate(payloads, first) if payload is None]
         return [_refusal(path, row, f"row {row} has no value in the column {columns.data!r}.") for row in nulls]
 
@@ -134,11 +126,13 @@ def _look_at_groups(
 ) -> list[CorruptRecordError]:
     """What `look` finds in each row group, given its number, first row and rows; or why it cannot be decoded."""
     damage, first = [], 0
-    for group, count in enumerate(group_rows(parquet.metadata).tolist()):
+    for group, count in enumerate(parquet_rows.group_rows(parquet.metadata).tolist()):
         try:
             damage += look(group, first, count)
-        except decoding_errors() as error:
-            damage.append(_refusal(path, first, unreadable(named_rows(parquet, group), error)))
+        except parquet_rows.decoding_errors() as error:
+            damage.append(
+                _refusal(path, first, parquet_rows.unreadable(parquet_rows.named_rows(parquet, group), error))
+            )
         first += count
     return damage
 

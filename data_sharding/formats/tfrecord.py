@@ -27,7 +27,6 @@ class TFRecordFormat(RecordFormat):
     use_idx: bool = False
     name = "tfrecord"
     patterns = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
-    has_crc = True
     header_bytes = HEADER.size
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
@@ -39,9 +38,9 @@ class TFRecordFormat(RecordFormat):
         return index
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:
-        return (
-            Unpacked(raw, payload_crcs(raw) == crcs) if check and crcs is not None else super().unpack(raw, crcs, check)
-        )
+        if check and crcs is not None:
+            return Unpacked(raw, payload_crcs(raw) == crcs)
+        return super().unpack(raw, crcs, check)
 
 
 TFRECORD: Final[RecordFormat] = TFRecordFormat()
@@ -96,20 +95,18 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
 
 
 def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list[CorruptRecordError]:
-    damage = []
     offsets, lengths, crcs = index.offsets.tolist(), index.lengths.tolist(), index.crcs
     stored = [] if crcs is None else crcs.tolist()
-    for number, (offset, length, crc) in enumerate(zip(offsets, lengths, stored, strict=True)):
-        if masked_crc(source[offset : offset + length]) != crc:
-            damage.append(
-                CorruptRecordError(
-                    f"Record {number} of {path}, at byte offset {offset - HEADER.size}, is damaged.",
-                    "Its data does not match its stored CRC.",
-                    path=path,
-                    offset=offset - HEADER.size,
-                )
-            )
-    return damage
+    return [
+        CorruptRecordError(
+            f"Record {number} of {path}, at byte offset {offset - HEADER.size}, is damaged.",
+            "Its data does not match its stored CRC.",
+            path=path,
+            offset=offset - HEADER.size,
+        )
+        for number, (offset, length, crc) in enumerate(zip(offsets, lengths, stored, strict=True))
+        if masked_crc(source[offset : offset + length]) != crc
+    ]
 
 
 def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ _END_S: Final = 1.0
 _KILL_S: Final = 10.0
 
 
-class DecodeProcesses:
+class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
     """N processes that each read and decode one batch at a time. Safe to use from many threads; a context manager.
 
     They can serve any number of loaders of the same catalog, so that one set lasts for all epochs. A process starts
@@ -71,9 +72,6 @@ class DecodeProcesses:
     def close(self) -> None:
         """End the processes, in the middle of a batch too. May be called twice."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -4,7 +4,8 @@ import copy
 import functools
 import itertools
 import os
-from typing import Any, Final, Self
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ _STAND_IN_BATCH: Final = 64
 _LARGEST_THRESHOLD: Final = 2**25  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64-bit machines (malloc/malloc.c)
 
 
-class RecordReader:
+class RecordReader(AbstractContextManager["RecordReader"]):
     """Reads records of a catalog at random, a batch at a time. Safe to use from many threads; a context manager.
 
     Local files are memory-mapped on first use, remote ones asked for all spans of a batch at once. A pickled copy opens
@@ -86,9 +87,6 @@ class RecordReader:
     def close(self) -> None:
         """Give up all files. May be called twice."""
         self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

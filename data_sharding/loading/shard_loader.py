@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ from data_sharding.sample_random import SampleRandom
 
 Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 """Reads and decodes records ids int64[k], with draws for augmentation if there are any."""
+
+
+class LoaderOptions(TypedDict):
+    """The options of `ShardLoader`, for those who pass them on to it."""
+
+    rank: int
+    size: int
+    augment: NotRequired[bool]
+    prefetch: NotRequired[int]
+    threads: NotRequired[int]
+    processes: NotRequired[int]
+    timeout_s: NotRequired[float]
 
 
 class LoadedBatch(NamedTuple):

@@ -144,8 +144,7 @@ class FifoOpener:
     """A rank of the job, and the FIFO of a channel that it is about to open; `host` is for messages.
 
     `machine` tells kernels apart, such as the boot id: names of hosts may be equal. On one machine two paths with the
-    same
-    device and inode are one FIFO.
+    same device and inode are one FIFO.
     """
 
     rank: int

@@ -2,8 +2,8 @@
 
 import os
 from collections import deque
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
 from data_sharding.formats.interface import FrameError
@@ -12,7 +12,7 @@ from data_sharding.pipe.locks import ChannelLock
 from data_sharding.pipe.parsers import FrameParser, Framing, parser_for
 
 
-class PipeReader:
+class PipeReader(AbstractContextManager["PipeReader"]):
     """The right to read a channel, and the count of its epochs; a context manager.
 
     Holds a lock on the channel from construction to close(), so that a second reader is refused at once. Epochs are
@@ -85,9 +85,6 @@ class PipeReader:
         self._lock.release()
         self._process = -1
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -106,7 +103,7 @@ class PipeReader:
             )
 
 
-class PipePass:
+class PipePass(AbstractContextManager["PipePass"]):
     """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
 
     def __init__(self, reader: PipeReader, fifo: Fifo, parser: FrameParser, expected_records: int | None) -> None:
@@ -163,9 +160,6 @@ class PipePass:
         self.closed = True
         self._fifo.close()
         self._reader.epoch = self.name.epoch + 1
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

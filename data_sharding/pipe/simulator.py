@@ -115,23 +115,6 @@ class PipeSimulator:
         """Whether some channel has epochs left."""
         return any(thread.is_alive() for thread in self._threads.values())
 
-    def join(self, timeout_s: float) -> None:
-        """Return when all epochs of all channels were taken; raises what ended a channel's thread.
-
-        LoaderTimeoutError if some were not taken within `timeout_s` seconds.
-        """
-        end = time.monotonic() + timeout_s
-        for thread in self._threads.values():
-            thread.join(max(0.0, end - time.monotonic()))
-        self.raise_errors()
-        waiting = [name for name, thread in self._threads.items() if thread.is_alive()]
-        if waiting:
-            raise LoaderTimeoutError(
-                f"{', '.join(waiting)} had no reader for some epoch within {timeout_s:g} s.",
-                "The agent cannot end before all is read or closed.",
-                "start a reader for each channel.",
-            )
-
     def deliveries(self) -> dict[str, list[Delivery]]:
         """What has been delivered so far, by channel."""
         return {name: list(thread.deliveries) for name, thread in self._threads.items()}

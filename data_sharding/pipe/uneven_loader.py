@@ -8,6 +8,7 @@ other inside it, and what is left of one is the beginning of the next epoch: no 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Self
 
 import numpy as np
@@ -81,7 +82,7 @@ class UnevenStream:
         return self._batches.prefetch.take()
 
 
-class UnevenPipeLoader:
+class UnevenPipeLoader(AbstractContextManager["UnevenPipeLoader"]):
     """Iterator over the batches of one epoch of fixed length, cut from an `UnevenStream`; a context manager.
 
     Args:
@@ -122,9 +123,6 @@ class UnevenPipeLoader:
 
     def abandon(self) -> None:
         """As `ShardLoader.abandon`; does nothing, because the stream continues."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

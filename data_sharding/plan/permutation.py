@@ -28,8 +28,7 @@ class Permutation:
     """A bijection on [0, n) that depends on (n, seed, epoch) only: the same on every machine and in every version.
 
     O(1) memory and O(1) access to any position. n is 1 to 2**62, seed and epoch any integers: each epoch has an
-    unrelated
-    order.
+    unrelated order.
     """
 
     def __init__(self, n: int, seed: int, epoch: int) -> None:

@@ -9,16 +9,8 @@ from typing import Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding import checks
 from data_sharding.catalog import Catalog
-from data_sharding.checks import (
-    check_balanced_bytes,
-    check_batch_fits,
-    check_numbers,
-    check_rank,
-    check_step,
-    one_of,
-    whole,
-)
 from data_sharding.errors import PlanError
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
@@ -82,13 +74,13 @@ class ShardPlan:
 
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        one_of("shuffle", self.shuffle, Shuffle)
-        one_of("tail", self.tail, Tail)
-        one_of("balance", self.balance, Balance)
-        check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
+            object.__setattr__(self, name, checks.whole(name, getattr(self, name)))
+        checks.one_of("shuffle", self.shuffle, Shuffle)
+        checks.one_of("tail", self.tail, Tail)
+        checks.one_of("balance", self.balance, Balance)
+        checks.check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
         if self.balance == "bytes":
-            check_balanced_bytes(self.lengths, self.num_records, self.shuffle)
+            checks.check_balanced_bytes(self.lengths, self.num_records, self.shuffle)
 
     @classmethod
     def for_catalog(
@@ -121,8 +113,8 @@ class ShardPlan:
     @property
     def steps(self) -> int:
         """Steps of the epoch: ceil(N / G) with masking, floor(N / G) with dropping."""
-        whole, rest = divmod(self.num_records, self.global_batch)
-        return whole + (self.tail == "mask" and rest > 0)
+        full, rest = divmod(self.num_records, self.global_batch)
+        return full + (self.tail == "mask" and rest > 0)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -143,13 +135,12 @@ class ShardPlan:
         """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
         With `balance="bytes"`, as many slots that were dealt to it: the same number in every step, and at most one more
-        or
-        less than another rank's.
+        or less than another rank's.
 
         Raises:
             PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
         """
-        step = whole("step", step)
+        step = checks.whole("step", step)
         ids, weights = self.shards(rank, size, range(step, step + 1))
         return StepBatch(ids[0], weights[0])
 
@@ -157,8 +148,7 @@ class ShardPlan:
         """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
 
         Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
-        every
-        rank computes the whole global batches. Errors as `shard`; the range must not be empty.
+        every rank computes the whole global batches. Errors as `shard`; the range must not be empty.
         """
         self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
@@ -186,7 +176,7 @@ class ShardPlan:
 
     def global_weight(self, step: int) -> float:
         """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""
-        check_step(step, self.steps)
+        checks.check_step(step, self.steps)
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
@@ -195,7 +185,7 @@ class ShardPlan:
         Raises:
             PlanError: the position is not the beginning of a step of this plan.
         """
-        step, rest = divmod(whole("position", position), self.global_batch)
+        step, rest = divmod(checks.whole("position", position), self.global_batch)
         if rest or not 0 <= step <= self.steps:
             raise PlanError(
                 f"Position {position} was asked for.",
@@ -206,9 +196,9 @@ class ShardPlan:
 
     def _check_slice(self, rank: int, size: int, steps: range) -> None:
         for step in (min(steps, default=-1), max(steps, default=-1)):
-            check_step(step, self.steps)
-        check_rank(rank, size)
-        check_batch_fits(self.global_batch, size)
+            checks.check_step(step, self.steps)
+        checks.check_rank(rank, size)
+        checks.check_batch_fits(self.global_batch, size)
 
     def _slots(self, steps: range, first: int, end: int) -> StepBatch:
         positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))

@@ -46,11 +46,7 @@ class Trouble(enum.Enum):
         "It is shorter than its store says",
         "index the data again.",
     )
-    BROKEN_ANSWER = (
-        "{url} could not be read{tried}.",
-        "The store failed to answer, or broke off",
-        "try again later.",
-    )
+    BROKEN_ANSWER = ("{url} could not be read{tried}.", "The store failed to answer, or broke off", "try again later.")
     OTHER = ("{url} could not be read{tried}.", "The store refused", "check the URL and the store's settings.")
     NOT_FOUND = ()
 

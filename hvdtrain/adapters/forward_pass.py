@@ -78,7 +78,5 @@ def remembered(compute: Callable[[], T]) -> T:
 def no_batch_norm(model: str) -> UsageError:
     """The error for a model, by its class, whose BatchNorm layers are to be synchronized and that has none."""
     return UsageError(
-        f"--sync-batch-norm is given for {model}, which has no BatchNorm.",
-        "It would change nothing.",
-        "leave it out.",
+        f"--sync-batch-norm is given for {model}, which has no BatchNorm.", "It would change nothing.", "leave it out."
     )

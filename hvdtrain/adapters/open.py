@@ -28,13 +28,7 @@ def device_kind(framework: str) -> str:
     return kind()
 
 
-def open_adapter(
-    task: Task,
-    topology: Topology,
-    seed: int,
-    lr: float,
-    options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
-) -> Adapter:
+def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> Adapter:
     """Build the task's model and optimizer on this rank's device.
 
     Args:

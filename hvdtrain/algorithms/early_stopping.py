@@ -115,7 +115,5 @@ def require_metric(metric: str, measured: Collection[str]) -> None:
     """Raise `UsageError`, joint, unless the task measures `metric`."""
     if metric not in measured:
         raise UsageError(
-            f"The task does not measure {metric!r}.",
-            "It was given as --best-metric.",
-            did_you_mean(metric, measured),
+            f"The task does not measure {metric!r}.", "It was given as --best-metric.", did_you_mean(metric, measured)
         ).on_all_ranks()

@@ -73,15 +73,8 @@ class CoverageLedger:
             HvdtrainError: on all ranks, where rank 0 could not write.
         """
         self._first = step
-        line = {
-            "event": "started",
-            "step": step,
-            "world_size": self.comm.topology.size,
-            "steps_per_epoch": self.steps_per_epoch,
-            "records": len(self.records.catalog),
-            "data": self.records.catalog.fingerprint,
-        }
-        self._write_on_root(line, None)
+        about = {"records": len(self.records.catalog), "data": self.records.catalog.fingerprint}
+        self._write_on_root({"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch, **about}, None)
 
     def add(self, batch: LoadedBatch) -> None:
         """Count a batch that the model was trained on."""
@@ -104,7 +97,6 @@ class CoverageLedger:
             "event": "segment",
             "first": self._first,
             "end": step,
-            "world_size": self.comm.topology.size,
             "samples": int(self._planned),
             "damaged": sorted({record_id for ids in damaged for record_id in ids}),
         }
@@ -138,6 +130,7 @@ class CoverageLedger:
             ) from error
 
     def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
+        line["world_size"] = self.comm.topology.size
         is_root = self.comm.topology.is_root
         problem = do_while_others_wait(
             self.comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
@@ -192,12 +185,9 @@ def _warn_of_changes(before: Catalog, now: Catalog) -> None:
     versions = {file.path: file.version for file in before.files}
     changed = [file.path for file in now.files if versions.get(file.path, file.version) != file.version]
     if changed and now.crcs is None:
-        _log.warning(
-            "%d data files were modified since this run began, the first is %s; this format has no checksums, so that "
-            "nothing can tell whether the records are still the same",
-            len(changed),
-            changed[0],
-        )
+        text = "%d data files were modified since this run began, the first is %s; this format has no checksums, so "
+        text += "that nothing can tell whether the records are still the same"
+        _log.warning(text, len(changed), changed[0])
 
 
 def audit_of(resume: str) -> Path | None:

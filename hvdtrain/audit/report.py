@@ -158,10 +158,7 @@ def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tupl
 
 Line = dict[str, Any]
 
-_KEYS = {
-    "started": {"step", "steps_per_epoch", "data"},
-    "segment": {"first", "end", "world_size", "damaged", "file"},
-}
+_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
 
 
 class _Link(NamedTuple):

@@ -38,12 +38,12 @@ def run_subcommand(
     return code
 
 
-def number(flag: str, least: int) -> Callable[[str], int]:
+def number(name: str, least: int) -> Callable[[str], int]:
     """The `type` of an option for whole numbers, which raises `UsageError` for one below `least`."""
 
     def integer(text: str) -> int:
         if (value := int(text)) < least:
-            raise UsageError(f"{flag} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
+            raise UsageError(f"{name} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
         return value
 
     integer.__name__ = "int"  # argparse says "invalid int value"
@@ -83,7 +83,7 @@ class CommandParser(argparse.ArgumentParser):
         self._hint = hint or f"`{prog} --help` shows how."
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
-    def flag(self, name: str, default: Any, text: str, **settings: Any) -> None:
+    def option(self, name: str, default: Any, text: str, **settings: Any) -> None:
         """Add an option with a default, which its help tells."""
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
@@ -96,7 +96,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.parse_known_args([_with_dashes(argument) for argument in argv])
 
     def error(self, message: str) -> NoReturn:
-        own = [flag for action in self._actions for flag in action.option_strings]
+        own = [option for action in self._actions for option in action.option_strings]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
         name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
         meant = self._synonyms.get(name)
@@ -111,5 +111,5 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _with_dashes(argument: str) -> str:
-    flag, equals, value = argument.partition("=")
-    return flag.replace("_", "-") + equals + value if argument.startswith("--") else argument
+    option, equals, value = argument.partition("=")
+    return option.replace("_", "-") + equals + value if argument.startswith("--") else argument

@@ -39,8 +39,7 @@ def run(argv: Sequence[str]) -> int:
     _require_outside_job()
 
     from hvdtrain.doctor.examination import examine
-    from hvdtrain.doctor.findings import DoctorRequest, worst_status
-    from hvdtrain.doctor.report import as_json, print_report
+    from hvdtrain.doctor.findings import DoctorRequest, as_json, print_report, worst_status
 
     begin = time.perf_counter()
     request = DoctorRequest(

@@ -19,12 +19,13 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.software import FRAMEWORKS, last_line, run_program
+from hvdtrain.doctor.software import FRAMEWORKS, last_line
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.launch.execute import run_program
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.version import PACKAGES, versions
 
-FLAGS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
+OPTIONS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
 PROBE_SECONDS = 120.0
 """Deadline for the child that imports a framework: TensorFlow takes 4 s from a warm disk, much more from a cold one."""
 
@@ -148,13 +149,13 @@ def _print_evidence(evidence: Sequence[Evidence]) -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    nothing, hint = "Nothing was printed.", did_you_mean("", FLAGS)
+    nothing, hint = "Nothing was printed.", did_you_mean("", OPTIONS)
     parser = CommandParser("hvdtrain env", nothing, hint, description=__doc__.splitlines()[0])
     parser.add_argument("--explain", action="store_true", help="which variable decided each fact, and what was ignored")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--all-ranks", action="store_true", help="print one line on every rank")
     options, unknown = parser.parse_own(argv)
     if unknown:
-        flag = unknown[0].partition("=")[0]
-        raise UsageError(f"`hvdtrain env` has no option {flag!r}.", nothing, did_you_mean(flag, FLAGS))
+        option = unknown[0].partition("=")[0]
+        raise UsageError(f"`hvdtrain env` has no option {option!r}.", nothing, did_you_mean(option, OPTIONS))
     return options

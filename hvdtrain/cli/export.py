@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.end_signals import cleaning_up_at_signals
+from hvdtrain.stop_requests import ENDING, exiting_at
 from hvdtrain.weights.export import FORMATS, export
 
 _DESCRIPTION = """\
@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    with cleaning_up_at_signals():
+    with exiting_at(ENDING, "nothing was left half done"):
         done = export(
             options.run,
             options.format,

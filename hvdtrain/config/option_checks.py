@@ -18,7 +18,7 @@ SHARE: Final[Range] = ("a share from 0 to below 1", lambda value: 0 <= value < 1
 _CLOCK = re.compile(r"(?:(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2})")
 
 
-def flag_of(name: str) -> str:
+def option_of(name: str) -> str:
     """ "data.max_corrupt" → "--data.max-corrupt"."""
     return "--" + name.replace("_", "-")
 
@@ -34,9 +34,9 @@ def require_range(options: object, allowed: Range, examples: Mapping[str, str], 
     """
     must, holds = allowed
     for name, example in examples.items():
-        value, flag = getattr(options, name), flag_of(prefix + name)
+        value, option = getattr(options, name), option_of(prefix + name)
         if value is not None and not holds(value):
-            raise UsageError(f"{flag} is {value}.", f"It must be {must}.", f"try {flag} {example}.")
+            raise UsageError(f"{option} is {value}.", f"It must be {must}.", f"try {option} {example}.")
 
 
 def require_companion(options: Any, name: str, companions: Mapping[str, Sequence[str]], without: str) -> None:
@@ -53,10 +53,11 @@ def require_companion(options: Any, name: str, companions: Mapping[str, Sequence
         given = getattr(options, other)
         if given is None or given is False or value in values:
             continue
+        option = option_of(name)
         raise UsageError(
-            f"{flag_of(other)} is given {f'with {flag_of(name)} {value}' if value else f'without {flag_of(name)}'}.",
+            f"{option_of(other)} is given {f'with {option} {value}' if value else f'without {option}'}.",
             "It would change nothing." if value else without,
-            f"it goes with {flag_of(name)} {' or '.join(values)}.",
+            f"it goes with {option} {' or '.join(values)}.",
         )
 
 
@@ -67,18 +68,18 @@ def refuse_first(combinations: Sequence[tuple[object, str, str, str]]) -> None:
             raise UsageError(fact, conflict, hint)
 
 
-def seconds_of(duration: str, flag: str) -> float:
+def seconds_of(duration: str, option: str) -> float:
     """Seconds of "5400", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
 
     Raises:
-        UsageError: it is none of these, or not more than 0; `flag` says where it was given.
+        UsageError: it is none of these, or not more than 0; `option` says where it was given.
     """
     seconds = _seconds(duration)
     if seconds is None or not 0 < seconds < float("inf"):
         raise UsageError(
-            f"{flag} is {duration}.",
+            f"{option} is {duration}.",
             "It must be a time: seconds, minutes:seconds, hours:minutes:seconds, or days-hours:minutes:seconds.",
-            f"three and a half hours are {flag} 3:30:00.",
+            f"three and a half hours are {option} 3:30:00.",
         )
     return seconds
 

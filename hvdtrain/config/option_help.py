@@ -107,12 +107,12 @@ def keys() -> Mapping[str, Key]:
     return MappingProxyType(own)
 
 
-def flag_of(key: str) -> str:
+def option_of(key: str) -> str:
     """ "batch_size" → "--batch-size"."""
     return "--task-args.NAME" if key == "task_args" else "--" + key.replace("_", "-")
 
 
-def first_flags() -> str:
+def first_options() -> str:
     """The options that people need first."""
     return "Options to begin with:\n" + _rows(FIRST)
 
@@ -122,7 +122,7 @@ def train_page() -> str:
     groups = "".join(f"  {name:28} {_some(members)}\n" for name, members in GROUPS.items())
     return (
         "usage: hvdtrain train [OPTIONS]\n\nTrain a task on as many workers as the launcher started.\n\n"
-        f"{_EXAMPLES}\n{first_flags()}\n"
+        f"{_EXAMPLES}\n{first_options()}\n"
         f"All options, which `hvdtrain train --help-all` explains:\n{groups}\n{_EXIT_CODES}\n"
     )
 
@@ -143,7 +143,7 @@ def main_page(commands: Mapping[str, str]) -> str:
     return (
         "usage: hvdtrain [COMMAND] [OPTIONS]\n\n"
         "Train a PyTorch or TensorFlow/Keras 3 model on as many workers as the launcher started.\n\n"
-        f"{_EXAMPLES}\nCommands (default: train):\n{listed}\n{first_flags()}\n"
+        f"{_EXAMPLES}\nCommands (default: train):\n{listed}\n{first_options()}\n"
         "More: `hvdtrain --help-all` explains all options, `hvdtrain COMMAND --help` each command,\n"
         "and `hvdtrain --print-config` prints a YAML file to start from.\n"
         f"{_EXIT_CODES}\n"
@@ -185,8 +185,8 @@ def _rows(names: Iterable[str]) -> str:
 
 
 def _row(name: str) -> str:
-    metavar, about = _NOT_IN_CONFIG.get(name) or (keys()[name].metavar, _with_flags(keys()[name].about))
-    head = f"  {flag_of(name)} {metavar}".rstrip()
+    metavar, about = _NOT_IN_CONFIG.get(name) or (keys()[name].metavar, _with_options(keys()[name].about))
+    head = f"  {option_of(name)} {metavar}".rstrip()
     if name == "help":
         head = "  -h, --help"
     lines = textwrap.wrap(about, _WIDTH - _COLUMN, break_on_hyphens=False)
@@ -196,11 +196,11 @@ def _row(name: str) -> str:
     return "\n".join([head, *(" " * _COLUMN + line for line in lines)]) + "\n"
 
 
-def _with_flags(text: str) -> str:
+def _with_options(text: str) -> str:
     """Keys as options: "accumulate_steps" is "--accumulate-steps" on the command line."""
-    return re.sub(r"(?<![\w.-])[a-z]+(?:[._][a-z]+)+\b", lambda m: flag_of(m[0]) if m[0] in keys() else m[0], text)
+    return re.sub(r"(?<![\w.-])[a-z]+(?:[._][a-z]+)+\b", lambda m: option_of(m[0]) if m[0] in keys() else m[0], text)
 
 
 def _some(members: tuple[str, ...]) -> str:
-    shown = ", ".join(flag_of(name) for name in members[:3])
-    return f"{shown} and {len(members) - 3} more" if len(members) > 4 else ", ".join(map(flag_of, members))
+    shown = ", ".join(option_of(name) for name in members[:3])
+    return f"{shown} and {len(members) - 3} more" if len(members) > 4 else ", ".join(map(option_of, members))

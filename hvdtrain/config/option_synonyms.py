@@ -19,12 +19,12 @@ def _by_word(table: str) -> dict[str, str]:
     return {word: answer for answer, words in tables()[table].items() for word in words.split()}
 
 
-def near_flags(name: str, flags: Iterable[str]) -> str:
+def near_options(name: str, options: Iterable[str]) -> str:
     """The end of a HINT for an option that is not there: which of ours is meant, three at most; "" where none is near.
 
     Args:
         name: as it was written, with or without leading dashes.
-        flags: those that there are, as "--data.dir".
+        options: those that there are, as "--data.dir".
     """
     bare = name.lstrip("-").replace("_", "-").lower()
     meant, answered = _by_word("options"), _by_word("elsewhere")
@@ -32,7 +32,7 @@ def near_flags(name: str, flags: Iterable[str]) -> str:
         return f"did you mean {meant[bare]}?"
     if bare in answered:
         return f"{answered[bare]}."
-    known = {flag.lstrip("-"): flag for flag in flags}
+    known = {option.lstrip("-"): option for option in options}
     exact = [name for name in (bare, bare.replace("-", "_"), f"data.{bare}") if name in known]  # without its group
     near = exact[:1] or difflib.get_close_matches(bare, known, 3, 0.7)
     if not near:  # a synonym with a slip

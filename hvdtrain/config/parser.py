@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 from jsonargparse import ArgumentParser
 
 from hvdtrain.config.option_help import PAGES
-from hvdtrain.config.option_synonyms import near_flags
+from hvdtrain.config.option_synonyms import near_options
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import NUMBER, commented_config, read_yaml
 from hvdtrain.errors import UsageError
@@ -23,7 +23,7 @@ _KINDS = {
     "list": "a list, e.g. [30, 60]",
     "NoneType": "null",
 }
-_ALL_FLAGS = "`hvdtrain train --help-all` explains all options."
+_ALL_OPTIONS = "`hvdtrain train --help-all` explains all options."
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
@@ -40,7 +40,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         raise SystemExit(0)
     parser = _train_parser()
     arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
-    _check_flags(arguments, parser)
+    _check_options(arguments, parser)
     _check_files(arguments, parser)
     try:
         parsed = parser.parse_args(arguments)
@@ -48,7 +48,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         raise _refusal(str(error)) from error
     parsed.pop("config")
     wants_print = parsed.pop("print_config")
-    _type_flag_values(parsed[_FREE_FORM], arguments)
+    _type_option_values(parsed[_FREE_FORM], arguments)
     config = TrainConfig(**vars(parser.instantiate(parsed)))
     if wants_print:
         print(commented_config(config), end="")
@@ -79,11 +79,11 @@ def _train_parser() -> ArgumentParser:
     return parser
 
 
-def _type_flag_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
+def _type_option_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
     """Make values of --task_args.NAME options, which arrive as text, what they would be in YAML."""
     prefix = f"--{_FREE_FORM}."
-    for flag in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
-        *path, last = flag.removeprefix(prefix).split(".")
+    for option in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
+        *path, last = option.removeprefix(prefix).split(".")
         mapping = task_args
         for name in path:
             mapping = mapping[name]
@@ -101,14 +101,14 @@ def _scalar(text: str) -> bool | int | float | str | None:
     return text[1:-1] if quoted else text
 
 
-def _flags(parser: ArgumentParser) -> set[str]:
+def _options(parser: ArgumentParser) -> set[str]:
     options = {option for action in parser._actions for option in action.option_strings}
     return {option for option in options if not option.endswith("+")} - {"--data", "--print_shtab"}
 
 
 def _keys(parser: ArgumentParser) -> set[str]:
-    flags = {flag[2:] for flag in _flags(parser) if flag.startswith("--")}
-    return flags - {"config", "print_config"}
+    options = {option[2:] for option in _options(parser) if option.startswith("--")}
+    return options - {"config", "print_config"}
 
 
 def _switches(parser: ArgumentParser) -> set[str]:
@@ -120,13 +120,13 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
         if not token.startswith("--"):
             yield token
             continue
-        flag, equals, value = token.partition("=")
+        option, equals, value = token.partition("=")
         # task_args' own names keep their spelling: they are Python identifiers of the task
-        flag = "--" + flag[2:].replace("-", "_")
-        if flag in switches and not equals and following.lower() not in _BOOLEANS:
-            yield f"{flag}=true"
+        option = "--" + option[2:].replace("-", "_")
+        if option in switches and not equals and following.lower() not in _BOOLEANS:
+            yield f"{option}=true"
         else:
-            yield flag + equals + value
+            yield option + equals + value
 
 
 def _lists(parser: ArgumentParser) -> set[str]:
@@ -138,14 +138,14 @@ def _lists(parser: ArgumentParser) -> set[str]:
 
 def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
     """Values of options that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
-    flag_before = ""
+    option_before = ""
     for token in arguments:
-        flag, equals, value = token.partition("=")
-        if flag in lists and equals:
-            yield f"{flag}={_as_list(value)}"
+        option, equals, value = token.partition("=")
+        if option in lists and equals:
+            yield f"{option}={_as_list(value)}"
         else:
-            yield _as_list(token) if flag_before in lists else token
-        flag_before = token
+            yield _as_list(token) if option_before in lists else token
+        option_before = token
 
 
 def _as_list(text: str) -> str:
@@ -155,29 +155,29 @@ def _as_list(text: str) -> str:
 def _files_first(arguments: list[str]) -> list[str]:
     """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
     files: list[str] = []
-    flags: list[str] = []
+    options: list[str] = []
     tokens = iter(arguments)
     for token in tokens:
         if token == "--config":
             files += [token, *([value] if (value := next(tokens, "")) else [])]
         else:
-            (files if token.startswith("--config=") else flags).append(token)
-    return files + flags
+            (files if token.startswith("--config=") else options).append(token)
+    return files + options
 
 
-def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
-    valid = _flags(parser)
+def _check_options(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    valid = _options(parser)
     for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        flag, equals, value = token.partition("=")
-        if flag.startswith("--") and (value if equals else following).lstrip().startswith("#"):
+        option, equals, value = token.partition("=")
+        if option.startswith("--") and (value if equals else following).lstrip().startswith("#"):
             raise UsageError(
-                f"{flag.replace('_', '-')} is given as {value if equals else following!r}.",
+                f"{option.replace('_', '-')} is given as {value if equals else following!r}.",
                 "What follows a # is a comment in YAML, so that the value would count as null.",
                 "choose a value that does not begin with #.",
             )
-        known = flag in valid or flag.startswith(f"--{_FREE_FORM}.")
-        if flag.startswith("--") and flag != "--" and not known:
-            shown = flag.replace("_", "-")
+        known = option in valid or option.startswith(f"--{_FREE_FORM}.")
+        if option.startswith("--") and option != "--" and not known:
+            shown = option.replace("_", "-")
             raise UsageError(
                 f"There is no option {shown}.",
                 "A run with an option that does nothing would not be the run you asked for.",
@@ -187,14 +187,14 @@ def _check_flags(arguments: Sequence[str], parser: ArgumentParser) -> None:
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
     """The end of a HINT: at most three options, and where the others are explained."""
-    near = near_flags(wrong, [flag.replace("_", "-") for flag in valid if flag.startswith("--")])
-    return f"{near} {_ALL_FLAGS}".lstrip()
+    near = near_options(wrong, [option.replace("_", "-") for option in valid if option.startswith("--")])
+    return f"{near} {_ALL_OPTIONS}".lstrip()
 
 
 def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
     for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        flag, equals, value = token.partition("=")
-        if flag == "--config" and (equals or following):
+        option, equals, value = token.partition("=")
+        if option == "--config" and (equals or following):
             path = Path(value if equals else following)
             _check_keys(read_yaml(path), _keys(parser), path)
 
@@ -207,11 +207,11 @@ def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, p
         if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
             _check_keys(value, valid, path, f"{name}.")
         elif name not in valid:
-            as_flags = [f"--{key}" for key in valid]
+            as_options = [f"--{key}" for key in valid]
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
-                re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_flags)),
+                re.sub(r"(?<!train )--([\w.-]+)", lambda found: found[1].replace("-", "_"), _nearest(name, as_options)),
             )
 
 
@@ -222,14 +222,14 @@ def _refusal(message: str) -> UsageError:
     if key and given:
         wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
         kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted)
-        flag = "--" + key[1].replace("_", "-")
+        name = "--" + key[1].replace("_", "-")
         return UsageError(
-            f"{flag} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {flag}."
+            f"{name} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."
         )
     return UsageError(
         f"The command line cannot be understood: {' '.join(message.split())}.",
         "Nothing was started.",
-        f"{_how_written(message)} {_ALL_FLAGS}",
+        f"{_how_written(message)} {_ALL_OPTIONS}",
     )
 
 
@@ -239,5 +239,6 @@ def _how_written(message: str) -> str:
     if lacking:
         return f"write {lacking[1].replace('_', '-')} VALUE."
     words = message.rpartition("arguments: ")[2].split()
-    near = near_flags(words[0], [f"--{key}" for key in _keys(_train_parser())]) if words and words[0][0] == "-" else ""
+    known = [f"--{key}" for key in _keys(_train_parser())]
+    near = near_options(words[0], known) if words and words[0][0] == "-" else ""
     return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

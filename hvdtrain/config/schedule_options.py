@@ -47,11 +47,11 @@ class ScheduleOptions:
             _check_milestones(self.lr_milestones or [])
 
 
-def schedule_of(flags: ScheduleOptions, peak: float, epochs: int, warmup_epochs: float, epoch_steps: int) -> Schedule:
+def schedule_of(options: ScheduleOptions, peak: float, epochs: int, warmup_epochs: float, epoch_steps: int) -> Schedule:
     """The schedule of a training.
 
     Args:
-        flags: what was asked for.
+        options: what was asked for.
         peak: the highest learning rate.
         epochs: in the whole training.
         warmup_epochs: epochs until the peak is reached.
@@ -60,16 +60,16 @@ def schedule_of(flags: ScheduleOptions, peak: float, epochs: int, warmup_epochs:
     Raises:
         UsageError: the warm-up, a milestone or the least learning rate does not fit the training.
     """
-    milestones = flags.lr_milestones or []
+    milestones = options.lr_milestones or []
     schedule = Schedule(
         peak,
         epochs * epoch_steps,
         round(warmup_epochs * epoch_steps),
-        flags.lr_schedule,
-        0.0 if flags.lr_min is None else flags.lr_min,
-        _POWER if flags.lr_power is None else flags.lr_power,
+        options.lr_schedule,
+        0.0 if options.lr_min is None else options.lr_min,
+        _POWER if options.lr_power is None else options.lr_power,
         tuple(round(milestone * epoch_steps) for milestone in milestones),
-        _GAMMA if flags.lr_gamma is None else flags.lr_gamma,
+        _GAMMA if options.lr_gamma is None else options.lr_gamma,
     )
     if schedule.warmup_steps >= schedule.total_steps:
         raise UsageError(

@@ -12,7 +12,7 @@ from hvdtrain.config.option_checks import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
-    flag_of,
+    option_of,
     refuse_first,
     require_companion,
     require_range,
@@ -108,7 +108,7 @@ def non_default_options(options: TrainingOptions) -> list[str]:
         if field.name not in ("optimizer", *_OPTIMIZERS_OF)
     }
     given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
-    return [flag_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
+    return [option_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
 
 
 _OPTIMIZERS_OF = {

@@ -45,23 +45,20 @@ class ValidationOptions:
             )
 
 
-def early_stopping_of(flags: ValidationOptions) -> EarlyStopping:
-    """What compares validations as `flags` say."""
-    metric = flags.best_metric or _DEFAULT_METRIC
-    delta = flags.early_stopping_min_delta or 0.0
-    return EarlyStopping(metric, mode_of(metric, flags.best_mode), flags.early_stopping_patience, delta)
+def early_stopping_of(options: ValidationOptions) -> EarlyStopping:
+    """What compares validations as `options` say."""
+    metric = options.best_metric or _DEFAULT_METRIC
+    delta = options.early_stopping_min_delta or 0.0
+    return EarlyStopping(metric, mode_of(metric, options.best_mode), options.early_stopping_patience, delta)
 
 
-def require_validation(flags: ValidationOptions, has_validation: bool) -> None:
+def require_validation(options: ValidationOptions, has_validation: bool) -> None:
     """Raise `UsageError` where options ask for what only validation can tell, and there is none."""
-    asked = {
-        "--best-metric": flags.best_metric,
-        "--early-stopping-patience": flags.early_stopping_patience,
-    }
-    flag = next((flag for flag, value in asked.items() if value is not None), None)
-    if flag is not None and not has_validation:
+    asked = {"--best-metric": options.best_metric, "--early-stopping-patience": options.early_stopping_patience}
+    option = next((option for option, value in asked.items() if value is not None), None)
+    if option is not None and not has_validation:
         raise UsageError(
-            f"{flag} {asked[flag]} is given, and the task has no validation data.",
+            f"{option} {asked[option]} is given, and the task has no validation data.",
             "The training loss of single steps says nothing of which weights are the best.",
-            f"give the task validation data, or leave out {flag}.",
+            f"give the task validation data, or leave out {option}.",
         )

@@ -194,7 +194,7 @@ def agree_counts(comm: Communicator, own: int) -> Sequence[int]:
 
 
 def _refuse_options_of_files(config: DataConfig) -> None:
-    for flag, value, default in (
+    for option, value, default in (
         ("--data.on-corrupt", config.on_corrupt, "raise"),
         ("--data.processes", config.processes, 0),
         ("--data.shuffle", config.shuffle, "global"),
@@ -202,9 +202,9 @@ def _refuse_options_of_files(config: DataConfig) -> None:
     ):
         if value != default:
             raise UsageError(
-                f"{flag} is {value}, and --data.mode is pipe.",
+                f"{option} is {value}, and --data.mode is pipe.",
                 "A pipe is read once, front to back, by the worker itself, and damage ends what can be read of it.",
-                f"leave out {flag}.",
+                f"leave out {option}.",
             )
 
 

@@ -6,5 +6,5 @@
 - environment.py, files.py, gpu.py, machine.py, network.py, software.py: facts of one host, and what to say of all
 - links.py: which network to use, who reaches whom, and how fast
 - allreduce.py, measured_allreduce.py: what Horovod reaches, and the model that it is compared with
-- findings.py, report.py, units.py: what is asked, and table, hints, JSON
+- findings.py, units.py: what is asked, and table, hints, JSON
 """

@@ -20,7 +20,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 from hvdtrain.doctor.agent_streams import StreamServer, reach, send
 from hvdtrain.doctor.facts import collect
@@ -73,14 +74,11 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
     agent.start(job["token"], specs, None)
 
 
-class TokenFiles:
+class TokenFiles(AbstractContextManager["TokenFiles"]):
     """The token files of one agent. A context manager: leaving it removes those that are still there."""
 
     def __init__(self) -> None:
         self._made: set[str] = set()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         for path in self._made:

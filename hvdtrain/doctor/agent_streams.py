@@ -8,7 +8,8 @@ import hmac
 import socket
 import threading
 import time
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 _HELLO_BYTES = 200
 _CHUNK = bytes(2**18)
@@ -16,7 +17,7 @@ _ANSWER = b"!"
 _MAX_STREAMS = 1024
 
 
-class StreamServer:
+class StreamServer(AbstractContextManager["StreamServer"]):
     """Accepts other agents, in a thread of its own. A context manager; leaving it closes everything."""
 
     def __init__(self) -> None:
@@ -24,9 +25,6 @@ class StreamServer:
         self._token = b""
         self._streams: dict[str, dict[str, float]] = {}
         self._done = threading.Condition()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._listener is not None:

@@ -23,10 +23,7 @@ _PROBE_SECONDS, _DATA_SECONDS = 60.0, 10.0
 
 
 def collect(
-    frameworks: Sequence[str] = (),
-    hosts: Sequence[str] = (),
-    data: Sequence[str] = (),
-    output_dir: str = ".",
+    frameworks: Sequence[str] = (), hosts: Sequence[str] = (), data: Sequence[str] = (), output_dir: str = "."
 ) -> dict[str, Any]:
     """All facts of this host, as JSON holds them; the keys are described where they are collected.
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, each_value, on_each_host
-from hvdtrain.doctor.software import last_line, run_program
+from hvdtrain.doctor.software import last_line
+from hvdtrain.launch.execute import run_program
 
 _SECONDS = 20.0
 _QUESTION = "index,name,driver_version,memory.total,memory.used"

@@ -9,6 +9,7 @@ from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, on_each_host
 from hvdtrain.doctor.units import in_bytes
+from hvdtrain.launch.processes.control_group import group_folders, read_text
 
 _LIMITS = {
     "nofile": resource.RLIMIT_NOFILE,
@@ -64,7 +65,7 @@ def core_quota(root: Path = Path("/")) -> float | None:
     Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of the kernel.
     """
     quotas = []
-    for folder in _group_folders(root, "cpu"):
+    for folder in group_folders(root, "cpu"):
         words = (read_text(folder / "cpu.max") or f"{read_text(folder / 'cpu.cfs_quota_us') or 'max'}").split()
         period = words[1] if len(words) == 2 else read_text(folder / "cpu.cfs_period_us") or "100000"
         if words and words[0] not in ("max", "-1"):
@@ -75,32 +76,11 @@ def core_quota(root: Path = Path("/")) -> float | None:
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes that this process's control group may use; None for no limit. Sources as `core_quota`."""
     limits = []
-    for folder in _group_folders(root, "memory"):
+    for folder in group_folders(root, "memory"):
         text = read_text(folder / "memory.max") or read_text(folder / "memory.limit_in_bytes")
         if text and text != "max" and int(text) < _UNLIMITED_MEMORY:
             limits.append(int(text))
     return min(limits, default=None)
-
-
-def _group_folders(root: Path, controller: str) -> list[Path]:
-    """Folders of this process's control group and its parents, for one controller; in a container, what it sees."""
-    folders = []
-    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = root / "sys/fs/cgroup" / controllers  # version 2 has no controllers here, version 1 a mount for them
-        inner = base / path.lstrip("/")
-        folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(base))]
-    return folders
-
-
-def read_text(path: Path) -> str | None:
-    """Of a file of /proc or /sys, stripped; None where there is none, or it may not be read, as in containers."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 DOCKER_SHM = 64 * 2**20

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, each_value, on_each_host
-from hvdtrain.doctor.machine import read_text
+from hvdtrain.launch.processes.control_group import read_text
 
 # linux/sockios.h; netdevice(7)
 _GET_FLAGS, _GET_ADDRESS, _GET_MASK, _GET_MTU = 0x8913, 0x8915, 0x891B, 0x8921
@@ -164,10 +164,7 @@ _UNLIKE = {
         "network is",  # not an error: routers may connect them, which the measurement of links then proves
         "see that these networks are meant: traffic between them passes a router. --nic chooses others.",
     ),
-    "mtu": (
-        "MTU is",
-        "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one.",
-    ),
+    "mtu": ("MTU is", "set one MTU on all hosts and switches: larger packets are lost on the way to the smaller one."),
     "speed": (
         "speed in Mbit/s is",
         "look at cable and port of the slower one: every step of a ring waits for its slowest link.",

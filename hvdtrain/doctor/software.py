@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, each_value, on_each_host
-from hvdtrain.launch.execute import find_program
+from hvdtrain.launch.execute import find_program, run_program
 from hvdtrain.version import PACKAGES, versions
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -67,13 +67,6 @@ def _first_line(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return next(iter((done.stdout + done.stderr).strip().splitlines()), "")
-
-
-def run_program(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run a program without input. Raises OSError, subprocess.TimeoutExpired (it took more than `seconds`)."""
-    return subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False
-    )
 
 
 def last_line(text: str) -> str:

@@ -97,7 +97,7 @@ class Engine:
         self._vote.close()
         stopped_by = self._vote.reason() if self._cut_short else ""
         stopped_early = self._stopped_early(position, total)
-        if stopped_early is not None and not self.early_stopping.should_stop(start.standing):
+        if stopped_early is not None and not self._ends_early(start):
             self._emit(stopped_early)
         digest = assert_equal_weights(self.comm, self.adapter.state(), "After training")
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
@@ -117,18 +117,14 @@ class Engine:
     def _train_to(self, last: int, start: Position, saved: bool) -> Position:
         position = start
         unvalidated = self._owes_validation(start)
-        if unvalidated or start.step >= last or self.early_stopping.should_stop(start.standing):
+        if unvalidated or start.step >= last or self._ends_early(start):
             position = self._evaluate(start)  # also where it was resumed and nothing is left to train
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
             self._save(position, weights_are_saved=saved)
-        while (
-            position.step < last and not self._vote.decided and not self.early_stopping.should_stop(position.standing)
-        ):
+        while position.step < last and not self._vote.decided and not self._ends_early(position):
             position = self._run_epoch(position, last)
-        self._cut_short = self._cut_short or (
-            position.step < last and not self.early_stopping.should_stop(position.standing)
-        )
+        self._cut_short = self._cut_short or (position.step < last and not self._ends_early(position))
         return position
 
     def _owes_validation(self, start: Position) -> bool:
@@ -137,18 +133,14 @@ class Engine:
         return self._validator is not None and at_end and start.standing.step != start.step
 
     def _stopped_early(self, position: Position, total: int) -> events.StoppedEarly | None:
-        early_stopping = self.early_stopping
-        if (
-            early_stopping.patience is None
-            or not early_stopping.should_stop(position.standing)
-            or position.step >= total
-            or self._cut_short
-        ):
+        rule = self.early_stopping
+        if rule.patience is None or not self._ends_early(position) or position.step >= total or self._cut_short:
             return None
         epoch = position.step // self._steps_per_epoch - 1
-        return events.StoppedEarly(
-            epoch, position.step, early_stopping.metric, early_stopping.patience, early_stopping.min_delta
-        )
+        return events.StoppedEarly(epoch, position.step, rule.metric, rule.patience, rule.min_delta)
+
+    def _ends_early(self, position: Position) -> bool:
+        return self.early_stopping.should_stop(position.standing)
 
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""

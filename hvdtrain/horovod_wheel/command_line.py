@@ -8,7 +8,6 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
@@ -16,6 +15,7 @@ from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
 from hvdtrain.horovod_wheel.toolchain import find_mpi
+from hvdtrain.stop_requests import exiting_at
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,39 +53,22 @@ def show_recipe() -> None:
 def main(arguments: list[str]) -> int:
     """Runs one command and returns the exit code: 0 done, 1 failed, 2 the user has to install something first."""
     options = parser().parse_args(arguments)
-    end_once_on_signals()
     try:
-        if options.command == "setup":
-            set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add)
-        elif options.command == "install":
-            install(options.constraints, options.copy_to)
-        elif options.command == "pin":
-            write_pins(options.root.absolute(), options.extras or DEFAULT_EXTRAS)
-        else:
-            show_recipe()
+        # A terminal sends SIGINT to parent and child, and the parent then sends SIGTERM to the child.
+        with exiting_at((signal.SIGINT, signal.SIGTERM)):
+            _run(options)
     except HvdtrainError as error:
         print(f"\nERROR: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def end_once_on_signals() -> None:
-    """Turns SIGINT and SIGTERM into an exception, so that children are ended and half-made files are removed.
-
-    Only the first one: a terminal sends SIGINT to parent and child, and the parent then sends SIGTERM to the
-    child, which must not disturb the clearing up.
-    """
-
-    ending = False
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal ending
-        if ending:  # signal.signal() itself first runs the handlers of signals that have come meanwhile
-            return
-        ending = True
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, end)
+def _run(options: argparse.Namespace) -> None:
+    if options.command == "setup":
+        set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add)
+    elif options.command == "install":
+        install(options.constraints, options.copy_to)
+    elif options.command == "pin":
+        write_pins(options.root.absolute(), options.extras or DEFAULT_EXTRAS)
+    else:
+        show_recipe()

@@ -14,8 +14,7 @@ from horovod.tensorflow import is_initialized, local_rank, local_size, rank, shu
 
 from hvdtrain.keras import callbacks
 from hvdtrain.keras.optimizer import DistributedOptimizer, load_model
-from hvdtrain.keras.runtime import init
-from hvdtrain.keras.sync import assert_in_sync
+from hvdtrain.keras.runtime import assert_in_sync, init
 
 __all__ = [
     "DistributedOptimizer",

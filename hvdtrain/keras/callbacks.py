@@ -9,8 +9,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
 from hvdtrain.keras.metrics import MetricAverageCallback
 from hvdtrain.keras.optimizer import require_distributed
-from hvdtrain.keras.runtime import communicator, require_init
-from hvdtrain.keras.sync import average_rank_local_weights, broadcast_model
+from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator, require_init
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",

@@ -1,15 +1,21 @@
-"""Start Horovod for a Keras script: backend, stall limits, threads, GPU, and a check against the launcher."""
+"""Start Horovod for a Keras script; then make the weights of all ranks equal, keep them equal, and check it."""
 
+import hashlib
 import os
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
 
 import horovod.tensorflow as horovod
 import keras
+import numpy as np
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
 from hvdtrain.comm.horovod import bound_stalls, confirmed, exchange_at_once, yield_when_idle
 from hvdtrain.comm.interface import HorovodCommunicator
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import DivergenceError, UsageError
 from hvdtrain.topology import Topology, detect_topology
 
 STALL_TIMEOUT = 300.0  # seconds; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS overrides it
@@ -60,3 +66,76 @@ def _require_tensorflow_backend() -> None:
             "hvdtrain.keras reduces TensorFlow's gradients.",
             "set KERAS_BACKEND=tensorflow before keras is imported, or use hvdtrain's own training for PyTorch.",
         )
+
+
+def broadcast_model(model: Any, root_rank: int) -> None:
+    """Give every rank root's optimizer state and weights. Collective; model and optimizer must be built.
+
+    The optimizer goes first, so that no value derived from it can change a weight that was already sent. Random
+    seeds stay each rank's own, or all ranks would drop out the same units.
+    """
+    if model.optimizer is not None:
+        _broadcast(model.optimizer.variables, root_rank)
+    _broadcast(model.weights, root_rank)
+
+
+def average_rank_local_weights(model: Any) -> None:
+    """Make non-trainable weights equal again that each rank updates from its own samples. Collective.
+
+    These are BatchNormalization's moving statistics and their like. Floats become the mean over ranks, computed in
+    float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed.
+    """
+    comm, candidates = communicator(), model.non_trainable_weights
+    if not comm.topology.is_distributed or not candidates:
+        return
+    differing = _ranks_unlike_root(candidates, "hvdtrain.keras.average.digests")
+    for variable in (variable for variable, ranks in zip(candidates, differing, strict=True) if ranks):
+        if "float" in variable.dtype:
+            local = np.asarray(variable.numpy())
+            total = comm.allreduce(local.astype(np.float64), "hvdtrain.keras.average")
+            variable.assign((total / comm.topology.size).astype(local.dtype))
+        else:
+            _broadcast([variable], 0)
+
+
+def assert_in_sync(model: Any) -> None:
+    """Prove that weights and optimizer state have the same bits on every rank. Collective.
+
+    Compares SHA-256 digests of every variable. The moving statistics of BatchNormalization are equal at the end of
+    an epoch only, and only with `BroadcastGlobalVariablesCallback`.
+
+    Raises:
+        DivergenceError: on every rank, naming the ranks that differ from rank 0 and the first variable that does.
+    """
+    require_init("hvd.assert_in_sync")
+    variables = [*model.weights, *(model.optimizer.variables if model.optimizer is not None else [])]
+    differing = _ranks_unlike_root(variables, "hvdtrain.keras.digests")
+    ranks = sorted(set().union(*differing))
+    if ranks:
+        first = next((v.path for v, unlike in zip(variables, differing, strict=False) if unlike), "their number")
+        raise DivergenceError(
+            f"Variables of rank {', '.join(map(str, ranks))} differ from rank 0's, first in {first}.",
+            "The ranks no longer train one model.",
+            "look for an optimizer that is not distributed, weights changed on some ranks, or a missing "
+            "BroadcastGlobalVariablesCallback.",
+        )
+
+
+def _broadcast(variables: Sequence[Any], root_rank: int) -> None:
+    """As bytes, since Horovod has no collective for some dtypes. All ranks list the variables in the same order."""
+    comm = communicator()
+    for variable in variables:
+        array = np.asarray(variable.numpy())
+        received = comm.broadcast(np.frombuffer(array.tobytes(), np.uint8), "hvdtrain.keras.broadcast", root_rank)
+        variable.assign(received.view(array.dtype).reshape(array.shape))
+
+
+def _ranks_unlike_root(variables: Sequence[Any], name: str) -> list[set[int]]:
+    """For each variable the ranks on which its bytes differ from rank 0's."""
+    by_rank = gather_json(communicator(), [_digest(variable) for variable in variables], name)
+    return [{rank for rank, digest in enumerate(digests) if digest != digests[0]} for digests in zip_longest(*by_rank)]
+
+
+def _digest(variable: Any) -> str:
+    array = np.asarray(variable.numpy())
+    return hashlib.sha256(f"{array.dtype.name} {array.shape}\n".encode() + array.tobytes()).hexdigest()

@@ -46,14 +46,9 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
     """
     lines = []
     if isinstance(setup.train, CatalogSource):
-        lines.append(
-            _tried(
-                (setup.train, "training", "forward, backward and update"),
-                lambda batch: adapter.train_step(batch, 0, setup.schedule.lr(0)),
-                adapter,
-                comm,
-            )
-        )
+        what = (setup.train, "training", "forward, backward and update")
+        lr = setup.schedule.lr(0)
+        lines.append(_tried(what, lambda batch: adapter.train_step(batch, 0, lr), adapter, comm))
         average_rank_local_state(comm, adapter)
         assert_equal_weights(comm, adapter.state(), "After the dry run's update")
     if setup.validation is not None:

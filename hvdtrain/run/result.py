@@ -37,8 +37,6 @@ class Totals:
                 self.validation_seconds += seconds
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
-            case _:
-                pass
 
     def resume_from(self, metrics: Path, step: int) -> None:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""

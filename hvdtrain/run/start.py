@@ -39,9 +39,7 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:
     """
     config, peak = setup.config, setup.schedule.peak
     return agree(
-        comm,
-        lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config),
-        "hvdtrain.start.adapter",
+        comm, lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config), "hvdtrain.start.adapter"
     )
 
 

@@ -175,9 +175,7 @@ def require_free(path: Path, overwrite: bool) -> None:
         )
     if path.is_dir() and not (path / "saved_model.pb").is_file():
         raise UsageError(
-            f"{path} is a folder, and no SavedModel.",
-            "All that is in it would be lost.",
-            "choose another --output.",
+            f"{path} is a folder, and no SavedModel.", "All that is in it would be lost.", "choose another --output."
         )
     if not path.is_dir():
         try:

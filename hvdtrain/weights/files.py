@@ -40,9 +40,7 @@ def kind_of(path: Path) -> Kind:
         found = _kind_of_zip(path) if zipfile.is_zipfile(path) else _kind_of_bytes(start)
     except OSError as error:
         raise UsageError(
-            f"The weights {path} cannot be read: {error.strerror or error}.",
-            "There are none to take.",
-            _READABLE,
+            f"The weights {path} cannot be read: {error.strerror or error}.", "There are none to take.", _READABLE
         ) from error
     if found is None:
         raise UsageError(f"{path} is not a file of weights.", "Its first bytes match no known format.", _READABLE)

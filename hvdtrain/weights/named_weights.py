@@ -135,11 +135,11 @@ def require_same(
     listed = "; ".join(f"{what}: {some(names)}" for what, names in parts.items() if names)
     if listed:
         names = [called.get(name, name) for name in [*missing, *unexpected, *other]]
-        flag = exclusion.hint(names) if exclusion is not None else ""
+        option = exclusion.hint(names) if exclusion is not None else ""
         raise UsageError(
             f"The weights in {origin} do not fit the model.",
             f"{listed[0].upper()}{listed[1:]}.",
-            f"{_HINT}, or keep these fresh: {flag}." if flag else f"{_HINT}.",
+            f"{_HINT}, or keep these fresh: {option}." if option else f"{_HINT}.",
         )
 
 

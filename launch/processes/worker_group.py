@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from hvdtrain.failure_record import FILE_VARIABLE, read_failure
+from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
 OUT, ERR = 1, 2
 """The streams of a worker."""
 
+_GROUP_COUNTERS = ("memory.events", "memory.oom_control")
 _OUT_OF_MEMORY = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LAST_READS = 64  # a pipe contains less, unless a child of the worker still writes
 
@@ -142,29 +144,6 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
     cgroup v2: memory.events, v1: memory.oom_control, both in Documentation/admin-guide of the kernel; the machine's:
     /proc/vmstat. Tests give another root folder.
     """
-    return max((_count(path) for path in (root / "proc/vmstat", *_group_files(root))), default=0)
-
-
-def _group_files(root: Path) -> list[Path]:
-    """The counters of this process's control group, and of the mounted root: in a container that is the group."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    files = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            files += [root / f"sys/fs/cgroup{folder}/memory.events" for folder in (path.rstrip("/"), "")]
-        elif "memory" in controllers.split(","):
-            base = "sys/fs/cgroup/memory"
-            files += [root / f"{base}{folder}/memory.oom_control" for folder in (path.rstrip("/"), "")]
-    return files
-
-
-def _count(path: Path) -> int:
-    try:
-        match = _OUT_OF_MEMORY.search(path.read_text())
-    except OSError:
-        return 0
-    return int(match[1]) if match else 0
+    counters = [folder / name for folder in group_folders(root, "memory") for name in _GROUP_COUNTERS]
+    found = [_OUT_OF_MEMORY.search(read_text(path) or "") for path in (root / "proc/vmstat", *counters)]
+    return max((int(match[1]) for match in found if match), default=0)

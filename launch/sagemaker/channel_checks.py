@@ -12,7 +12,7 @@ from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 MAX_CHANNELS = 20
 """API_CreateTrainingJob, InputDataConfig."""
 
-_PLAN_FLAGS = ("data.pipe-plan", "data.pipe_plan")
+_PLAN_OPTIONS = ("data.pipe-plan", "data.pipe_plan")
 _CHANNEL_FOLDERS = "/opt/ml/input/data"
 
 
@@ -99,7 +99,7 @@ def _require_readers(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[s
 
 
 def _require_plan(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]) -> None:
-    has_plan = PLAN_CHANNEL in names or any(name in spec.hyperparameters for name in _PLAN_FLAGS)
+    has_plan = PLAN_CHANNEL in names or any(name in spec.hyperparameters for name in _PLAN_OPTIONS)
     if spec.task is not None and pipes and not has_plan:
         raise UsageError(
             f"Channels {', '.join(pipes)} bring training data through pipes, without a plan.",

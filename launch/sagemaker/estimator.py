@@ -12,7 +12,7 @@ from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
 from hvdtrain.launch.sagemaker.channels import local_channels, make_channels, make_plans
-from hvdtrain.launch.sagemaker.hyperparameters import FlagCheck, ask_hvdtrain, checkable_flags
+from hvdtrain.launch.sagemaker.hyperparameters import OptionCheck, ask_hvdtrain, checkable_options
 from hvdtrain.launch.sagemaker.local.folders import require_writable
 from hvdtrain.launch.sagemaker.request import (
     ARCHIVE,
@@ -70,12 +70,12 @@ class Estimator:
         *,
         profile: str | None = None,
         poll_s: float = POLL_SECONDS,
-        check_flags: FlagCheck = ask_hvdtrain,
+        check_flags: OptionCheck = ask_hvdtrain,
         **arguments: Any,
     ) -> None:
         self.spec = _spec(arguments)
         self.latest_training_job: TrainingJob | LocalJob | None = None
-        self._profile, self._poll_s, self._check_flags = profile, poll_s, check_flags
+        self._profile, self._poll_s, self._check_options = profile, poll_s, check_flags
 
     def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:
         """The `CreateTrainingJob` request that `fit` would send; nothing is uploaded, and AWS is not asked.
@@ -92,7 +92,7 @@ class Estimator:
         require_job_name(job_name)
         source_files(self.spec)
         if self.spec.task is not None:
-            self._check_flags(checkable_flags(self.spec.worker_hyperparameters, self.spec.source_dir))
+            self._check_options(checkable_options(self.spec.worker_hyperparameters, self.spec.source_dir))
         if self.spec.is_local:
             require_writable(self._local_folder(job_name))
 

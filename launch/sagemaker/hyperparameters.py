@@ -16,10 +16,10 @@ from hvdtrain.launch.sagemaker.pipe_plan import run_hvdtrain
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
-FlagCheck = Callable[[Sequence[str]], object]
+OptionCheck = Callable[[Sequence[str]], object]
 """Raises UsageError for options that `hvdtrain train` would refuse."""
 
-_CHECKER = "hvdtrain.cli.launch.train_flags"
+_CHECKER = "hvdtrain.cli.launch.train_options"
 _CHECK_SECONDS = 120.0
 
 
@@ -42,7 +42,7 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
     return decoded
 
 
-def flags(values: Mapping[str, HyperparameterValue]) -> list[str]:
+def worker_options(values: Mapping[str, HyperparameterValue]) -> list[str]:
     """The options that workers get, in the toolkit's spelling: `--amp True`; without SageMaker's own names."""
     own = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
     return [word for name, value in own.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))]
@@ -93,16 +93,16 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
     left = list(words)
     while left:
         word = left.pop(0)
-        flag, equals, value = word.partition("=")
-        if not flag.startswith("--") or flag == "--":
+        option, equals, value = word.partition("=")
+        if not option.startswith("--") or option == "--":
             raise UsageError(
                 f"The command has the word {word[:80]!r}.",
                 "SageMaker carries options with one value each, as hyperparameters.",
                 "write --name value.",
             )
-        name = flag[2:]
+        name = option[2:]
         if name.replace("_", "-") in {other.replace("_", "-") for other in found}:
-            raise UsageError(f"{flag} is given twice.", "A hyperparameter has one value.", "leave one out.")
+            raise UsageError(f"{option} is given twice.", "A hyperparameter has one value.", "leave one out.")
         if equals:
             found[name] = _typed(value)
         elif left and not left[0].startswith("--"):
@@ -122,7 +122,7 @@ def _typed(text: str) -> HyperparameterValue:
     return text
 
 
-def checkable_flags(
+def checkable_options(
     hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
 ) -> list[str]:
     """The options of a task's workers, with the config file where it is now instead of where it will be there."""
@@ -137,7 +137,7 @@ def checkable_flags(
                 "put it into a folder, and give --source-dir FOLDER and --config its path there.",
             )
         own["config"] = str(here)
-    return flags(own)
+    return worker_options(own)
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:

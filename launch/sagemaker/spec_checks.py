@@ -44,7 +44,7 @@ _RANGES = {
 _JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _MAX_BASE_NAME = _MAX_JOB_NAME - len("-2026-11-21-19-40-00-123")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,511}")
-_FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
+_OPTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 _MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
 
 
@@ -142,7 +142,7 @@ def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | N
         )
     spellings: dict[str, str] = {}
     for name, value in hyperparameters.items():
-        _require_flag(name, value)
+        _require_option(name, value)
         other = spellings.setdefault(name.replace("_", "-"), name)
         if other != name and task is not None:  # of a script, both may be options
             raise UsageError(
@@ -150,8 +150,8 @@ def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | N
             )
 
 
-def _require_flag(name: str, value: object) -> None:
-    if not _FLAG.fullmatch(name):
+def _require_option(name: str, value: object) -> None:
+    if not _OPTION.fullmatch(name):
         raise UsageError(
             f"A hyperparameter is called {name[:80]!r}.",
             "Workers get it as the option --name, which this cannot be.",

@@ -5,8 +5,9 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import FailureRecord
@@ -131,7 +132,7 @@ class RemoteWorkerGroup:
 
 
 @dataclass(eq=False)
-class HostAgents:
+class HostAgents(AbstractContextManager["HostAgents"]):
     """One agent for each host that the job may use.
 
     Args:
@@ -155,9 +156,6 @@ class HostAgents:
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
         self._safe_at = 0.0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         for link in self.links.values():

@@ -69,10 +69,10 @@ def ssh_argv(options: SshOptions, host: str) -> tuple[str, ...]:
     }
     if not options.checks_host_keys:
         settings |= {"StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR"}
-    flags = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     port = ["-p", str(options.port)] if options.port is not None else []
     # ssh joins what follows the host by spaces and hands it to the user's shell there, so it is quoted as one word.
-    return (options.program, "-T", *flags, *port, "--", host, f"exec {_on_host(options)}")
+    return (options.program, "-T", *words, *port, "--", host, f"exec {_on_host(options)}")
 
 
 def _on_host(options: SshOptions) -> str:

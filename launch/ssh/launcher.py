@@ -19,7 +19,7 @@ from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.restarts import command_for_restart, flag, run_with_restarts, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import command_for_restart, given, run_with_restarts, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -63,7 +63,7 @@ def _require_same_batch(job: JobSpec) -> None:
             "It changes their number when it is started again after a loss.",
             "add --max-restarts 3, say.",
         )
-    per_worker = flag(job.argv, "batch-size")
+    per_worker = given(job.argv, "batch-size")
     if changes and trains(job.argv) and per_worker is not None:
         is_number = per_worker.isascii() and per_worker.isdigit()
         raise UsageError(

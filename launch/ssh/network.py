@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hvdtrain.errors import UsageError
+from hvdtrain.topology.source_address import source_address
 
 LOOPBACK = "127.0.0.1"
 
@@ -47,7 +48,7 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
             return caller
     for host in far:
         for address in _resolved(host):
-            return source_address(address)
+            return _source_address(address)
     host, caller = next(iter(far.items()))
     raise UsageError(
         f"{host} was called from {caller}, which is not an IPv4 address of this machine.",
@@ -79,7 +80,7 @@ def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
                 "name one that each host has; several are tried in their order.",
             )
         return found
-    source = source_address(address)
+    source = _source_address(address)
     if ipaddress.ip_address(source).is_loopback:
         return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed
     found = next((name for name, value in own.items() if value == source), None)
@@ -102,23 +103,9 @@ def interface_address(name: str) -> str | None:
     return socket.inet_ntoa(answer[20:24])
 
 
-def source_address(address: str) -> str:
-    """The address that this host uses towards `address`: of a UDP socket that is connected, which sends nothing.
-
-    Raises:
-        UsageError: there is no route.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError as error:
-            raise UsageError(
-                f"There is no route from {socket.gethostname()} to {address}: {error.strerror or error}.",
-                "Workers find each other through the launcher at that address.",
-                "choose the network that all hosts share with --nic.",
-            ) from error
-        name: tuple[str, int] = probe.getsockname()
-        return name[0]
+def _source_address(address: str) -> str:
+    conflict = "Workers find each other through the launcher at that address."
+    return source_address(address, UsageError, conflict, "choose the network that all hosts share with --nic.")
 
 
 def is_own_address(address: str) -> bool:

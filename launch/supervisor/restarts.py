@@ -63,9 +63,9 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
     Raises:
         UsageError: the run folder may be in a config file, which only hvdtrain itself reads.
     """
-    if not trains(command) or flag(command, "output-dir") is not None:
+    if not trains(command) or given(command, "output-dir") is not None:
         return command
-    if flag(command, "config") is not None:
+    if given(command, "config") is not None:
         raise UsageError(
             f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
             "A restart must know the run folder to continue in it.",
@@ -80,10 +80,10 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
 
     `exists` tells whether there is a file of that path, relative to where workers start.
     """
-    folder = flag(command, "output-dir") if trains(command) else None
+    folder = given(command, "output-dir") if trains(command) else None
     if folder is None:
         return command
-    began_elsewhere = flag(command, "resume") not in (None, "auto", "never")
+    began_elsewhere = given(command, "resume") not in (None, "auto", "never")
     has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
     return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
 
@@ -105,11 +105,11 @@ def _after_program(command: Sequence[str]) -> Sequence[str] | None:
     return None
 
 
-def flag(command: Sequence[str], name: str) -> str | None:
+def given(command: Sequence[str], name: str) -> str | None:
     """The last value given to `--name`, as `--name VALUE` or `--name=VALUE`, with `-` or `_` between words."""
     found = None
     for i, word in enumerate(command):
-        given, equals, value = word.partition("=")
-        if given.replace("_", "-") == f"--{name}":
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == f"--{name}":
             found = value if equals else (command[i + 1] if i + 1 < len(command) else None)
     return found

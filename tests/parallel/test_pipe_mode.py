@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipe_feeding import await_fed
 
 from data_sharding import Catalog
 from data_sharding.pipe.fifo import PassName, await_fifo
@@ -81,7 +82,7 @@ def test_digits_for_three_epochs_from_four_fifos(framework: str, job: Job, digit
     with fed(job.base, plan, EPOCHS, shuffle=7) as simulator:
         finished = job(4, "--framework", framework, "--epochs", str(EPOCHS))
         assert finished.returncode == 0, finished.tail()
-        simulator.join(10)
+        await_fed(simulator, 10)
         for name, deliveries in simulator.deliveries().items():
             assert [each.closed_early for each in deliveries] == [False] * EPOCHS, name
     result = job.result()
@@ -112,7 +113,7 @@ def test_unequal_channels_and_a_resume(job: Job, digits: Path) -> None:
     with fed(job.base, plan, 2, shuffle=5) as simulator:
         second = job(3, *flags)
         assert second.returncode == 0, second.tail()
-        simulator.join(10)
+        await_fed(simulator, 10)
         assert all(len(deliveries) == 2 for deliveries in simulator.deliveries().values())
     assert "passing over 1 epochs, then reading and discarding 7 steps" in second.stdout, second.tail()
     assert job.result()["samples_seen"] == expected["samples_seen"] == 2 * sum(records)

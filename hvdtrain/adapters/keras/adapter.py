@@ -40,14 +40,7 @@ class KerasAdapter(AdapterState):
     _gradient_sync: GradientSync
     _update: Update
 
-    def __init__(
-        self,
-        task: Task,
-        topology: Topology,
-        seed: int,
-        lr: float,
-        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
-    ) -> None:
+    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
         require_supported(options)
         keras.utils.set_random_seed(seed)
         apply_settings(options.precision, options.deterministic)

@@ -46,10 +46,10 @@ class _Mode:
 
     def __init__(self, model: Any, training: bool) -> None:
         self._model = model
-        self._training_flag = training
+        self._training = training
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        outputs = self._model(*inputs, **{"training": self._training_flag, **options})
+        outputs = self._model(*inputs, **{"training": self._training, **options})
         return tf.nest.map_structure(_widened, outputs)
 
     def __getattr__(self, name: str) -> Any:

@@ -49,11 +49,7 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def reduce_gradients(
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    *,
-    op: Op = "average",
-    compression: Compression = None,
+    gradients: Sequence[Any], variables: Sequence[Any], *, op: Op = "average", compression: Compression = None
 ) -> list[Any]:
     """The mean or the sum of every gradient over ranks, for any loss; arguments and errors as `reduce_by_hook`.
 
@@ -62,9 +58,8 @@ def reduce_gradients(
         compression: "fp16" sends float32 and float64 as float16; "bf16" sends them as bfloat16.
 
     Returns:
-        As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks:
-        Keras' `clipnorm` computes the norm of a sparse gradient from its rows, without adding up those of one word
-        first.
+        As `reduce_by_hook`. Dense with one rank too, so that training is the same at every number of ranks: Keras'
+        `clipnorm` computes the norm of a sparse gradient from its rows, without adding up those of one word first.
     """
     import horovod.tensorflow as hvd
 

@@ -11,15 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdtrain.algorithms.update_rules import (
-    Corrections,
-    Operations,
-    Settings,
-    corrections,
-    direction,
-    is_exempt,
-    slot_names,
-)
+from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions, settings_of
 
 _NORMALIZATIONS = (
@@ -28,7 +20,7 @@ _NORMALIZATIONS = (
     keras.layers.GroupNormalization,
     keras.layers.RMSNormalization,
 )
-_OPERATIONS = Operations(sqrt=tf.sqrt, norm=tf.norm, where=tf.where)
+_OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, norm=tf.norm, where=tf.where)
 
 
 def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> keras.optimizers.Optimizer:
@@ -51,7 +43,7 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         exempt: variables that are neither decayed nor scaled by norms.
     """
 
-    def __init__(self, learning_rate: float, settings: Settings, exempt: Iterable[Any] = ()) -> None:
+    def __init__(self, learning_rate: float, settings: update_rules.Settings, exempt: Iterable[Any] = ()) -> None:
         super().__init__(learning_rate, name=settings.name)
         self._settings = settings
         self._exempt = frozenset(self._var_key(variable) for variable in exempt)
@@ -61,7 +53,7 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         if self.built:
             return
         super().build(variables)
-        names = slot_names(self._settings)
+        names = update_rules.slot_names(self._settings)
         self._slots = {name: [self.add_variable_from_reference(v, name) for v in variables] for name in names}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -72,14 +64,14 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         slots = {name: slot.value for name, slot in variables.items()}
         gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
         corrected = self._corrections(variable.dtype)
-        down, slots = direction(_OPERATIONS, settings, variable, gradient, slots, corrected)
+        down, slots = update_rules.direction(_OPERATIONS, settings, variable, gradient, slots, corrected)
         for name, value in slots.items():
             self.assign(variables[name], value)
         self.assign_sub(variable, tf.cast(learning_rate, variable.dtype) * down)
 
-    def _corrections(self, dtype: Any) -> Corrections:
-        exact = corrections(self._settings, tf.cast(self.iterations.value + 1, tf.float64))
-        return Corrections(tf.cast(exact.first, dtype), tf.cast(exact.second, dtype))
+    def _corrections(self, dtype: Any) -> update_rules.Corrections:
+        exact = update_rules.corrections(self._settings, tf.cast(self.iterations.value + 1, tf.float64))
+        return update_rules.Corrections(tf.cast(exact.first, dtype), tf.cast(exact.second, dtype))
 
 
 def _exempt(model: keras.Model) -> Iterable[Any]:
@@ -90,5 +82,5 @@ def _exempt(model: keras.Model) -> Iterable[Any]:
         for variable in layer.trainable_variables
     }
     for variable in model.trainable_variables:
-        if is_exempt(variable.name, len(variable.shape), id(variable) in in_normalization):
+        if update_rules.is_exempt(variable.name, len(variable.shape), id(variable) in in_normalization):
             yield variable

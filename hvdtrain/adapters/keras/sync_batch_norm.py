@@ -69,8 +69,7 @@ def horovod_sum(flat: Any, name: str) -> Any:
     mark = tf.constant([zlib.crc32(name.encode()) % 2**20], flat.dtype)
     # TensorFlow prefixes node names with the function that they were inlined from.
     (summed,) = marked_wait(
-        [flat],
-        lambda: [hvd.allreduce(tf.concat([flat, mark], 0), op=hvd.Sum, name=name, ignore_name_scope=True)],
+        [flat], lambda: [hvd.allreduce(tf.concat([flat, mark], 0), op=hvd.Sum, name=name, ignore_name_scope=True)]
     )
     return tf.ensure_shape(summed[:-1], flat.shape)
 

@@ -34,14 +34,7 @@ class TorchAdapter(AdapterState):
     _gradient_sync: GradientSync
     _update: Update
 
-    def __init__(
-        self,
-        task: Task,
-        topology: Topology,
-        seed: int,
-        lr: float,
-        options: TrainingOptions = TrainingOptions(),  # noqa: B008  frozen
-    ) -> None:
+    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
         self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)

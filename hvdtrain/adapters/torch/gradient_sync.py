@@ -14,23 +14,13 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, in_buckets, require_adasum
-from hvdtrain.adapters.torch.comm_hooks import (
-    Adasum,
-    BFloat16Sum,
-    CommHook,
-    Float16Sum,
-    GradBucket,
-    Handle,
-    PendingReduction,
-    PlainSum,
-    StartSum,
-)
+from hvdtrain.adapters.torch import comm_hooks
 from hvdtrain.adapters.torch.powersgd import PowerSgd
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 
-Wait = Callable[[Handle], Any]
+Wait = Callable[[comm_hooks.Handle], Any]
 Trainable = Sequence[tuple[str, nn.Parameter]]
 
 
@@ -82,18 +72,18 @@ class NoSync(GradientSync):
 
 @dataclass
 class _Bucket:
-    bucket: GradBucket
+    bucket: comm_hooks.GradBucket
     views: list[tuple[nn.Parameter, torch.Tensor]]
-    begin: Callable[[], PendingReduction]
+    begin: Callable[[], comm_hooks.PendingReduction]
     missing: set[nn.Parameter] = field(default_factory=set)
-    reduction: PendingReduction | None = None
-    handle: Handle = None
+    reduction: comm_hooks.PendingReduction | None = None
+    handle: comm_hooks.Handle = None
 
     def start(self) -> None:
         self.reduction = self.begin()
         self.handle = next(self.reduction)
 
-    def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
+    def is_reduced(self, wait: Callable[[comm_hooks.Handle], object]) -> bool:
         """Wait for the pending message; returns whether it was the last one."""
         assert self.reduction is not None
         try:
@@ -115,7 +105,9 @@ class SummedGradients(GradientSync):
         bucket_bytes: the largest bucket of several gradients.
     """
 
-    def __init__(self, trainable: Trainable, hook: CommHook, wait: Wait, bucket_bytes: int = BUCKET_BYTES) -> None:
+    def __init__(
+        self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
         super().__init__(hook)
         self._wait = wait
         self._held = False
@@ -177,7 +169,7 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(parameters: Trainable, hook: CommHook, bucket_bytes: int) -> list[_Bucket]:
+def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, bucket_bytes: int) -> list[_Bucket]:
     """Parameters from the last to the first, of one dtype and device in each bucket."""
     groups = in_buckets(
         reversed(parameters),
@@ -188,7 +180,7 @@ def _make_buckets(parameters: Trainable, hook: CommHook, bucket_bytes: int) -> l
     return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(groups)]
 
 
-def _bucket(name: str, parameters: Trainable, hook: CommHook) -> _Bucket:
+def _bucket(name: str, parameters: Trainable, hook: comm_hooks.CommHook) -> _Bucket:
     first = parameters[0][1]
     flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
     views, named, offset = [], [], 0
@@ -197,7 +189,7 @@ def _bucket(name: str, parameters: Trainable, hook: CommHook) -> _Bucket:
         views.append((parameter, view))
         named.append((parameter_name, view))
         offset += parameter.numel()
-    bucket = GradBucket(name, flat, named)
+    bucket = comm_hooks.GradBucket(name, flat, named)
     return _Bucket(bucket, views, hook.open(bucket))
 
 
@@ -229,25 +221,25 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
         return SummedGradients(trainable, _powersgd(lambda tensor, _name: tensor, 1, trainable, options), lambda h: h)
     import horovod.torch as hvd
 
-    def start_sum(tensor: torch.Tensor, name: str) -> Handle:
+    def start_sum(tensor: torch.Tensor, name: str) -> comm_hooks.Handle:
         return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
 
     loss_multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
-    hook: CommHook
+    hook: comm_hooks.CommHook
     if options.reduce_op == "adasum":
         require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))
-        hook = Adasum(hvd)
+        hook = comm_hooks.Adasum(hvd)
     elif options.compression == "fp16":
-        hook = Float16Sum(start_sum, loss_multiplier)
+        hook = comm_hooks.Float16Sum(start_sum, loss_multiplier)
     elif options.compression == "bf16":
-        hook = BFloat16Sum(hvd, loss_multiplier)
+        hook = comm_hooks.BFloat16Sum(hvd, loss_multiplier)
     elif options.compression == "powersgd":
         hook = _powersgd(start_sum, hvd.size(), trainable, options)
     else:
-        hook = PlainSum(start_sum, loss_multiplier)
+        hook = comm_hooks.PlainSum(start_sum, loss_multiplier)
     return SummedGradients(trainable, hook, hvd.synchronize)
 
 
-def _powersgd(start_sum: StartSum, size: int, trainable: Trainable, options: TrainingOptions) -> PowerSgd:
+def _powersgd(start_sum: comm_hooks.StartSum, size: int, trainable: Trainable, options: TrainingOptions) -> PowerSgd:
     rank = options.powersgd_rank or DEFAULT_RANK
     return PowerSgd(start_sum, size, rank, [name for name, _ in trainable], total=options.reduce_op == "sum")

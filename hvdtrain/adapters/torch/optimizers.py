@@ -8,16 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from hvdtrain.algorithms.update_rules import (
-    OPTIMIZERS,
-    Operations,
-    OptimizerName,
-    Settings,
-    corrections,
-    direction,
-    is_exempt,
-    slot_names,
-)
+from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions, settings_of
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
@@ -47,16 +38,16 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
     return optimizer
 
 
-def _arguments(settings: Settings) -> _Many:
+def _arguments(settings: update_rules.Settings) -> _Many:
     """Of torch's own classes."""
-    if "momentum" in OPTIMIZERS[settings.name].usual:
+    if "momentum" in update_rules.OPTIMIZERS[settings.name].usual:
         return {"momentum": settings.momentum, "nesterov": settings.nesterov}
     return {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
 
 
-_TORCH_CLASSES: dict[OptimizerName, Callable[..., torch.optim.Optimizer]] = {
+_TORCH_CLASSES: dict[update_rules.OptimizerName, Callable[..., torch.optim.Optimizer]] = {
     name: getattr(torch.optim, optimizer.torch_class)
-    for name, optimizer in OPTIMIZERS.items()
+    for name, optimizer in update_rules.OPTIMIZERS.items()
     if optimizer.torch_class is not None
 }
 
@@ -72,7 +63,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         settings: the rule, and what is the same in all groups.
     """
 
-    def __init__(self, groups: Iterable[_Many], lr: float, settings: Settings) -> None:
+    def __init__(self, groups: Iterable[_Many], lr: float, settings: update_rules.Settings) -> None:
         self._settings = settings
         super().__init__(groups, {"lr": lr, "weight_decay": settings.weight_decay, "adapts": settings.adapts})
 
@@ -91,7 +82,7 @@ class RuleOptimizer(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             settings = _of_group(self._settings, group)
-            for alike in self._alike(group["params"], slot_names(settings)):
+            for alike in self._alike(group["params"], update_rules.slot_names(settings)):
                 self._update(alike, settings, group["lr"])
         return loss
 
@@ -108,20 +99,22 @@ class RuleOptimizer(torch.optim.Optimizer):
             buckets[parameter.device, parameter.dtype, state["step"]].append(parameter)
         return buckets.values()
 
-    def _update(self, parameters: list[torch.Tensor], settings: Settings, lr: float) -> None:
+    def _update(self, parameters: list[torch.Tensor], settings: update_rules.Settings, lr: float) -> None:
         states = [self.state[parameter] for parameter in parameters]
         gradients = [_dense(parameter) for parameter in parameters]
-        slots = {name: TensorList([state[name] for state in states]) for name in slot_names(settings)}
+        slots = {name: TensorList([state[name] for state in states]) for name in update_rules.slot_names(settings)}
         step: int = states[0]["step"] + 1
-        corrected = corrections(settings, step)
-        down, slots = direction(_OPERATIONS, settings, TensorList(parameters), TensorList(gradients), slots, corrected)
+        corrected = update_rules.corrections(settings, step)
+        down, slots = update_rules.direction(
+            _OPERATIONS, settings, TensorList(parameters), TensorList(gradients), slots, corrected
+        )
         torch._foreach_add_(parameters, down.tensors, alpha=-lr)
         for place, state in enumerate(states):
             state["step"] = step
             state.update({name: values.tensors[place] for name, values in slots.items()})
 
 
-def _of_group(settings: Settings, group: _Many) -> Settings:
+def _of_group(settings: update_rules.Settings, group: _Many) -> update_rules.Settings:
     return settings if group["adapts"] else settings.for_exempt()
 
 
@@ -132,7 +125,7 @@ def _dense(parameter: torch.Tensor) -> torch.Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def _groups(model: nn.Module, settings: Settings, decay_all: bool) -> list[_Many]:
+def _groups(model: nn.Module, settings: update_rules.Settings, decay_all: bool) -> list[_Many]:
     """Each parameter once, tied or not, in the model's order; no empty group."""
     exempt = set() if decay_all else {id(parameter) for parameter in _exempt(model)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -145,7 +138,7 @@ def _groups(model: nn.Module, settings: Settings, decay_all: bool) -> list[_Many
 def _exempt(model: nn.Module) -> Iterable[nn.Parameter]:
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if is_exempt(name, parameter.ndim, isinstance(module, _NORMALIZATIONS)):
+            if update_rules.is_exempt(name, parameter.ndim, isinstance(module, _NORMALIZATIONS)):
                 yield parameter
 
 
@@ -202,5 +195,5 @@ def _norm(many: TensorList) -> torch.Tensor:
     return torch.stack(list(torch._foreach_norm(many.tensors)))
 
 
-_OPERATIONS = Operations(sqrt=_sqrt, norm=_norm, where=torch.where)
+_OPERATIONS = update_rules.Operations(sqrt=_sqrt, norm=_norm, where=torch.where)
 """Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""

@@ -84,9 +84,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "Nothing was measured.",
         description="Time allreduces of growing sizes, and compare with the ring model. Start it with a launcher.",
     )
-    parser.flag("--framework", "torch", "framework to measure with", choices=("torch", "tensorflow"))
+    parser.option("--framework", "torch", "framework to measure with", choices=("torch", "tensorflow"))
     parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes (default: 4 B to 64 MiB)")
-    parser.flag("--seconds", 5, "approximate duration", type=positive_seconds)
+    parser.option("--seconds", 5, "approximate duration", type=positive_seconds)
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     return parser.parse(argv)
 

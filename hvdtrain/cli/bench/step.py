@@ -86,26 +86,26 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "launcher started. Options of `hvdtrain train` that change a step can be used too: --task, --model, "
         "--batch-size, --precision, --compression and so on.",
     )
-    for flag, (least, what) in _COUNTS.items():
-        parser.add_argument(flag, type=number(flag, least), default=10, metavar="N", help=f"{what} (default: 10)")
+    for option, (least, what) in _COUNTS.items():
+        parser.add_argument(option, type=number(option, least), default=10, metavar="N", help=f"{what} (default: 10)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     options, rest = parser.parse_own(argv)
-    for flag in (token.partition("=")[0] for token in rest if token.startswith("--")):
-        _require_use(flag)
+    for option in (token.partition("=")[0] for token in rest if token.startswith("--")):
+        _require_use(option)
     return options, [*rest, *(["--debug"] if options.debug else [])]
 
 
-def _require_use(flag: str) -> None:
+def _require_use(option: str) -> None:
     """Refuse an option of train's that would do nothing here, and one of this command's that is misspelt."""
-    if flag in _WITHOUT_EFFECT:
+    if option in _WITHOUT_EFFECT:
         raise UsageError(
-            f"{flag} is given to `hvdtrain bench step`.",
+            f"{option} is given to `hvdtrain bench step`.",
             "It measures steps on one batch: there are no epochs, no validation and no run folder.",
-            f"leave {flag} out; {', '.join(_COUNTS)} say how much is measured.",
+            f"leave {option} out; {', '.join(_COUNTS)} say how much is measured.",
         )
-    near = difflib.get_close_matches(flag, [*_COUNTS, "--json"], 1, 0.8)
+    near = difflib.get_close_matches(option, [*_COUNTS, "--json"], 1, 0.8)
     if near:
-        raise UsageError(f"There is no option {flag}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
+        raise UsageError(f"There is no option {option}.", "Nothing was measured.", f"did you mean {near[0]!r}?")
 
 
 def _print_split(report: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch.flags import HOSTS
 from hvdtrain.cli.launch.launchers import LAUNCHERS
+from hvdtrain.cli.launch.option_groups import HOSTS
 from hvdtrain.errors import UsageError, did_you_mean
 
 _SYNONYMS: Final = {
@@ -36,12 +36,12 @@ def run(argv: Sequence[str]) -> int:
     options = _parser(launcher).parse(words[:at])
     _require_command(command)
     if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
-        _require_flags(command)
+        _require_options(command)
     return LAUNCHERS[launcher].start(options, command)
 
 
 def _parser(name: str) -> CommandParser:
-    launcher, own = LAUNCHERS[name], LAUNCHERS[name].flags
+    launcher, own = LAUNCHERS[name], LAUNCHERS[name].options
     parser = CommandParser(
         f"hvdtrain launch {name}",
         "Nothing was started.",
@@ -54,7 +54,7 @@ def _parser(name: str) -> CommandParser:
     if name == "sagemaker":
         from hvdtrain.cli.launch import sagemaker
 
-        own = sagemaker.FLAGS
+        own = sagemaker.OPTIONS
     for names, settings in own:
         parser.add_argument(*names, **settings)
     where = parser.add_mutually_exclusive_group()
@@ -63,7 +63,7 @@ def _parser(name: str) -> CommandParser:
     return parser
 
 
-def _require_flags(command: tuple[str, ...]) -> None:
+def _require_options(command: tuple[str, ...]) -> None:
     """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse.
 
     A config file belongs to the workers and need not be here.

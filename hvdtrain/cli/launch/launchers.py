@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hvdtrain.cli.launch import flags, jobs
-from hvdtrain.cli.launch.flags import Flag, flag, number
+from hvdtrain.cli.launch import jobs
+from hvdtrain.cli.launch import option_groups as groups
+from hvdtrain.cli.launch.option_groups import Option, number, option
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import horovodrun, local, mpirun, slurm
 from hvdtrain.launch.execute import find_program, mpi_flavor, path_with
@@ -27,13 +28,13 @@ class Launcher:
 
     Attributes:
         line: of help.
-        flags: what it can be told, besides its hosts.
+        options: what it can be told, besides its hosts.
         start: starts the job of parsed options and a command, or prints it; returns the exit code.
         takes_hosts: whether -H, --hostfile and --rank-table say where workers run.
     """
 
     line: str
-    flags: tuple[Flag, ...]
+    options: tuple[Option, ...]
     start: Callable[[Namespace, tuple[str, ...]], int]
     takes_hosts: bool = False
 
@@ -51,12 +52,7 @@ def _start_local(options: Namespace, command: tuple[str, ...]) -> int:
 
 def _start_ssh(options: Namespace, command: tuple[str, ...]) -> int:
     job = jobs.job_from(options, command, jobs.hosts_from(options))
-    reach = SshOptions(
-        python=job.python,
-        port=job.ssh_port,
-        link_seconds=options.link_timeout,
-        checks_host_keys=not options.no_host_key_check,
-    )
+    reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
     if not options.dry_run:
         jobs.require_outside_job()
         return ssh_launcher.run(job, reach)
@@ -147,22 +143,23 @@ def _start_sagemaker(options: Namespace, command: tuple[str, ...]) -> int:
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "local": Launcher(
         "workers on this machine, without ssh and MPI; restarts them",
-        (*flags.JOB, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)),
+        (*groups.JOB, *groups.RESTARTS, groups.BACKOFF, groups.start_timeout(300.0)),
         _start_local,
     ),
     "ssh": Launcher(
         "workers on your hosts, over ssh, without MPI; restarts them: -H node1:4,node2:4",
         (
-            *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, *flags.RESTARTS, flags.BACKOFF, flags.start_timeout(300.0)),
+            *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
+            *(*groups.RESTARTS, groups.BACKOFF, groups.start_timeout(300.0)),
             number(
                 "--min-workers",
                 help="smallest number of workers to continue with after the loss of a host (default: --np)",
             ),
             number("--max-workers", help="largest number of workers at a restart (default: --np)"),
-            flags.seconds(
+            groups.seconds(
                 "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
             ),
-            flag("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
+            option("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
         ),
         _start_ssh,
         takes_hosts=True,
@@ -170,8 +167,8 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "horovodrun": Launcher(
         "Horovod's own launcher, over ssh: -H node1:4,node2:4",
         (
-            *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, flags.NO_RESTARTS, flags.start_timeout(60.0)),
-            flag("--controller", choices=horovodrun.CONTROLLERS, default="gloo"),
+            *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT, groups.NO_RESTARTS, groups.start_timeout(60.0)),
+            option("--controller", choices=horovodrun.CONTROLLERS, default="gloo"),
         ),
         _start_horovodrun,
         takes_hosts=True,
@@ -179,8 +176,8 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "mpirun": Launcher(
         "Open MPI 4 and 5, MPICH, Intel MPI",
         (
-            *(*flags.JOB, *flags.CLUSTER, flags.SSH_PORT, flags.NO_RESTARTS),
-            *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
+            *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT, groups.NO_RESTARTS),
+            *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
         ),
         _start_mpirun,
         takes_hosts=True,
@@ -188,11 +185,11 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "slurm": Launcher(
         "an sbatch script with srun, or with MPI",
         (
-            *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS),
-            *(flags.TIME_LIMIT, flags.MPI, flags.BINDING, flags.ALLOW_ROOT),
-            flag("--start", choices=slurm.INNER, default="srun", help="what starts the workers (default: srun)"),
-            flag("--partition"),
-            flag("--account"),
+            *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
+            *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+            option("--start", choices=slurm.INNER, default="srun", help="what starts the workers (default: srun)"),
+            option("--partition"),
+            option("--account"),
         ),
         _start_slurm,
     ),
@@ -200,12 +197,12 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "kubernetes": Launcher(
         "an MPIJob for the MPI Operator",
         (
-            *(*flags.JOB, *flags.CLUSTER, *flags.MACHINES, *flags.RESTARTS, flags.TIME_LIMIT, flags.MPI),
-            flag("--image", help="container image with hvdtrain and mpirun"),
-            flag("--namespace"),
-            flag("--memory", metavar="16Gi", help="memory of each worker pod"),
-            flag("--shm-size", default="8Gi", metavar="8Gi", help="size of /dev/shm"),
-            flag("--claim", metavar="NAME", help="PersistentVolumeClaim to mount at /data"),
+            *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS, groups.TIME_LIMIT, groups.MPI),
+            option("--image", help="container image with hvdtrain and mpirun"),
+            option("--namespace"),
+            option("--memory", metavar="16Gi", help="memory of each worker pod"),
+            option("--shm-size", default="8Gi", metavar="8Gi", help="size of /dev/shm"),
+            option("--claim", metavar="NAME", help="PersistentVolumeClaim to mount at /data"),
             number("--run-as-user", metavar="UID", default=1000),
         ),
         _start_kubernetes,

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hvdtrain.cli.launch.flags import DRY_RUN, flag
 from hvdtrain.cli.launch.jobs import require_outside_job
-from hvdtrain.cli.launch.train_flags import require_trains
+from hvdtrain.cli.launch.option_groups import DRY_RUN, number, option, repeated
+from hvdtrain.cli.launch.train_options import require_trains
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
-from hvdtrain.launch.sagemaker.hyperparameters import checkable_flags, hyperparameters_of
+from hvdtrain.launch.sagemaker.hyperparameters import checkable_options, hyperparameters_of
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -26,64 +26,49 @@ _EXAMPLES = {
     "--metric": "--metric 'loss=loss=([0-9.]+)'",
     "--channel": "--channel train=s3://bucket/folder/",
 }
+_ENV_HELP = "environment variable; no secrets: everybody who sees the job sees it"
 _MAY_BE_EMPTY = ("--env", "--tag")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
 
-FLAGS: Final = (
-    flag(
+OPTIONS: Final = (
+    option(
         "--instance-type",
         required=True,
         metavar="TYPE",
         help="instance type, e.g. ml.p4d.24xlarge; local: this machine",
     ),
-    flag("--instance-count", type=int, default=1, metavar="N", help="number of machines (default: 1)"),
-    flag(
-        "--processes-per-host", type=int, default=1, metavar="K", help="workers per machine, one per GPU (default: 1)"
-    ),
-    flag("--volume-size-gb", type=int, default=30, metavar="GB", help="disk size of each machine in GB (default: 30)"),
-    flag("--role", metavar="ARN", help="role that SageMaker uses"),
-    flag("--image", metavar="URI", help="container image in ECR"),
-    flag("--region", help="AWS region (default: the image's, or AWS_REGION)"),
-    flag("--profile", help="profile of the AWS configuration"),
-    flag("--subnet", action="append", default=[], dest="subnets", metavar="ID", help="for a VPC; may be repeated"),
-    flag("--security-group", action="append", default=[], dest="security_group_ids", metavar="ID"),
-    flag("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
-    flag("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
-    flag("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
-    flag("--channel", action="append", default=[], metavar="NAME=URI", help="place of the data; may be repeated"),
-    flag("--pipe-plan", metavar="DIR", help="plan for the training data, made by `hvdtrain shard pipe-plan --out DIR`"),
-    flag("--shuffle-seed", type=int, metavar="SEED", help="pipes: another order of the files in each epoch"),
-    flag("--output-path", metavar="s3://…", help="folder for model, output, source; local: a folder (default: runs)"),
-    flag("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
-    flag("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
-    flag("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
-    flag("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
-    flag("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
-    flag("--max-run-s", type=int, default=24 * 3600, metavar="S", help="time limit of the job (default: 86400)"),
-    flag("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
-    flag("--max-wait-s", type=int, metavar="S", help="seconds for waiting and training together"),
-    flag("--max-retry-attempts", type=int, metavar="N", help="retries after an error of SageMaker"),
-    flag("--keep-alive-period-s", type=int, metavar="S", help="keep the machines for the next job"),
-    flag(
-        "--env",
-        action="append",
-        default=[],
-        dest="environment",
-        metavar="NAME=VALUE",
-        help="environment variable; no secrets: everybody who sees the job sees it",
-    ),
-    flag("--tag", action="append", default=[], dest="tags", metavar="KEY=VALUE"),
-    flag(
-        "--metric",
-        action="append",
-        default=[],
-        dest="metric_definitions",
-        metavar="NAME=REGEX",
-        help="metric that SageMaker reads from the log",
-    ),
-    flag("--no-wait", action="store_true", help="return when SageMaker has the job"),
-    flag("--no-logs", action="store_true", help="do not print the workers' logs"),
+    number("--instance-count", "N", "number of machines (default: 1)", default=1),
+    number("--processes-per-host", "K", "workers per machine, one per GPU (default: 1)", default=1),
+    number("--volume-size-gb", "GB", "disk size of each machine in GB (default: 30)", default=30),
+    option("--role", metavar="ARN", help="role that SageMaker uses"),
+    option("--image", metavar="URI", help="container image in ECR"),
+    option("--region", help="AWS region (default: the image's, or AWS_REGION)"),
+    option("--profile", help="profile of the AWS configuration"),
+    repeated("--subnet", "ID", "for a VPC; may be repeated", dest="subnets"),
+    repeated("--security-group", "ID", dest="security_group_ids"),
+    option("--nic", dest="network_interface_name", metavar="NAME", help="network interface (default: SageMaker's)"),
+    option("--mpi-options", default="", dest="custom_mpi_options", metavar="'-x A'", help="further options of mpirun"),
+    option("--input-mode", choices=INPUT_MODES, default="File", help="how channels are delivered (default: File)"),
+    repeated("--channel", "NAME=URI", "place of the data; may be repeated"),
+    option("--pipe-plan", metavar="DIR", help="plan for training data, made by `hvdtrain shard pipe-plan --out DIR`"),
+    number("--shuffle-seed", "SEED", "pipes: another order of the files in each epoch"),
+    option("--output-path", metavar="s3://…", help="folder for model, output, source; local: a folder (default: runs)"),
+    option("--checkpoint-s3-uri", metavar="s3://…", help="place of the checkpoints, from which a later job continues"),
+    option("--entry-point", metavar="FILE", help="your own script instead of hvdtrain's training"),
+    option("--source-dir", metavar="DIR", help="folder to upload: your task's module, config files, the entry point"),
+    option("--name", dest="base_job_name", default="hvdtrain", help="beginning of the job's name (default: hvdtrain)"),
+    option("--job-name", metavar="NAME", help="complete name of the job (default: --name and the time)"),
+    number("--max-run-s", "S", "time limit of the job in seconds (default: 86400)", default=24 * 3600),
+    option("--use-spot", action="store_true", help="spot instances; needs --max-wait-s"),
+    number("--max-wait-s", "S", "seconds for waiting and training together"),
+    number("--max-retry-attempts", "N", "retries after an error of SageMaker"),
+    number("--keep-alive-period-s", "S", "keep the machines for the next job"),
+    repeated("--env", "NAME=VALUE", _ENV_HELP, dest="environment"),
+    repeated("--tag", "KEY=VALUE", dest="tags"),
+    repeated("--metric", "NAME=REGEX", "metric that SageMaker reads from the log", dest="metric_definitions"),
+    option("--no-wait", action="store_true", help="return when SageMaker has the job"),
+    option("--no-logs", action="store_true", help="do not print the workers' logs"),
     DRY_RUN,
 )
 """For machines, data and the job."""
@@ -109,7 +94,7 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
 def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[str, Any]:
     given = {name: value for name, value in vars(options).items() if name not in _OWN}
-    given |= {name: dict(_pair(text, flag) for text in given[name]) for name, flag in _PAIRS.items()}
+    given |= {name: dict(_pair(text, option) for text in given[name]) for name, option in _PAIRS.items()}
     given |= {name: tuple(given[name]) for name in ("subnets", "security_group_ids")}
     words = command[1:] if command[0] == "train" else command
     if not command[0].startswith("-") and command[0] != "train":
@@ -119,7 +104,7 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:
         # Refuse here what every worker would refuse after the machines have come. A config file may name the task.
-        given["task"] = require_trains(checkable_flags(hyperparameters, options.source_dir)).task
+        given["task"] = require_trains(checkable_options(hyperparameters, options.source_dir)).task
         hyperparameters.pop("task", None)
     return {**given, "hyperparameters": hyperparameters}
 
@@ -139,12 +124,12 @@ def _inputs(options: argparse.Namespace) -> dict[str, Input]:
     return found
 
 
-def _pair(text: str, flag: str) -> tuple[str, str]:
+def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not (name and equals and (value or flag in _MAY_BE_EMPTY)):
+    if not (name and equals and (value or option in _MAY_BE_EMPTY)):
         shown = name if equals else text
-        hint = f"write e.g. {_EXAMPLES[flag]}."
-        raise UsageError(f"{flag} is given {shown[:80]!r}.", "It has a name, =, and a value.", hint)
+        hint = f"write e.g. {_EXAMPLES[option]}."
+        raise UsageError(f"{option} is given {shown[:80]!r}.", "It has a name, =, and a value.", hint)
     return name, value
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from data_sharding.errors import ShardingError
 from hvdtrain.cli.command_parser import run_subcommand
-from hvdtrain.cli.end_signals import cleaning_up_at_signals
 from hvdtrain.errors import UsageError
+from hvdtrain.stop_requests import ENDING, exiting_at
 
 COMMANDS = {
     "index": ("hvdtrain.cli.shard.index", "find all records of a data set and describe them"),
@@ -22,7 +22,7 @@ _CODES = " Exit codes: 0 done; 2 bad input;\n1 damage found (index), coverage no
 def run(argv: Sequence[str]) -> int:
     """Run one subcommand; returns its exit code. Raises UsageError (there is no such subcommand)."""
     try:
-        with cleaning_up_at_signals():
+        with exiting_at(ENDING, "nothing was left half done"):
             return run_subcommand("shard", "command", COMMANDS, argv, _CODES)
     except ShardingError as error:  # whatever is wrong with the data is input here: exit code 2
         raise UsageError(error.fact, error.conflict, error.hint) from error

@@ -32,10 +32,10 @@ class Parser(CommandParser):
         self.add_argument("--format", choices=FORMAT_NAMES, help="record format (default: what the names suggest)")
         self.add_argument("--option", help="option of the format, e.g. multipart=sagemaker", **PAIRS)
         text = "stop at a damaged file, or continue with the records that can be found"
-        self.flag("--on-corrupt", "raise", text, choices=("raise", "mask"))
+        self.option("--on-corrupt", "raise", text, choices=("raise", "mask"))
 
 
-def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
+def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
     """Names and values of an option that was given several times.
 
     Raises:
@@ -46,9 +46,9 @@ def pairs(flag: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
         if not (name and equals):
             text = f"{name}{equals}{value}"
             raise UsageError(
-                f"{flag} {text} has no value." if name else f"{flag} {text} has no name.",
+                f"{option} {text} has no value." if name else f"{option} {text} has no name.",
                 f"It is a name, then {sign!r}, then a value.",
-                f"write {flag} NAME{sign}VALUE.",
+                f"write {option} NAME{sign}VALUE.",
             )
     return {name: value for name, _, value in found}
 

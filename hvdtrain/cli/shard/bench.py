@@ -35,9 +35,9 @@ def run(argv: Sequence[str]) -> int:
     """Measure as `argv` says; returns 0."""
     parser = Parser("bench", _DESCRIPTION)
     parser.add_data_arguments()
-    parser.flag("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
-    parser.flag("--seconds", 2.0, "time for each line of the table", type=positive_seconds)
-    parser.flag("--threads", 1, "number of background threads", type=number("--threads", 1))
+    parser.option("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
+    parser.option("--seconds", 2.0, "time for each line of the table", type=positive_seconds)
+    parser.option("--threads", 1, "number of background threads", type=number("--threads", 1))
     options = parser.parse(argv)
     catalog = open_catalog(options)
     rows = [

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
         data_sharding.ShardingError: the sources are missing, damaged, or do not fit the new format.
     """
     options = _parse(argv)
-    with _Progress() as progress:
+    with contextlib.closing(_Progress()) as progress:
         try:
             done = convert(
                 options.src,
@@ -59,8 +59,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("convert", _DESCRIPTION)
     parser.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs; gzip is expanded")
     parser.add_argument("dst", metavar="DST", help="folder for the new files")
-    parser.flag("--shards", 1, "number of files", type=int, metavar="N")
-    parser.flag("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
+    parser.option("--shards", 1, "number of files", type=int, metavar="N")
+    parser.option("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
     parser.add_argument(
         "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format (default: what the names suggest)"
     )
@@ -102,8 +102,5 @@ class _Progress:
             self._tenth = done * 10 // total
             print(f"{_STEPS[step]}: {done} of {total} records", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._bars.close()

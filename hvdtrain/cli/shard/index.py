@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("index", _DESCRIPTION)
     parser.add_data_arguments()
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
-    parser.flag("--limit", 20, "name at most N damaged places", type=number("--limit", 1), metavar="N")
+    parser.option("--limit", 20, "name at most N damaged places", type=number("--limit", 1), metavar="N")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
     options = parser.parse(argv)
     if options.out is not None:

@@ -70,13 +70,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("sources", nargs="+", metavar="SRC", help="files, folders, globs or URLs of the training data")
     add("--workers-per-host", type=int, required=True, metavar="K", help="workers that each host will run")
-    parser.flag("--hosts", 1, "hosts (instances) of the job", type=int, metavar="M")
+    parser.option("--hosts", 1, "hosts (instances) of the job", type=int, metavar="M")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for plan.json and the manifests")
     text = "one channel per worker of the job, or per worker of a host, if the service distributes files over hosts"
-    parser.flag("--distribution", "divided", text, choices=get_args(Distribution))
+    parser.option("--distribution", "divided", text, choices=get_args(Distribution))
     text = "place where the files will be, e.g. s3://bucket/data/ (default: where they are now)"
     add("--prefix", metavar="URL", help=text)
-    parser.flag("--framing", "tfrecord", "record format of the files", choices=get_args(Framing))
-    parser.flag("--channel", "train", "channels are named NAME-0, NAME-1, …", metavar="NAME")
+    parser.option("--framing", "tfrecord", "record format of the files", choices=get_args(Framing))
+    parser.option("--channel", "train", "channels are named NAME-0, NAME-1, …", metavar="NAME")
     add("--no-count", action="store_true", help="do not count records; training will then need --data.pipe-steps")
     return parser.parse(argv)

@@ -114,9 +114,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--source", type=Path, metavar="DIR", help="where the plan's files are on this machine, if its prefix is a URL")
     add("--channel", action="append", default=[], metavar="NAME=GLOB", help="serve these files as this channel")
     text = "number of epochs, one FIFO per channel and epoch"
-    parser.flag("--epochs", 1, text, type=number("--epochs", 1), metavar="E")
+    parser.option("--epochs", 1, text, type=number("--epochs", 1), metavar="E")
     add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
-    parser.flag("--late", 0.0, "delay each FIFO by this time", type=float, metavar="SECONDS")
+    parser.option("--late", 0.0, "delay each FIFO by this time", type=float, metavar="SECONDS")
     text = "cut the channel after this many bytes"
     add("--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help=text)
     return parser.parse(argv)

@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     """Verify the run that `argv` names; returns 0 if its coverage is exact, else 1."""
     parser = Parser("verify", _DESCRIPTION)
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="a run folder")
-    parser.flag("--limit", 20, "list at most this many records of each kind and epoch", type=number("--limit", 1))
+    parser.option("--limit", 20, "list at most this many records of each kind and epoch", type=number("--limit", 1))
     options = parser.parse(argv)
     report = read_coverage(options.run)
     print_table("", ["epoch", "steps", "read once", "left out", "missing", "twice", "workers", ""], _rows(report))

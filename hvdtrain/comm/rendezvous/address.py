@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
+from hvdtrain.topology.source_address import source_address
 
 LOOPBACK = "127.0.0.1"
 
@@ -105,22 +106,10 @@ def address_to_serve(point: MeetingPoint, topology: Topology) -> str:
     if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or said_so:
         return address
     others = [host for host in topology.hosts if host != point.host]
-    return _own_address_towards(resolve(others[0]) if others else "192.0.2.1")  # RFC 5737: any far host
-
-
-def _own_address_towards(address: str) -> str:
-    """Of a UDP socket that is connected, which sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError as error:
-            raise HvdtrainError(
-                f"There is no route from {socket.gethostname()} to {address}: {error.strerror or error}.",
-                "Rank 0 cannot tell on which interface the other hosts are.",
-                "set MASTER_ADDR to the address of rank 0's host on the network that the hosts share.",
-            ) from error
-        name: tuple[str, int] = probe.getsockname()
-        return name[0]
+    conflict = "Rank 0 cannot tell on which interface the other hosts are."
+    hint = "set MASTER_ADDR to the address of rank 0's host on the network that the hosts share."
+    far = resolve(others[0]) if others else "192.0.2.1"  # RFC 5737: any far host
+    return source_address(far, HvdtrainError, conflict, hint)
 
 
 def interface_of(address: str) -> str:

@@ -15,19 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.comm.failure import start_timeout
+from hvdtrain.comm.rendezvous import handshake
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
-from hvdtrain.comm.rendezvous.handshake import (
-    GREETING,
-    MAX_LINE_BYTES,
-    Hello,
-    Host,
-    Keys,
-    Meeting,
-    WrongPeerError,
-    new_nonce,
-    parse_nonce,
-    sane_host,
-)
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
@@ -53,9 +42,9 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
     """
     deadline = time.monotonic() + start_timeout(environ)
     point = meeting_point(topology, environ)
-    keys = Keys(point.job, environ.get(SECRET_VARIABLE, "").encode())
+    keys = handshake.Keys(point.job, environ.get(SECRET_VARIABLE, "").encode())
     node = next(filter(None, map(environ.get, _NODE_NAMES)), socket.gethostname())
-    hello = Hello(topology.rank, topology.size, sane_host(node))
+    hello = handshake.Hello(topology.rank, topology.size, handshake.sane_host(node))
     with ExitStack() as stack:
         address, ports = resolve(point.host), point.ports
         if topology.is_root:
@@ -66,9 +55,11 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
         yield
 
 
-def _serve(point: MeetingPoint, keys: Keys, size: int, address: str, deadline: float, stack: ExitStack) -> int:
+def _serve(
+    point: MeetingPoint, keys: handshake.Keys, size: int, address: str, deadline: float, stack: ExitStack
+) -> int:
     """Listen on the first free port; returns it."""
-    meeting = Meeting(keys, size, deadline)
+    meeting = handshake.Meeting(keys, size, deadline)
     taken = None
     for port in point.ports:
         server = RendezvousServer(
@@ -105,7 +96,7 @@ def _cannot_listen(address: str, error: OSError | None) -> HvdtrainError:
     )
 
 
-def place_variables(rank: int, hosts: Sequence[Host]) -> dict[str, str]:
+def place_variables(rank: int, hosts: Sequence[handshake.Host]) -> dict[str, str]:
     """HOROVOD_RANK and so on for `rank`, where rank N runs on `hosts[N]`.
 
     Ranks of one host are numbered in the order of their ranks, hosts in the order of their first ranks. Horovod's cross
@@ -133,12 +124,12 @@ def place_variables(rank: int, hosts: Sequence[Host]) -> dict[str, str]:
 class World:
     """What a rank learns: every rank's host, what leads Horovod to the store, its own address towards rank 0."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[handshake.Host, ...]
     store: Mapping[str, str]
     own_address: str
 
 
-def join(address: str, ports: tuple[int, ...], keys: Keys, hello: Hello, deadline: float) -> World:
+def join(address: str, ports: tuple[int, ...], keys: handshake.Keys, hello: handshake.Hello, deadline: float) -> World:
     """Meet the others at rank 0.
 
     Raises:
@@ -148,7 +139,7 @@ def join(address: str, ports: tuple[int, ...], keys: Keys, hello: Hello, deadlin
     while time.monotonic() < deadline:
         for port in ports:
             with (
-                suppress(OSError, WrongPeerError),
+                suppress(OSError, handshake.WrongPeerError),
                 socket.create_connection((address, port), timeout=_TRY_SECONDS) as connection,
             ):
                 nonces = _introduce(connection, keys, hello)
@@ -161,10 +152,10 @@ def join(address: str, ports: tuple[int, ...], keys: Keys, hello: Hello, deadlin
     )
 
 
-def _introduce(connection: socket.socket, keys: Keys, hello: Hello) -> tuple[str, str]:
-    own = new_nonce()
-    connection.sendall(f"{GREETING} {own}\n".encode())
-    nonce, proof = parse_nonce(_read_line(connection, MAX_LINE_BYTES))
+def _introduce(connection: socket.socket, keys: handshake.Keys, hello: handshake.Hello) -> tuple[str, str]:
+    own = handshake.new_nonce()
+    connection.sendall(f"{handshake.GREETING} {own}\n".encode())
+    nonce, proof = handshake.parse_nonce(_read_line(connection, handshake.MAX_LINE_BYTES))
     nonces = (own, nonce)
     keys.require(proof, "server", nonces, "")
     connection.sendall(f"{hello.content} {keys.proof('rank', nonces, hello.content)}\n".encode())
@@ -172,11 +163,11 @@ def _introduce(connection: socket.socket, keys: Keys, hello: Hello) -> tuple[str
 
 
 def _await_world(
-    connection: socket.socket, keys: Keys, nonces: tuple[str, str], hello: Hello, deadline: float
+    connection: socket.socket, keys: handshake.Keys, nonces: tuple[str, str], hello: handshake.Hello, deadline: float
 ) -> World:
     connection.settimeout(max(0.0, deadline - time.monotonic()) + _LATE_SECONDS)
     text = _read_line(connection, 4096 + _ANSWER_BYTES * hello.size).decode("latin-1").rstrip("\n")
-    keys.require(_read_line(connection, MAX_LINE_BYTES).decode("latin-1").rstrip("\n"), "world", nonces, text)
+    keys.require(_read_line(connection, handshake.MAX_LINE_BYTES).decode("latin-1").rstrip("\n"), "world", nonces, text)
     answer: dict[str, Any] = json.loads(text)
     if "refused" in answer:
         raise UsageError(
@@ -213,4 +204,4 @@ def _read_line(connection: socket.socket, limit: int) -> bytes:
         line += connection.recv(end or len(seen))
         if end:
             return line
-    raise WrongPeerError
+    raise handshake.WrongPeerError

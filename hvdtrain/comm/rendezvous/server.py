@@ -12,15 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
 
-from hvdtrain.comm.rendezvous.store import (
-    LINE_LIMIT,
-    RefusedError,
-    RendezvousStore,
-    Request,
-    StoreFullError,
-    read_request,
-    response,
-)
+from hvdtrain.comm.rendezvous import store
 
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""
@@ -62,7 +54,7 @@ class RendezvousServer:
 
     def __post_init__(self) -> None:
         self._token = secrets.token_urlsafe(24)
-        self._store = RendezvousStore(self.size)
+        self._store = store.RendezvousStore(self.size)
         self._changed = asyncio.Condition()
         self._free_connections = 64 + 8 * self.size
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
@@ -81,7 +73,7 @@ class RendezvousServer:
         }
 
     def __enter__(self) -> Self:
-        listening = asyncio.start_server(self._serve, self.host, self.port, limit=LINE_LIMIT, backlog=512)
+        listening = asyncio.start_server(self._serve, self.host, self.port, limit=store.LINE_LIMIT, backlog=512)
         try:
             self._server = self._loop.run_until_complete(listening)
         except OSError:
@@ -133,31 +125,31 @@ class RendezvousServer:
             async with asyncio.timeout(REQUEST_SECONDS):
                 first = await reader.readuntil(b"\n")
                 is_http = self.greeter is None or b" HTTP/" in first
-                request = await read_request(first, reader, self._token) if is_http else None
+                request = await store.read_request(first, reader, self._token) if is_http else None
             if request is None and self.greeter is not None:
                 await self.greeter(first, reader, writer)
                 return
-            answer = await self._carry_out(request, reader) if request is not None else response(400)
-        except RefusedError as error:
-            answer = response(error.status)
+            answer = await self._carry_out(request, reader) if request is not None else store.response(400)
+        except store.RefusedError as error:
+            answer = store.response(error.status)
         async with asyncio.timeout(REQUEST_SECONDS):
             writer.write(answer)
             await writer.drain()
 
-    async def _carry_out(self, request: Request, reader: asyncio.StreamReader) -> bytes:
+    async def _carry_out(self, request: store.Request, reader: asyncio.StreamReader) -> bytes:
         if request.method == "GET":
             await self._wait_for_all(request, reader)
             value = self._store.get(request.scope, request.key)
-            return response(404) if value is None else response(200, value)
+            return store.response(404) if value is None else store.response(200, value)
         if request.method == "PUT":
             try:
                 self._store.put(request.scope, request.key, request.body)
-            except StoreFullError:
-                return response(507)
+            except store.StoreFullError:
+                return store.response(507)
         else:
             self._store.delete(request.scope, request.key)
         await self._publish()
-        return response(200)
+        return store.response(200)
 
     async def _publish(self) -> None:
         self.arrived = frozenset(self._store.arrived())
@@ -166,7 +158,7 @@ class RendezvousServer:
             self._changed.notify_all()
         self.notify()
 
-    async def _wait_for_all(self, request: Request, reader: asyncio.StreamReader) -> None:
+    async def _wait_for_all(self, request: store.Request, reader: asyncio.StreamReader) -> None:
         """Until every rank has put what `request` is about, or the asking one has ended."""
         gone = asyncio.ensure_future(reader.read(1))
         waiting = asyncio.ensure_future(self._until_family_is_complete(request))
@@ -176,7 +168,7 @@ class RendezvousServer:
             gone.cancel()
             waiting.cancel()
 
-    async def _until_family_is_complete(self, request: Request) -> None:
+    async def _until_family_is_complete(self, request: store.Request) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._store.must_wait(request.scope, request.key))
 

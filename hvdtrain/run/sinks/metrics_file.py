@@ -45,8 +45,6 @@ class MetricsFile:
                 self._write({"event": "ended", "step": step})
             case events.RunFailed(step=step, error=error):
                 self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
-            case _:
-                pass
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

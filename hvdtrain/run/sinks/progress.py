@@ -61,8 +61,6 @@ class Bar:
                 self._require().words["head"] = "stopped early "
             case events.RunEnded() | events.RunFailed():
                 self.close()
-            case _:
-                pass
 
     def close(self) -> None:
         """Draw it for the last time and leave its line; what follows, an error too, begins on a line of its own."""
@@ -161,8 +159,6 @@ class Lines:
                 self._print(f"stopped early {event.reason}")
             case events.RunEnded(step=step, finished=False):
                 self._print(f"stopped at step {step}  {self._train}{self._validation}")
-            case _:
-                pass
 
     def _print_step(self, epoch: int, step: int, first: int, begin: float) -> None:
         left = ""

@@ -6,11 +6,7 @@ from hvdtrain.engine.events import Callback
 from hvdtrain.run.sinks import metrics_file, progress, rank_log
 from hvdtrain.run.sinks.interface import OpenSink, SinkContext
 
-SINKS: tuple[OpenSink, ...] = (
-    rank_log.open_sink,
-    metrics_file.open_sink,
-    progress.open_sink,
-)
+SINKS: tuple[OpenSink, ...] = (rank_log.open_sink, metrics_file.open_sink, progress.open_sink)
 """In the order in which they receive each event."""
 
 

@@ -13,15 +13,7 @@ from data_sharding.formats.image_folder import ImageFolderFormat
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import TaskDefaults
-from hvdtrain.tasks.pictures.photos import (
-    FROM_ONE,
-    BadPhotoError,
-    CropDraws,
-    encoded_picture,
-    require_pillow,
-    training_pixels,
-    validation_pixels,
-)
+from hvdtrain.tasks.pictures import photos
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 
 _CLASSES: Final = 1000
@@ -76,7 +68,7 @@ class ImageNet(Pictures):
         self._first_label = first_label
         self._folder_classes: tuple[str, ...] = ()
         self._format = ""
-        require_pillow()
+        photos.require_pillow()
 
     def open_train(self, data: DataAccess) -> Catalog:
         catalog = _found(data, ("train",), ())
@@ -100,23 +92,23 @@ class ImageNet(Pictures):
 
     def read(self, records: RecordBatch) -> Labelled:
         random = records.random
-        draws = None if random is None else CropDraws.of(random)
+        draws = None if random is None else photos.CropDraws.of(random)
         images = np.empty((len(records), self.side, self.side, 3), np.uint8)
         labels = np.empty(len(records), np.int64)
         for row in range(len(records)):
             try:
-                content, label, named = encoded_picture(records, row, self._format)
+                content, label, named = photos.encoded_picture(records, row, self._format)
                 if draws is None:
-                    images[row] = validation_pixels(content, self.side)
+                    images[row] = photos.validation_pixels(content, self.side)
                 else:
-                    images[row] = training_pixels(content, self.side, draws, row)
-            except BadPhotoError as error:
+                    images[row] = photos.training_pixels(content, self.side, draws, row)
+            except photos.BadPhotoError as error:
                 raise HvdtrainError(
                     f"The picture of {self.describe(records, row)} {error}.",
                     "The model cannot be shown it.",
                     "repair or remove that record.",
                 ) from error
-            labels[row] = label - (self._first_label if self._first_label is not None else named == FROM_ONE)
+            labels[row] = label - (self._first_label if self._first_label is not None else named == photos.FROM_ONE)
         return Labelled(images if random is None else horizontal_flip(images, random), labels)
 
     def _take_classes(self, names: tuple[str, ...]) -> None:
@@ -133,11 +125,11 @@ class ImageNet(Pictures):
 def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:
     """What is in a folder of that name, if there is one; behind a URL, if there are photos."""
     root = data.path(name)
-    photos = ImageFolderFormat(root=root, classes=classes)
+    folders = ImageFolderFormat(root=root, classes=classes)
     if "://" not in root:
-        return data.catalog(name, format=photos) if Path(root).is_dir() else None
+        return data.catalog(name, format=folders) if Path(root).is_dir() else None
     try:
-        return data.catalog(name, format=photos)
+        return data.catalog(name, format=folders)
     except MissingDataError:
         return None
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.aws import explained
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.hyperparameters import worker_options
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
 _DIRECTORY = "sagemaker_submit_directory"
@@ -42,15 +42,15 @@ def worker_command(container: Container) -> WorkerCommand:
     folder = source_folder(container)
     program = own.get(_PROGRAM)
     if isinstance(program, str) and program != TASK_PROGRAM:
-        return WorkerCommand((*_interpreter(program, folder), *flags(own)), folder, None)
+        return WorkerCommand((*_interpreter(program, folder), *worker_options(own)), folder, None)
     given = {_normal(name) for name in own}
     values = dict(own)
     checkpoints = container.folders.checkpoints
     output_dir = checkpoints if checkpoints.is_dir() else container.folders.output / "data"
-    for name, value in {**_data_flags(container, given), "output-dir": str(output_dir)}.items():
+    for name, value in {**_data_options(container, given), "output-dir": str(output_dir)}.items():
         if name not in given:
             values[name] = value
-    argv = (sys.executable, "-m", "hvdtrain", "train", *flags(values))
+    argv = (sys.executable, "-m", "hvdtrain", "train", *worker_options(values))
     run_folder = next(str(value) for name, value in values.items() if _normal(name) == "output-dir")
     return WorkerCommand(argv, folder, folder / run_folder)
 
@@ -59,7 +59,7 @@ def _normal(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _data_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+def _data_options(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
     by_file = [name for name, mode in container.channels.items() if mode != "Pipe" and name != PLAN_CHANNEL]
     for name in by_file:
         if not (container.folders.data / name).is_dir():
@@ -74,11 +74,11 @@ def _data_flags(container: Container, given: set[str]) -> Mapping[str, Hyperpara
     elif by_file:  # each channel is a folder in it
         values["data.dir"] = str(container.folders.data)
     if "Pipe" in container.channels.values():
-        values |= _pipe_flags(container, given)
+        values |= _pipe_options(container, given)
     return values
 
 
-def _pipe_flags(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+def _pipe_options(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
     plan = container.folders.data / PLAN_CHANNEL / "plan.json"
     if "data.pipe-plan" not in given and not plan.is_file():
         raise UsageError(

@@ -14,7 +14,7 @@ from typing import Any
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
-from hvdtrain.launch.sagemaker.hyperparameters import flags
+from hvdtrain.launch.sagemaker.hyperparameters import worker_options
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
@@ -115,7 +115,7 @@ def script_variables(container: Container) -> dict[str, str]:
         "is_master": container.current_host == container.hosts[0],
         "master_hostname": container.hosts[0],
     }
-    named |= {"training_env": all_of_it, "user_args": flags(own)}
+    named |= {"training_env": all_of_it, "user_args": worker_options(own)}
     named |= {f"channel_{name}": path for name, path in paths.items()}
     named |= {f"hp_{name}": value for name, value in own.items()}
     texts = {f"SM_{name.upper()}": _text(value) for name, value in named.items()}

@@ -18,6 +18,7 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -30,7 +31,7 @@ class Plain(TorchRows):
 
 
 def open_adapter(task: TorchRows, seed: int = 1) -> TorchAdapter:
-    return TorchAdapter(task, Topology.single(), seed, LR)
+    return TorchAdapter(task, Topology.single(), seed, LR, TrainingOptions())
 
 
 def batch_of(rows: int, masked: int = 0, seed: int = 0) -> LoadedBatch:

@@ -22,6 +22,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -152,7 +153,7 @@ def test_an_unused_parameter_is_decayed_alike_in_one_process_and_in_many() -> No
             return {"loss": model[1](batch["x"]).sum(dim=1)}
 
     task = Task("AdamW", weight_decay=0.5)
-    adapter = TorchAdapter(task, Topology.single(), 1, LR)
+    adapter = TorchAdapter(task, Topology.single(), 1, LR, TrainingOptions())
     model: Any = copy.deepcopy(adapter.model)
     optimizer = task.build_optimizer(model, LR)
     buckets = buckets_of(model, SameOnAllRanks())

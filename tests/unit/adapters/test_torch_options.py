@@ -135,7 +135,7 @@ def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> Non
 def test_deterministic_kernels_are_chosen_and_left_again() -> None:
     TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
-    TorchAdapter(Images(), Topology.single(), 3, 0.1)
+    TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions())
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -170,9 +170,9 @@ def test_a_lazy_model_and_an_optimizer_with_a_closure_are_refused() -> None:
             return torch.optim.LBFGS(model.parameters(), lr=lr)
 
     with pytest.raises(UsageError, match="lazy layers have no weights yet"):
-        TorchAdapter(Lazy(), Topology.single(), 3, 0.1)
+        TorchAdapter(Lazy(), Topology.single(), 3, 0.1, TrainingOptions())
     with pytest.raises(UsageError, match="LBFGS needs a closure"):
-        TorchAdapter(Closure(), Topology.single(), 3, 0.1)
+        TorchAdapter(Closure(), Topology.single(), 3, 0.1, TrainingOptions())
 
 
 def test_the_state_of_a_parameter_that_is_no_longer_trained_is_refused() -> None:
@@ -181,4 +181,4 @@ def test_the_state_of_a_parameter_that_is_no_longer_trained_is_refused() -> None
             return torch.optim.SGD(model[-1].parameters(), lr=lr, momentum=0.9)
 
     with pytest.raises(UsageError, match="The saved optimizer trained '0.0.weight'"):
-        TorchAdapter(Head(), Topology.single(), 3, 0.1).load_state(trained())
+        TorchAdapter(Head(), Topology.single(), 3, 0.1, TrainingOptions()).load_state(trained())

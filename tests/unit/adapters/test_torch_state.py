@@ -14,6 +14,7 @@ from torch_training import LR, TorchRows
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -36,7 +37,7 @@ def batch_of(seed: int) -> LoadedBatch:
 
 
 def trained(optimizer: str, steps: int) -> TorchAdapter:
-    adapter = TorchAdapter(TorchRows(optimizer, **OPTIMIZERS[optimizer]), Topology.single(), 1, LR)
+    adapter = TorchAdapter(TorchRows(optimizer, **OPTIMIZERS[optimizer]), Topology.single(), 1, LR, TrainingOptions())
     for step in range(steps):
         adapter.train_step(batch_of(step), step, LR)
     return adapter

@@ -14,7 +14,7 @@ import pytest
 from commands import Forker
 
 import data_sharding as ds
-from hvdtrain.cli.end_signals import cleaning_up_at_signals
+from hvdtrain.stop_requests import ENDING, exiting_at
 
 
 def source(folder: Path) -> Path:
@@ -107,7 +107,7 @@ def test_a_signal_leaves_nothing(number: int, code: int, tmp_path: Path) -> None
 def test_signals_that_are_ignored_stay_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with cleaning_up_at_signals():
+        with exiting_at(ENDING):
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:

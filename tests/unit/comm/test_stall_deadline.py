@@ -29,6 +29,7 @@ TORCH = (
     + """
 from torch_training import LR, TorchRows
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
 class Slow(TorchRows):
@@ -36,7 +37,7 @@ class Slow(TorchRows):
         time.sleep(2)
         return super().measure(model, batch)
 
-train(TorchAdapter(Slow(), Topology.single(), 0, LR))
+train(TorchAdapter(Slow(), Topology.single(), 0, LR, TrainingOptions()))
 """
 )
 KERAS = (
@@ -45,6 +46,7 @@ KERAS = (
 import keras, tensorflow as tf
 from numpy_training import NumpyTask
 from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 
 class Slow(NumpyTask):
@@ -60,7 +62,7 @@ class Slow(NumpyTask):
         with tf.control_dependencies([pause]):
             return {"loss": tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)}
 
-train(KerasAdapter(Slow(), Topology.single(), 0, 0.1))
+train(KerasAdapter(Slow(), Topology.single(), 0, 0.1, TrainingOptions()))
 """
 )
 KERAS_WAIT = (

@@ -20,11 +20,11 @@ KEY = "0123456789abcdef"
 HOLDER = f"""
 import sys
 from pathlib import Path
-from hvdtrain.horovod_wheel.command_line import end_once_on_signals
+from signal import SIGINT, SIGTERM
 from hvdtrain.horovod_wheel.cache import WheelCache
-end_once_on_signals()
+from hvdtrain.stop_requests import exiting_at
 cache = WheelCache(Path(sys.argv[1]))
-with cache.locked({KEY!r}, 10.0), cache.building({KEY!r}) as folder:
+with exiting_at((SIGINT, SIGTERM)), cache.locked({KEY!r}, 10.0), cache.building({KEY!r}) as folder:
     (folder / "half.whl").write_bytes(b"half")
     print("held", flush=True)
     sys.stdin.readline()

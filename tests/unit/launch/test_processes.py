@@ -131,7 +131,7 @@ def test_the_counter_of_every_kind_of_control_group(tmp_path: Path) -> None:
     (tmp_path / "proc/vmstat").write_text("pgfault 7\noom_kill 3\n")
     assert out_of_memory_kills(tmp_path) == 3
     (tmp_path / "proc/self/cgroup").write_text("4:cpu,memory:/job/7\n0::/slice\n")
-    old = tmp_path / "sys/fs/cgroup/memory/job/7"
+    old = tmp_path / "sys/fs/cgroup/cpu,memory/job/7"
     old.mkdir(parents=True)
     (old / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
     assert out_of_memory_kills(tmp_path) == 5

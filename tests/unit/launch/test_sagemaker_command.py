@@ -16,7 +16,7 @@ from hvdtrain.cli.launch import run
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator
-from hvdtrain.launch.sagemaker.hyperparameters import decode, flags
+from hvdtrain.launch.sagemaker.hyperparameters import decode, worker_options
 
 FOLDER = Path(__file__).parent / "sagemaker_source"
 CLOUD = (
@@ -73,7 +73,7 @@ def test_the_command_comes_back_in_the_container(capsys: pytest.CaptureFixture[s
     request, _ = printed(capsys, f"{CLOUD} --source-dir {tmp_path} --dry-run -- train {words}")
     own = request["HyperParameters"]
     assert isinstance(own, dict)
-    arguments = flags(decode(own))
+    arguments = worker_options(decode(own))
     here = Path.cwd()
     os.chdir(tmp_path)
     try:

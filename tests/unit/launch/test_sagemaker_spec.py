@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator, TrainingSpec
-from hvdtrain.launch.sagemaker.hyperparameters import decode, encode, flags, hyperparameters_of, mpi_options, reserved
+from hvdtrain.launch.sagemaker.hyperparameters import (
+    decode,
+    encode,
+    hyperparameters_of,
+    mpi_options,
+    reserved,
+    worker_options,
+)
 from hvdtrain.launch.sagemaker.request import secret_names
 
 CLOUD: dict[str, Any] = {
@@ -156,7 +163,7 @@ def test_what_is_no_json_stands_for_itself_as_in_sagemakers_toolkit() -> None:
 
 def test_flags_are_spelled_as_the_toolkit_spells_them() -> None:
     values = {"lr": 0.1, "amp": True, "name": "x y", "n": 3, "sagemaker_program": "train.py"}
-    assert flags(values) == ["--amp", "True", "--lr", "0.1", "-n", "3", "--name", "x y"]
+    assert worker_options(values) == ["--amp", "True", "--lr", "0.1", "-n", "3", "--name", "x y"]
 
 
 WORDS = st.text().filter(lambda text: not text.startswith("--"))
@@ -167,7 +174,7 @@ def test_a_command_line_reaches_the_workers_word_for_word(values: dict[str, str]
     if len({name.replace("_", "-") for name in values}) < len(values):
         return
     words = [word for name, value in sorted(values.items()) for word in (f"--{name}", value)]
-    assert flags(decode(encode(hyperparameters_of(words)))) == words
+    assert worker_options(decode(encode(hyperparameters_of(words)))) == words
 
 
 def test_values_become_numbers_and_switches_true() -> None:

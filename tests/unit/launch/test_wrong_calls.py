@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.cli.launch.flags import _time
 from hvdtrain.cli.launch.jobs import job_from
 from hvdtrain.cli.launch.launchers import _require_same_mpi
+from hvdtrain.cli.launch.option_groups import _time
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import parse_host_list
 from hvdtrain.launch.hosts.host_files import parse_hostfile

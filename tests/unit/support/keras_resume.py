@@ -21,6 +21,7 @@ from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.interface import RunLimits
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
@@ -56,7 +57,7 @@ class KerasRows(Task):
 
 
 def open_keras(task: Task, comm: Communicator, seed: int) -> KerasAdapter:
-    return KerasAdapter(task, comm.topology, seed, 0.01)
+    return KerasAdapter(task, comm.topology, seed, 0.01, TrainingOptions())
 
 
 def run(setting: Setting, start: Checkpoint | None) -> Run:

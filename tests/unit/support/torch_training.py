@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.comm.interface import Communicator
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 
@@ -52,4 +53,4 @@ class TorchRows(Task):
 
 
 def open_torch(task: Task, comm: Communicator, seed: int) -> TorchAdapter:
-    return TorchAdapter(task, comm.topology, seed, LR)
+    return TorchAdapter(task, comm.topology, seed, LR, TrainingOptions())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipe_feeding import await_fed
 
 import data_sharding as ds
 from data_sharding.pipe.pipe_reader import PipeReader
@@ -112,7 +113,7 @@ def test_a_naive_reader_that_lost_the_race_waits_for_ever(tmp_path: Path, feed: 
         wait_until(fifo.exists)
         with python(NAIVE, fifo) as winner:
             assert answer(winner) == {"count": RECORDS, "torn": False}
-        simulator.join(TIMEOUT_S)
+        await_fed(simulator, TIMEOUT_S)
     os.mkfifo(fifo)  # as an agent leaves it
     with python(NAIVE, fifo) as loser:
         assert loser.stdout is not None
@@ -239,7 +240,7 @@ def test_a_forked_child_is_refused_and_holds_nothing(tmp_path: Path, feed: Chann
         )
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) == RECORDS - 5
-        simulator.join(TIMEOUT_S)
+        await_fed(simulator, TIMEOUT_S)
 
 
 EARLY = """
@@ -264,7 +265,7 @@ def test_a_forked_child_does_not_keep_the_writer_waiting(tmp_path: Path, feed: C
     with PipeSimulator(tmp_path, {"train-0": feed}, 1) as simulator, python(EARLY, tmp_path) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        simulator.join(60)
+        await_fed(simulator, 60)
         os.kill(child, 0)  # it lives
         process.communicate("", timeout=TIMEOUT_S)
     assert simulator.deliveries()["train-0"][0].closed_early

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from pipe_feeding import await_fed
 
 import data_sharding as ds
 from data_sharding.pipe.fifo import PassName, await_fifo
@@ -112,7 +113,7 @@ def test_three_epochs_in_sequence(base: Path, data_folder: Path, by_id: list[byt
                     got += records
                 assert got == by_id
                 assert one.read(5) == []
-        simulator.join(TIMEOUT_S)
+        await_fed(simulator, TIMEOUT_S)
     assert [path.name for path in base.iterdir()] == [".train-0.lock"]
 
 
@@ -378,7 +379,7 @@ def test_closing_early_is_legal_and_moves_on(base: Path, tmp_path: Path) -> None
         with reader.open(12) as one:
             assert len(one.read(12)) == 12
             one.require_end()
-        simulator.join(TIMEOUT_S)
+        await_fed(simulator, TIMEOUT_S)
         assert [delivery.closed_early for delivery in simulator.deliveries()["train-0"]] == [True, True, False]
 
 

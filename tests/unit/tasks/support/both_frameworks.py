@@ -18,6 +18,7 @@ from data_sharding.sample_random import SampleRandom
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
@@ -161,7 +162,10 @@ def test_both_frameworks_train_alike(tmp_path: Path, arguments: dict[str, float]
     (tmp_path / "data").mkdir()
     write_mnist(tmp_path / "data")
     tasks = TorchMnist(weight_decay=0.01, **arguments), KerasMnist(weight_decay=0.01, **arguments)  # type: ignore[arg-type]
-    in_torch, in_keras = TorchAdapter(tasks[0], ONE, 1, 0.1), KerasAdapter(tasks[1], ONE, 1, 0.1)
+    in_torch, in_keras = (
+        TorchAdapter(tasks[0], ONE, 1, 0.1, TrainingOptions()),
+        KerasAdapter(tasks[1], ONE, 1, 0.1, TrainingOptions()),
+    )
     give_to_keras(in_keras.model, torch_weights(in_torch.model))
     losses: list[list[dict[str, float]]] = []
     pairs: list[tuple[Adapter, TorchMnist | KerasMnist]] = [(in_torch, tasks[0]), (in_keras, tasks[1])]

@@ -1,4 +1,4 @@
-"""Whether machines with these options would train: `python -m hvdtrain.cli.launch.train_flags FLAGS` exits 0 or 2."""
+"""Whether machines with these options would train: `python -m hvdtrain.cli.launch.train_options …` exits 0 or 2."""
 
 import sys
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ def require_trains(words: Sequence[str]) -> TrainConfig:
     return config
 
 
-def _trains_nothing(flag: str) -> UsageError:
+def _trains_nothing(option: str) -> UsageError:
     return UsageError(
-        f"The workers' options have {flag}.",
+        f"The workers' options have {option}.",
         "Machines would be paid for, and train nothing.",
         "leave it out; to look at the job itself, put --dry-run before the --.",
     )

@@ -8,29 +8,34 @@ from typing import Any, Final
 from hvdtrain.launch.job_checks import BINDINGS
 from hvdtrain.launch.mpirun import FLAVORS
 
-Flag = tuple[tuple[str, ...], dict[str, Any]]
+Option = tuple[tuple[str, ...], dict[str, Any]]
 """Names, and further arguments of `ArgumentParser.add_argument`."""
 
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
 _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as sbatch(1), --time
 
 
-def flag(*names: str, **settings: Any) -> Flag:
+def option(*names: str, **settings: Any) -> Option:
     """One option; arguments as `ArgumentParser.add_argument` has them."""
     return names, settings
 
 
-def number(name: str, metavar: str = "N", help: str | None = None, **settings: Any) -> Flag:
+def number(name: str, metavar: str = "N", help: str | None = None, **settings: Any) -> Option:
     """An option with a whole number."""
-    return flag(name, type=int, metavar=metavar, help=help, **settings)
+    return option(name, type=int, metavar=metavar, help=help, **settings)
 
 
-def seconds(name: str, default: float, help: str) -> Flag:
+def repeated(name: str, metavar: str, help: str | None = None, **settings: Any) -> Option:
+    """An option that may be given several times."""
+    return option(name, action="append", default=[], metavar=metavar, help=help, **settings)
+
+
+def seconds(name: str, default: float, help: str) -> Option:
     """An option with a number of seconds; `{}` in `help` is replaced by the default."""
-    return flag(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
+    return option(name, type=float, default=default, metavar="S", help=help.format(f"{default:g}"))
 
 
-def start_timeout(default: float) -> Flag:
+def start_timeout(default: float) -> Option:
     """--start-timeout."""
     return seconds("--start-timeout", default, "seconds until all must have started (default: {})")
 
@@ -47,29 +52,29 @@ def _time(text: str) -> int:
     return alone or hours * 3600 + minutes * 60 + seconds
 
 
-DRY_RUN: Final = flag("--dry-run", action="store_true", help="print exactly what would run, and run nothing")
+DRY_RUN: Final = option("--dry-run", action="store_true", help="print exactly what would run, and run nothing")
 
 JOB: Final = (
-    flag("-np", "--np", type=int, metavar="N", help="total number of workers (default: all slots of the hosts)"),
-    flag("--working-dir", metavar="DIR", help="working directory of the workers"),
+    option("-np", "--np", type=int, metavar="N", help="total number of workers (default: all slots of the hosts)"),
+    option("--working-dir", metavar="DIR", help="working directory of the workers"),
     DRY_RUN,
 )
 """How many workers, and where they start."""
 
 CLUSTER: Final = (
-    flag("--name", default="hvdtrain", help="name of the job and its files (default: hvdtrain)"),
-    flag("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)"),
-    flag("--pass-env", action="append", default=[], metavar="NAME", help="environment variable to pass to the workers"),
-    flag("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use"),
+    option("--name", default="hvdtrain", help="name of the job and its files (default: hvdtrain)"),
+    option("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)"),
+    repeated("--pass-env", "NAME", "environment variable to pass to the workers"),
+    option("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use"),
     number("--gpus-per-host", default=0),
     number("--cores-per-host", help="physical cores per host: sets the number of threads and binds workers to cores"),
 )
 """What workers on other machines need to be told."""
 
 HOSTS: Final = (
-    flag("-H", "--hosts", metavar="A:4,B:4", help="hosts and slots"),
-    flag("--hostfile", type=Path, metavar="FILE", help="file with one host per line: `a slots=4` or `a:4`"),
-    flag("--rank-table", type=Path, metavar="FILE", help="JSON file with servers, devices and rank ids"),
+    option("-H", "--hosts", metavar="A:4,B:4", help="hosts and slots"),
+    option("--hostfile", type=Path, metavar="FILE", help="file with one host per line: `a slots=4` or `a:4`"),
+    option("--rank-table", type=Path, metavar="FILE", help="JSON file with servers, devices and rank ids"),
 )
 """Which hosts; one of them."""
 
@@ -77,7 +82,7 @@ SSH_PORT: Final = number("--ssh-port", metavar="PORT")
 
 MACHINES: Final = (
     number("--slots-per-host", help="workers per host (default: one per GPU, or all on one host)"),
-    flag("--overwrite", action="store_true", help="replace the file of an earlier launch"),
+    option("--overwrite", action="store_true", help="replace the file of an earlier launch"),
 )
 """For launchers that find machines themselves."""
 
@@ -87,15 +92,17 @@ RESTARTS: Final = (
 )
 """What happens after a failure or a signal."""
 
-NO_RESTARTS: Final = flag("--max-restarts", type=int, default=0, help=argparse.SUPPRESS)
+NO_RESTARTS: Final = option("--max-restarts", type=int, default=0, help=argparse.SUPPRESS)
 """Of launchers that cannot: it is understood, so that the refusal can name one that can."""
 
 BACKOFF: Final = seconds("--backoff", 1.0, "seconds before the first restart (default: {})")
-TIME_LIMIT: Final = flag("--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds")
-MPI: Final = flag(
+TIME_LIMIT: Final = option(
+    "--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds"
+)
+MPI: Final = option(
     "--mpi", choices=list(FLAVORS), help="the MPI that mpirun belongs to (default: what `mpirun --version` says)"
 )
-ALLOW_ROOT: Final = flag("--allow-root", action="store_true", help="let workers run as root under mpirun")
-BINDING: Final = flag(
+ALLOW_ROOT: Final = option("--allow-root", action="store_true", help="let workers run as root under mpirun")
+BINDING: Final = option(
     "--binding", choices=BINDINGS, default="auto", help="bind workers to cores; auto: if --cores-per-host is given"
 )
