@@ -28,7 +28,7 @@ PARTS = {
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
     "newest": f"{PYTHON} tests/newest_python.py",
 }
-STAGES = [["lint"], ["types"], ["unit"], ["parallel", "cluster"]]
+STAGES = [["lint"], ["unit", "types"], ["parallel", "cluster"]]
 """One after the other; the parts of a stage run at once. The first failing stage is the last one."""
 
 
