@@ -50,7 +50,8 @@ ARG COMPILER=g++
 RUN apt-get update; \
     apt-get install -y --no-install-recommends "${COMPILER}" make; \
     rm -rf /var/lib/apt/lists/*
-COPY hvdtrain/__init__.py hvdtrain/version.py hvdtrain/errors.py hvdtrain/user_cache.py hvdtrain/
+COPY hvdtrain/__init__.py hvdtrain/version.py hvdtrain/errors.py hvdtrain/end_signals.py hvdtrain/user_cache.py \
+    hvdtrain/
 COPY hvdtrain/horovod_wheel/ hvdtrain/horovod_wheel/
 # HVDTRAIN_BUILD_JOBS=1 where memory is short; empty: as many as there are cores and memory for.
 ARG HVDTRAIN_BUILD_JOBS=

@@ -1,5 +1,4 @@
-"""Signals that ask a job to stop, noted while it runs, and the rule that tells a second request from an echo; and
-signals that end a command as an exception would, so that what it has begun to write is removed.
+"""Signals that ask a job to stop, noted while it runs, and the rule that tells a second request from an echo.
 
 A thread reads the numbers from a pipe into which Python's own signal handler writes them. So a second request ends the
 process even while its main thread waits in a collective for a rank that will not come, where no Python code runs.
@@ -7,11 +6,9 @@ process even while its main thread waits in a collective for a rank that will no
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import Enum
 from types import FrameType
 from typing import Any, Final, Self
@@ -21,9 +18,6 @@ REQUESTS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 FINAL: Final = (signal.SIGTERM, signal.SIGINT)
 """A second one means: now. SIGTERM after SIGUSR1 is a first one: with Slurm the time limit follows the notice."""
-
-ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""They end a command that is no job."""
 
 ECHO_SECONDS: Final = 1.0
 """A terminal, `kill -- -GROUP` and Slurm signal launcher and worker, and the launcher passes it on: one request."""
@@ -127,39 +121,3 @@ def _say(line: str) -> None:
     """One write to standard error, whatever the main thread is writing: a bar may be on the cursor's line."""
     with suppress(OSError):
         os.write(2, f"\n{line}\n".encode())
-
-
-@contextmanager
-def exiting_at(signals: Sequence[signal.Signals], then: str = "") -> Iterator[None]:
-    """In the main thread, `signals` raise SystemExit(128 + number), so that the block cleans up. Only the first one
-    does, for the clean-up must not be disturbed. Ignored signals stay ignored.
-
-    Args:
-        then: for standard error when the block has cleaned up, after "ended by SIGTERM; ".
-
-    Raises:
-        SystemExit: a signal came, and the block's own clean-up is done.
-    """
-    in_main = threading.current_thread() is threading.main_thread()
-    wanted = [number for number in signals if in_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    received: list[signal.Signals] = []
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        if received:  # signal.signal() itself first runs the handlers of signals that have come meanwhile
-            return
-        received.append(signal.Signals(number))
-        for other in wanted:
-            signal.signal(other, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in wanted}
-    try:
-        yield
-    except SystemExit:
-        if received and then:
-            sys.stderr.write(f"hvdtrain: ended by {received[0].name}; {then}\n")
-        raise
-    finally:
-        if not received:  # else this process ends, and more signals must not disturb that either
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.stop_requests import ENDING, exiting_at
+from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.weights.export import FORMATS, export
 
 _DESCRIPTION = """\

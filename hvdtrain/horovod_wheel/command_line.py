@@ -9,13 +9,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from hvdtrain.end_signals import exiting_at
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
 from hvdtrain.horovod_wheel.toolchain import find_mpi
-from hvdtrain.stop_requests import exiting_at
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from data_sharding.errors import ShardingError
 from hvdtrain.cli.command_parser import run_subcommand
+from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.errors import UsageError
-from hvdtrain.stop_requests import ENDING, exiting_at
 
 COMMANDS = {
     "index": ("hvdtrain.cli.shard.index", "find all records of a data set and describe them"),

@@ -14,7 +14,7 @@ import pytest
 from commands import Forker
 
 import data_sharding as ds
-from hvdtrain.stop_requests import ENDING, exiting_at
+from hvdtrain.end_signals import ENDING, exiting_at
 
 
 def source(folder: Path) -> Path:

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from hvdtrain.horovod_wheel.cache import WheelCache
-from hvdtrain.stop_requests import exiting_at
+from hvdtrain.end_signals import exiting_at
 cache = WheelCache(Path(sys.argv[1]))
 with exiting_at((SIGINT, SIGTERM)), cache.locked({KEY!r}, 10.0), cache.building({KEY!r}) as folder:
     (folder / "half.whl").write_bytes(b"half")

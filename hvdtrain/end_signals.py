@@ -1,0 +1,50 @@
+"""Signals that end a command as an exception would, so that what it has begun to write is removed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+"""They end a command that is no job."""
+
+
+@contextmanager
+def exiting_at(signals: Sequence[signal.Signals], then: str = "") -> Iterator[None]:
+    """In the main thread, `signals` raise SystemExit(128 + number), so that the block cleans up. Only the first one
+    does, for the clean-up must not be disturbed. Ignored signals stay ignored.
+
+    Args:
+        then: for standard error when the block has cleaned up, after "ended by SIGTERM; ".
+
+    Raises:
+        SystemExit: a signal came, and the block's own clean-up is done.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    wanted = [number for number in signals if in_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    received: list[signal.Signals] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if received:  # signal.signal() itself first runs the handlers of signals that have come meanwhile
+            return
+        received.append(signal.Signals(number))
+        for other in wanted:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in wanted}
+    try:
+        yield
+    except SystemExit:
+        if received and then:
+            sys.stderr.write(f"hvdtrain: ended by {received[0].name}; {then}\n")
+        raise
+    finally:
+        if not received:  # else this process ends, and more signals must not disturb that either
+            for number, handler in before.items():
+                signal.signal(number, handler)
