@@ -1,5 +1,6 @@
 """`hvdtrain train`: parse, open, restore, train, report. Read it from top to bottom."""
 
+import gc
 import os
 import time
 from collections.abc import Sequence
@@ -35,4 +36,6 @@ def run(argv: Sequence[str]) -> int:
                 print(_NEXT, flush=True)
             return code
 
-        return run_job(config, load_kind(config), topology, work)
+        kind = load_kind(config)
+        gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
+        return run_job(config, kind, topology, work)

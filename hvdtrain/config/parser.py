@@ -1,6 +1,7 @@
 """Config from YAML and options through jsonargparse; every refusal names the key and the nearest valid one."""
 
 import argparse
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,7 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     return TrainConfig(**vars(parser.instantiate(parsed)))
 
 
+@functools.cache
 def _train_parser() -> ArgumentParser:
     parser = ArgumentParser(prog="hvdtrain train", add_help=False, exit_on_error=False, print_config=None)
     parser.add_argument("--config", action="config")

@@ -14,7 +14,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
-from hvdtrain.adapters.keras.calling import called_for, own_seed_state, task_errors
+from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_state, task_errors
 from hvdtrain.adapters.keras.device import apply_settings
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.state import seed_states
@@ -58,11 +58,11 @@ class KerasAdapter(AdapterState):
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
         self._gradients: Callable[..., Any] = (
-            tf.function(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
+            _graph(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
         )
-        self._collect: Callable[..., None] = tf.function(self._collect_graph, jit_compile=False)
-        self._train: Callable[..., Any] = tf.function(self._train_graph, jit_compile=False)
-        self._eval: Callable[..., None] = tf.function(self._eval_graph, jit_compile=False)
+        self._collect: Callable[..., None] = _graph(self._collect_graph)
+        self._train: Callable[..., Any] = _graph(self._train_graph)
+        self._eval: Callable[..., None] = _graph(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
@@ -129,8 +129,10 @@ class KerasAdapter(AdapterState):
         self._add(self._measure(features, training=False), real)
 
     def _measure(self, features: dict[str, Any], training: bool) -> dict[str, Any]:
+        measure = self._task.measure if tf.executing_eagerly() else converted(self._task.measure)
         with called_for(self.model, training) as model:
-            return self._task.measure(model, features)
+            found: dict[str, Any] = measure(model, features)
+        return found
 
     def _add(self, measures: dict[str, Any], real: Any) -> None:
         for name, value in measures.items():
@@ -161,6 +163,12 @@ class KerasAdapter(AdapterState):
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
+
+
+def _graph(function: Callable[..., Any], jit_compile: bool = False) -> Callable[..., Any]:
+    """Without AutoGraph, which reads the sources of all that is called: only the task's own code may need it."""
+    compiled: Callable[..., Any] = tf.function(function, jit_compile=jit_compile, autograph=False)
+    return compiled
 
 
 def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """How a task's measure() calls a Keras model: each part gets `training`, and our errors keep their type."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,13 @@ def called_for(model: Any, training: bool) -> Iterator[Any]:
         yield _Mode(model, training)
     finally:
         global_state.set_global_attribute(_CONTEXT, before)
+
+
+def converted(measure: Callable[..., Any]) -> Callable[..., Any]:
+    """A task's function with Python's `if` and `while` on tensors made operations of the graph, as by `tf.function`."""
+    autograph = tf.__internal__.autograph
+    with_control_flow: Callable[..., Any] = autograph.tf_convert(measure, autograph.control_status_ctx())
+    return with_control_flow
 
 
 def own_seed_state() -> Any:

@@ -178,8 +178,10 @@ def run(argv: list[str], path: list[str]) -> None:
 
 def main(framework: str, path: str, runs: str) -> None:
     plain_path = sys.path[1:]  # without this file's folder
+    gc.disable()
     preload(framework)
     gc.collect()
+    gc.enable()
     gc.freeze()  # else each child's collections, the one at its end too, would visit and copy all that was imported
     try:
         Server(path, Path(runs)).serve()
