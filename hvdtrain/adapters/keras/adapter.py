@@ -57,6 +57,7 @@ class KerasAdapter(AdapterState):
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
+        self._measure_in_graph = converted(task.measure)
         self._gradients: Callable[..., Any] = (
             _graph(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
         )
@@ -129,7 +130,7 @@ class KerasAdapter(AdapterState):
         self._add(self._measure(features, training=False), real)
 
     def _measure(self, features: dict[str, Any], training: bool) -> dict[str, Any]:
-        measure = self._task.measure if tf.executing_eagerly() else converted(self._task.measure)
+        measure = self._task.measure if tf.executing_eagerly() else self._measure_in_graph
         with called_for(self.model, training) as model:
             found: dict[str, Any] = measure(model, features)
         return found

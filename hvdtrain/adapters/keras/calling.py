@@ -34,7 +34,10 @@ def called_for(model: Any, training: bool) -> Iterator[Any]:
 
 
 def converted(measure: Callable[..., Any]) -> Callable[..., Any]:
-    """A task's function with Python's `if` and `while` on tensors made operations of the graph, as by `tf.function`."""
+    """A task's function with Python's `if` and `while` on tensors made operations of the graph, as by `tf.function`.
+
+    It is to be made outside of graphs: within one that has no AutoGraph, functions are not converted either.
+    """
     autograph = tf.__internal__.autograph
     with_control_flow: Callable[..., Any] = autograph.tf_convert(measure, autograph.control_status_ctx())
     return with_control_flow

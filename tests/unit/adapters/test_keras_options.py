@@ -52,6 +52,11 @@ def test_the_norm_is_that_before_clipping_where_clipping_or_scaling_needs_it(fac
     assert scaled == pytest.approx(clipped, rel=1e-2)
 
 
+def test_a_task_may_ask_a_tensor_in_pythons_if(facts: dict[str, Any]) -> None:
+    assert facts["signs"] == [-1, 1]
+    assert facts["decides"] == [True] * 12
+
+
 def test_parts_of_a_model_know_whether_they_train(facts: dict[str, Any]) -> None:
     assert 0.2 < facts["zeros_first"] < 0.8
     assert facts["zeros_eval"] == 0

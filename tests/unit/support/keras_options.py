@@ -66,6 +66,21 @@ class Unused(Rows):
         return super().measure(lambda x: model(x)[0], batch)
 
 
+class Decides(Plain):
+    """Asks a tensor in Python's `if`, and in a function of its own."""
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        measures = super().measure(model, batch)
+        return {**measures, "sign": _sign(batch["x"])}
+
+
+def _sign(x: Any) -> Any:
+    sign = tf.ones(tf.shape(x)[0])
+    if tf.reduce_sum(x) < 0:
+        sign = -sign
+    return sign
+
+
 def batch(seed: int) -> LoadedBatch:
     random = np.random.default_rng(seed)
     features = {"x": random.normal(size=(12, 6)).astype(np.float32), "y": random.integers(0, 3, 12)}
@@ -149,6 +164,16 @@ def parts(facts: dict[str, Any]) -> None:
     facts["zeros_eval"] = adapter.read_sums().values["zeros"] / 12
 
 
+def decides(**options: Any) -> list[bool]:
+    """Whether the measure has the sign of each batch, of which the first is traced."""
+    keras.backend.clear_session()
+    adapter, found = KerasAdapter(Decides(), Topology.single(), 3, 0.1, TrainingOptions(**options)), []
+    for seed in range(6):
+        adapter.train_step(batch(seed), seed, 0.1)
+        found.append(bool(adapter.read_sums().values["sign"] == 12 * np.sign(batch(seed).features["x"].sum())))
+    return found
+
+
 def main() -> None:
     facts: dict[str, Any] = {}
     plain, with_norm = trained(Plain()), trained(Rows())
@@ -162,6 +187,8 @@ def main() -> None:
         facts[precision] = furthest(plain, low)
         facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
     facts["norms"] = [norms(), norms(max_grad_norm=1e-3), norms(precision="fp16", max_grad_norm=1.0)]
+    facts["decides"] = [*decides(), *decides(compile=True)]
+    facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
     overflow(facts)
     parts(facts)
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
