@@ -46,7 +46,8 @@ def tests_of(path: Path) -> list[Path]:
         candidates = [UNIT / first / rest[0], UNIT / first / f"test_{rest[0]}.py", UNIT / first]
     else:
         candidates = [UNIT / OTHER_ROOMS.get(path.name, first)]
-    return [each for each in candidates if (ROOT / each).exists()][:1]
+    named = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    return [each for each in candidates if (ROOT / each).exists()][:1] or _tests_with(named)
 
 
 def _of_test_file(path: Path) -> list[Path]:
@@ -54,8 +55,12 @@ def _of_test_file(path: Path) -> list[Path]:
         return [path] if (ROOT / path).exists() else []
     if path.name == "conftest.py" or path.suffix != ".py":  # what the tests of a room share or read
         return [] if path.parent == UNIT else [Path(*path.parts[:3])]
+    return _tests_with(path.stem)
+
+
+def _tests_with(text: str) -> list[Path]:
     every = sorted((ROOT / UNIT).rglob("test_*.py"))
-    return [test.relative_to(ROOT) for test in every if path.stem in test.read_text()]
+    return [test.relative_to(ROOT) for test in every if text in test.read_text()]
 
 
 def choose() -> list[Path]:

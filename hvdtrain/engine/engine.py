@@ -4,6 +4,7 @@ The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -238,8 +239,15 @@ class Engine:
 
     def _emit_failure(self, error: BaseException) -> None:
         """To every callback, whatever another makes of it: `error` is what ends the run, and is raised after it."""
+        telling = threading.Thread(target=self._tell_failure, args=(error,), daemon=True)
+        telling.start()
+        telling.join(events.FAILURE_SECONDS)
+        if telling.is_alive():
+            _log.warning("a callback took longer than %g s for RunFailed, and is left alone", events.FAILURE_SECONDS)
+
+    def _tell_failure(self, error: BaseException) -> None:
         for callback in self.callbacks:
             try:
                 callback(events.RunFailed(self._step, error))
-            except Exception:
-                _log.warning("a callback failed at the end of a run that fails", exc_info=True)
+            except Exception as own:
+                _log.warning("a callback failed at RunFailed: %s: %s", type(own).__name__, own)

@@ -30,6 +30,7 @@ so a callback may decide from them, and may call a collective as long as it does
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Final
 
 from hvdtrain.algorithms.early_stopping import Best
 
@@ -191,9 +192,16 @@ class RunEnded:
     finished: bool
 
 
+FAILURE_SECONDS: Final = 2.0
+"""Launchers end a job's other ranks a few seconds after the first one has failed; `hvdtrain launch` after 3."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """This rank's run ends with `error` after update `step`. Other ranks may be gone: call no collective."""
+    """This rank's run ends with `error` after update `step`. Other ranks may be gone: call no collective.
+
+    All callbacks together have `FAILURE_SECONDS`, in a thread of their own: then the run ends and the error is shown.
+    """
 
     step: int
     error: BaseException

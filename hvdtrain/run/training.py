@@ -35,6 +35,7 @@ from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
 from hvdtrain.run.start import named_checkpoint, open_own_adapter, own_checkpoint, restore_and_broadcast
+from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
 
 _log = logging.getLogger("hvdtrain.run")
@@ -96,10 +97,11 @@ class _Training:
         totals = Totals(comm.topology.size)
         if comm.topology.is_root:
             totals.resume_from(folder.metrics, position.step)
+        own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
         start_seconds = time.perf_counter() - begin
         with ExitStack() as stack:
             context = SinkContext(setup.config, folder, comm.topology)
-            callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *setup.task.callbacks()]
+            callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *own_callbacks]
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin))
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)

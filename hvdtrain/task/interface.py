@@ -147,6 +147,18 @@ def check_measures(measures: Any, samples: int) -> None:
             )
 
 
+def callbacks_of(task: Task) -> list[Callable[[Any], None]]:
+    """What the task adds to a run's callbacks. Raises `UsageError` unless they are functions."""
+    found = task.callbacks()
+    if not isinstance(found, Sequence) or not all(map(callable, found)):
+        raise UsageError(
+            f"The task's callbacks() returned {found!r}.",
+            "It is to return a list of functions, each of which is called with every event of the run.",
+            "return [] for none, or [f] for a function f(event).",
+        )
+    return list(found)
+
+
 def require_trainable(depends: bool) -> None:
     """Raise `UsageError` unless the loss `depends` on a weight that is trained: training would change nothing."""
     if not depends:

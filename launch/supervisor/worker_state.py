@@ -1,5 +1,6 @@
 """What the supervisor knows of one worker, wherever it runs."""
 
+import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
 _LINE_BYTES = 4000  # of a line that is kept for the report
+# Whom one of these has ended is no consequence of another's failure, whatever it has printed before.
+_CRASHES = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
 
 
@@ -81,6 +84,6 @@ class WorkerState:
         """Whether it failed only because another worker did: its record says so, or Horovod in a foreign program."""
         if self.failure is not None:
             return self.failure.is_consequence
-        return self.code != UsageError.exit_code and any(
+        return self.code not in (*_CRASHES, UsageError.exit_code) and any(
             sign in line for line in self.tail.text() for sign in _HOROVODS_OWN
         )

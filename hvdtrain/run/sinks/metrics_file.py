@@ -43,7 +43,7 @@ class MetricsFile:
                 self._write({"event": "stopped early", **asdict(event)})
             case events.RunEnded(step=step):
                 self._write({"event": "ended", "step": step})
-            case events.RunFailed(step=step, error=error):
+            case events.RunFailed(step=step, error=error) if not self._file.closed:
                 self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -223,3 +224,22 @@ def test_a_run_that_fails_says_so_to_every_callback_and_raises_its_own_error(dat
     assert isinstance(failed, events.RunFailed)
     assert (failed.step, str(failed.error)) == (4, "broken")
     assert not any(isinstance(event, Ended) for event in told)
+
+
+def test_a_callback_that_blocks_does_not_keep_a_failed_run_from_ending(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, entered = threading.Event(), threading.Event()
+
+    def blocks(event: events.Event) -> None:
+        if isinstance(event, events.RunFailed):
+            entered.set()
+            released.wait(60)
+
+    monkeypatch.setattr(events, "FAILURE_SECONDS", 0.1)
+    setting = Setting(data, tmp_path, open_adapter=Broken, callbacks=(blocks,))
+    with pytest.raises(RuntimeError, match="broken"):
+        train(setting, SerialCommunicator(Topology.single()), RunLimits(2), None, None)
+    assert entered.wait(60)
+    assert not released.is_set()
+    released.set()

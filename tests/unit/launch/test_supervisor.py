@@ -48,6 +48,12 @@ def workers(
         (workers(1, 1, order=[1, 0]), 1, 1, True),
         (workers((1, LOST), 1), 1, 1, True),
         (workers((1, b"horovod.common.exceptions.HorovodInternalError: x\n"), 1), 1, 1, True),  # a foreign program
+        (
+            workers((-9, b"HorovodInternalError: x\n"), (1, LOST), order=[1, 0]),
+            1,
+            0,
+            True,
+        ),  # a kill is a cause
         (workers((1, b"Another rank has ended or stalled\n"), 1), 1, 0, True),  # words alone are no record
         (workers((1, crashed("x")), (1, crashed("x")), order=[1, 0]), 1, 0, True),  # rank 0 speaks for all
         (workers((1, crashed("x")), (1, crashed("y")), order=[1, 0]), 1, 1, True),

@@ -55,6 +55,10 @@ class Told(TorchDigits):
         if self.fails and name == "Logged" and self.logged == 2:
             raise ValueError("a callback's own error")
 
+class NoList(TorchDigits):
+    def callbacks(self):
+        return None
+
 class CannotRun(TorchDigits):
     def build_model(self):
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
@@ -455,3 +459,10 @@ def test_a_tasks_callbacks_receive_every_event_and_may_end_the_run(
     else:
         assert ended.code == 0, ended
         assert lines[-1]["event"] == "ended"
+
+
+def test_callbacks_that_are_no_functions_are_refused_before_training(tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--task", "own:NoList", "--output-dir", "run"])
+    assert ended.code == 2, ended
+    assert "The task's callbacks() returned None." in ended.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
