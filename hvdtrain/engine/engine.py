@@ -17,10 +17,11 @@ from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine import events
-from hvdtrain.engine.agreement import StopRequest, StopVote, assert_equal_weights, average_rank_local_state, never_asked
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter, Validator
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 
 _log = logging.getLogger("hvdtrain.run")
 

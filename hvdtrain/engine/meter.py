@@ -13,10 +13,10 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import require_metric
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
-from hvdtrain.engine.agreement import StopVote
 from hvdtrain.engine.events import ReducedMetrics, Seconds
 from hvdtrain.engine.interface import RunLimits, Source
 from hvdtrain.engine.loss_guard import LossGuard
+from hvdtrain.engine.stop_vote import StopVote
 from hvdtrain.errors import DivergenceError
 from hvdtrain.stopwatch import Stopwatch
 

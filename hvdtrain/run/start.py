@@ -9,7 +9,7 @@ from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.engine.agreement import assert_equal_weights, broadcast_state
+from hvdtrain.engine.state_sync import assert_equal_weights, broadcast_state
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.state import State

@@ -23,10 +23,10 @@ from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
-from hvdtrain.engine.agreement import StopRequest
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
 from hvdtrain.engine.meter import require_measured
+from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.prepare import RunSetup

@@ -17,7 +17,8 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.engine.agreement import average_rank_local_state, broadcast_state, never_asked
+from hvdtrain.engine.state_sync import average_rank_local_state, broadcast_state
+from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train

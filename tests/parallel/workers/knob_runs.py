@@ -15,7 +15,7 @@ from pathlib import Path
 from hvdtrain.adapters.open import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
-from hvdtrain.engine.agreement import never_asked
+from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
 from hvdtrain.tasks.registry import load_task

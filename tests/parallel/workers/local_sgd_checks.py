@@ -19,7 +19,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.engine.agreement import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import detect_topology
 

@@ -19,7 +19,7 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.engine.agreement import assert_equal_weights
+from hvdtrain.engine.state_sync import assert_equal_weights
 from hvdtrain.state import State
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology, detect_topology

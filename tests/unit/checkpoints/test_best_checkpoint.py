@@ -25,9 +25,9 @@ from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.agreement import StopRequest, never_asked
 from hvdtrain.engine.interface import RunLimits
 from hvdtrain.engine.meter import require_measured
+from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as arrays
 from numpy_training import NumpyAdapter, NumpyTask
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.engine import agreement
-from hvdtrain.engine.agreement import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
+from hvdtrain.engine import state_sync
+from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
 from hvdtrain.errors import DivergenceError
 from hvdtrain.state import State
 
@@ -44,7 +44,7 @@ def test_every_rank_receives_rank_0s_arrays(state: State, size: int, piece: int)
         return broadcast_state(comm, state if comm.topology.is_root else None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agreement, "_PIECE_BYTES", piece)
+        patch.setattr(state_sync, "_PIECE_BYTES", piece)
         for received in all_well(run_on_ranks(size, work)):
             assert_bit_equal(state, received)
 

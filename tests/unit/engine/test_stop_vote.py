@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.interface import Array, Reduction, SerialCommunicator
-from hvdtrain.engine.agreement import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval
+from hvdtrain.engine.stop_vote import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval
 from hvdtrain.topology import Topology
 
 STEPS = 200

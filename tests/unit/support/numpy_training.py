@@ -22,9 +22,10 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.agreement import StopRequest, broadcast_state, never_asked
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.interface import RunLimits, RunResult
+from hvdtrain.engine.state_sync import broadcast_state
+from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.state import State
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task, sample_weights
