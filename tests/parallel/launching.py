@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from warm_interpreters import TENSORFLOW, WarmInterpreters
+from warm_interpreters import WarmInterpreters
 
 Interpreter = Literal["warm", "fresh"]
 Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]
@@ -161,7 +161,7 @@ def warm() -> WarmInterpreters:
 
 def _environment(run: str, added: Mapping[str, str]) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, "PATH": path, **TENSORFLOW, **added, _RUN_VARIABLE: run}
+    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **added, _RUN_VARIABLE: run}
 
 
 def _processes_of(run: str) -> list[int]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # threads of OpenMP keep a core busy. It has to be said before a framework is loaded.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(_variable, "1")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # its pass over each graph takes longer than small models save
 
 
 # Files that take 10 s and more, the longest first: started last, one of them would keep one worker busy in the end.
