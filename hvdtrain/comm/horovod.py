@@ -63,7 +63,7 @@ def yield_when_idle(environ: MutableMapping[str, str]) -> None:
 def exchange_at_once(environ: MutableMapping[str, str]) -> None:
     """Let Horovod exchange a tensor as soon as it is ready, not when its cycle of 1 ms is over. Read by hvd.init().
 
-    A variable of our patches to Horovod, on with any value: short trainings on two ranks take 0.7 of the time.
+    A variable of our patches to Horovod, on with any value.
     """
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
 
