@@ -71,21 +71,23 @@ class KerasAdapter(AdapterState):
         scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                self._draw_anew(step, number)
-                self._collect(*self._tensors(part), scale)
-            self._draw_anew(step, len(parts))
-            changed, norm = self._train(*self._tensors(last), scale, rate, tf.constant(step, tf.int64))
+                self._collect(*self._tensors(part), self._seeds(step, number), scale)
+            seeds = self._seeds(step, len(parts))
+            changed, norm = self._train(*self._tensors(last), seeds, scale, rate, tf.constant(step, tf.int64))
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
-    def _draw_anew(self, step: int, number: int) -> None:
-        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
-        for place, variable in enumerate(self._seed_states):
-            mixed = mix(self._seed, self._rank, step, number, place)
-            variable.assign(np.array([mixed >> 32, mixed & 0xFFFFFFFF], np.uint32))
+    def _seeds(self, step: int, number: int) -> Any:
+        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same.
+
+        Returns:
+            Every random state's seed, uint32 of shape [states, 2].
+        """
+        mixed = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
+        return tf.constant([[each >> 32, each & 0xFFFFFFFF] for each in mixed], tf.uint32)
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._create_sums(batch)
@@ -107,14 +109,22 @@ class KerasAdapter(AdapterState):
         require_trainable(any(gradient is not None for gradient in gradients))
         return gradients, measures
 
-    def _collect_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any) -> None:
+    def _draw_anew(self, seeds: Any) -> None:
+        for variable, seed in zip(self._seed_states, tf.unstack(seeds, len(self._seed_states)), strict=True):
+            variable.assign(seed)
+
+    def _collect_graph(self, features: dict[str, Any], real: Any, shares: Any, seeds: Any, scale: Any) -> None:
         """A micro batch that others follow."""
+        self._draw_anew(seeds)
         gradients, measures = self._gradients(features, real, shares, scale)
         assert self._gradient_sum is not None
         self._gradient_sum.add(gradients)
         self._add(measures, real)
 
-    def _train_graph(self, features: dict[str, Any], real: Any, shares: Any, scale: Any, lr: Any, step: Any) -> Any:
+    def _train_graph(
+        self, features: dict[str, Any], real: Any, shares: Any, seeds: Any, scale: Any, lr: Any, step: Any
+    ) -> Any:
+        self._draw_anew(seeds)
         variables = self.model.trainable_variables
         gradients, measures = self._gradients(features, real, shares, scale)
         if self._gradient_sum is not None:

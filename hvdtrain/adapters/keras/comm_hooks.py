@@ -52,7 +52,7 @@ class CommHook(HookState, ABC):
 
 
 class PlainReduction(CommHook):
-    """Gradients as they are, by one named grouped allreduce a bucket.
+    """Gradients as they are, by one named allreduce a bucket.
 
     Args:
         hvd: horovod.tensorflow.
@@ -90,13 +90,13 @@ class Float16Sum(CommHook):
 
 
 def _reduced(hvd: Any, bucket: GradBucket, op: Any, before: float, after: float) -> list[Any]:
-    sent = [tf.cast(_times(gradient.value, before), bucket.dtype) for gradient in bucket.gradients]
+    """As one flat tensor, which Horovod reduces in place: nothing but that tensor is copied together or apart."""
+    values = [gradient.value for gradient in bucket.gradients]
+    sent = flattened([_times(value, before) for value in values], bucket.dtype)
     # TensorFlow prefixes node names with the function that they were inlined from.
-    received = hvd.grouped_allreduce(sent, op=op, name=bucket.name, ignore_name_scope=True)
-    return [
-        _times(tf.cast(value, gradient.value.dtype), after)
-        for value, gradient in zip(received, bucket.gradients, strict=True)
-    ]
+    received = hvd.allreduce(sent, op=op, name=bucket.name, ignore_name_scope=True)
+    parts = cut(received, [gradient.shape for gradient in bucket.gradients])
+    return [_times(tf.cast(part, value.dtype), after) for part, value in zip(parts, values, strict=True)]
 
 
 def _times(value: Any, factor: float) -> Any:

@@ -12,6 +12,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync
+from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.optimizers import build_optimizer
@@ -39,6 +40,7 @@ class TorchAdapter(AdapterState):
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)
         self._seed, self._rank, self._is_distributed = seed, topology.rank, topology.is_distributed
+        spare_compiler_import()
         torch.manual_seed(seed)
         self._generators = _generators_of(self._device)
         self.model = build_model(task, options, topology, self._device)

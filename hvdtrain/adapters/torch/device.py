@@ -52,7 +52,8 @@ def apply_settings(precision: Precision, deterministic: bool, device: torch.devi
     torch.backends.cudnn.benchmark = not deterministic  # pictures of a task have one size
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler, which takes a second
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def low_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

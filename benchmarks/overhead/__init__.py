@@ -1,0 +1,1 @@
+"""What the loop around a training step costs."""

@@ -1,0 +1,52 @@
+"""The commands that are compared."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One command line.
+
+    Args:
+        label: for people.
+        words: what follows the interpreter.
+        is_peer: whether it needs the peers' environment.
+    """
+
+    label: str
+    words: Sequence[str]
+    is_peer: bool = False
+
+    def argv(self, peers: Path | None, out: Path) -> list[str]:
+        """The command; hvdtrain's run folder is `out`."""
+        python = str(peers / "bin" / "python") if self.is_peer else sys.executable
+        own = ["--output-dir", str(out)] if "hvdtrain" in self.words else []
+        return [python, *self.words, *own]
+
+
+_TRAIN = ("-m", "hvdtrain", "train", "--task", "benchmarks.overhead.hvdtrain_task:Overhead", "--warmup-epochs", "0")
+_BARE = ("-m", "benchmarks.overhead.bare")
+_PEERS = ("-m", "benchmarks.overhead.peers")
+
+BARE, OURS, AGAIN = "bare", "hvdtrain", "hvdtrain_again"
+"""AGAIN: the same as OURS, measured a second time in each block: what chance does."""
+
+ARMS: Mapping[str, Arm] = {
+    BARE: Arm("bare loop over tensors", (*_BARE, "tensors")),
+    "bare_loader": Arm("bare loop over torch's DataLoader", (*_BARE, "loader")),
+    OURS: Arm("hvdtrain train", _TRAIN),
+    "fabric": Arm("Lightning Fabric, DataLoader", (*_PEERS, "fabric"), is_peer=True),
+    "accelerate": Arm("Accelerate, DataLoader", (*_PEERS, "accelerate"), is_peer=True),
+    "lightning": Arm("Lightning Trainer, DataLoader", (*_PEERS, "lightning"), is_peer=True),
+}
+
+
+def environment(cache: str) -> dict[str, str]:
+    """What all arms run with: one thread for computation. `cache`: a folder for what hvdtrain keeps."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HVDTRAIN_CACHE_DIR": cache}
