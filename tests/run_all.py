@@ -23,8 +23,8 @@ PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
 PARTS = {
     "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && {BINARIES}/lint-imports",
     "types": f"{BINARIES}/mypy",
-    "unit": f"{PYTEST} --numprocesses auto tests/unit",
-    "parallel": f"{PYTEST} --numprocesses 2 tests/parallel",  # of several ranks, which wait for starts and each other
+    "unit": f"{PYTEST} --numprocesses 3 tests/unit",
+    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel",  # of several ranks, which wait for starts and each other
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
     "newest": f"{PYTHON} tests/newest_python.py",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,8 +12,13 @@ from emulated_slurm import EmulatedSlurm
 from processes import Spawned, kill, wait_until
 from training import ACROSS, ENVIRONMENT, START_SECONDS, has_trained, read_run
 
-END_SECONDS = 20
-NAMES_THE_RANK = {"horovodrun": "Process 1 exit with status code", "mpirun": "host2", "srun": "task 1: Killed"}
+END_SECONDS = 60
+# Open MPI's own rank on host1 may see the closed connection before mpirun hears of it, and aborts the job first.
+NAMES_THE_RANK = {
+    "horovodrun": "Process 1 exit with status code",
+    "mpirun": "host2|Socket closed",
+    "srun": "task 1: Killed",
+}
 
 
 def start_long_training(slurm: EmulatedSlurm, launcher: str, run: Path) -> Spawned:
@@ -35,7 +41,7 @@ def test_a_killed_worker_ends_the_job_on_all_hosts(slurm: EmulatedSlurm, tmp_pat
     kill([worker])
     done = job.wait(END_SECONDS)
     assert done.returncode != 0
-    assert NAMES_THE_RANK[launcher] in done.output, done.tail()
+    assert re.search(NAMES_THE_RANK[launcher], done.output), done.tail()
     slurm.hosts.wait_until_quiet()
 
 

@@ -1,6 +1,7 @@
 """The commands of docs/migrate.md, also those of the README's table: each trains on small files in the true formats.
 
-What the test changes is said here: two workers on this machine, one update, small batches and photos.
+What the test changes is said here: two workers on this machine, one update, small batches and photos,
+and in TensorFlow, whose graph of a ResNet-50 takes long to build, a ResNet-18.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def test_the_command_trains(
     by_worker = "--batch-size" in flags
     shorter += ["--batch-size", "2"] if by_worker else ["--global-batch-size", "4"]
     shorter += ["--task-args.side", "48"] if name == "imagenet" else []
+    shorter += ["--model", "resnet18"] if name == "tensorflow" else []
     command = ["-m", "hvdtrain", *flags, *shorter]
     if name == "accumulation":
         finished = run_command(["python", *command], DEADLINE_S, None, tmp_path)

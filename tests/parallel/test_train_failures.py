@@ -19,7 +19,7 @@ import hvdtrain
 
 WORKERS = Path(__file__).parent / "workers"
 SLOW_S = 7.0
-END_S = 15.0  # from the failure on one rank to the end of every process
+END_S = 45.0  # from the failure on one rank to the end of every process; five on a quiet machine
 # What ranks other than the failing one say: ours, Horovod's own log, the exception it raises.
 OTHERS = re.compile(r"stopped: A collective|HorovodInternalError|horovod/common/operations\.cc")
 
@@ -69,7 +69,7 @@ def assert_only_own_frames(finished: Any) -> None:
 
 
 MPIRUN_RAISES = [("import", 1, 1), ("open_data", 1, 1), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 0)]
-GLOO_RAISES = [("import", 1, 1), ("open_data", 1, 0), ("build_model", 1, 1), ("decode", 3, 1), ("measure", 4, 1)]
+GLOO_RAISES = [("import", 1, 1), ("open_data", 1, 0), ("decode", 3, 1), ("measure", 4, 1)]
 RAISES = [
     *(("mpirun", "torch", *case) for case in MPIRUN_RAISES),
     *(("horovodrun-gloo", "torch", *case) for case in GLOO_RAISES),

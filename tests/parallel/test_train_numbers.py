@@ -30,12 +30,12 @@ ONE_STEP = 2e-3  # how far one step moves a weight
 
 FULL_RUNS = [
     ("torch", "horovodrun-gloo", 2),
-    ("torch", "mpirun", 3),
     ("tensorflow", "horovodrun-gloo", 2),
 ]
 SHORT_RUNS = [
     ("torch", "horovodrun", 2),
     ("torch", "horovodrun-gloo", 3),
+    ("torch", "mpirun", 3),
     ("torch", "mpirun", 2),
     ("tensorflow", "horovodrun", 2),
     ("tensorflow", "horovodrun-gloo", 3),

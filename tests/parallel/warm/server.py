@@ -30,7 +30,7 @@ RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
 LIMIT = 1 << 20  # bytes of a request
 
 FRAMEWORK_MODULES = {
-    "torch": ["torch._dynamo", "torch.utils.checkpoint", "horovod.torch"],
+    "torch": ["torch.utils.checkpoint", "horovod.torch"],
     "tensorflow": ["keras", "horovod.tensorflow"],
 }
 SHARED_MODULES = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
