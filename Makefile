@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step bench-overhead clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step bench-overhead bench-allreduce clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench-step: with-dev ## time training steps, beside hand-written Horovod and DDP
 
 bench-overhead: with-dev ## time the loop around a step, beside Fabric, Accelerate and Lightning in PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.overhead --peers-venv $(PEERS) $(ARGS)
+
+bench-allreduce: with-dev ## time the sum of a tensor over workers, beside Horovod's defaults, torch.distributed and mpi4py
+	$(BIN)/python -m benchmarks.allreduce $(ARGS)
 
 clean: ## remove .venv, .venv-3.13 and what tools left; the cache of Horovod wheels stays
 	rm -rf $(VENV) .venv-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,88 @@
+"""The sum of a tensor over workers, 4 B to 256 MiB: `python -m benchmarks.allreduce --help`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.allreduce import report
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_RESULTS = REPOSITORY / "benchmarks" / "results"
+_DEADLINE_S = 300.0
+_BIN = Path(sys.executable).parent
+_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+_MPIRUN = [str(_BIN / "mpirun"), *_ROOT, "--oversubscribe", "--bind-to", "none", "-np"]
+_LAUNCHERS = {
+    "mpirun": (_MPIRUN, [sys.executable, "-m"]),
+    "gloo": ([str(_BIN / "horovodrun"), "--gloo", "-np"], [sys.executable, "-m"]),
+    "torchrun": ([str(_BIN / "torchrun"), "--nproc-per-node"], ["-m"]),
+}
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.allreduce", description=__doc__)
+    parser.add_argument("-np", type=int, default=2, help="workers (2)")
+    parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks (7)")
+    parser.add_argument("--out", type=Path, default=_RESULTS)
+    return parser.parse_args()
+
+
+def _run(arm: report.Arm, np: int) -> dict[int, float]:
+    """Bytes → seconds. Raises `RuntimeError` if the command failed or printed no result."""
+    launcher, python = _LAUNCHERS[arm.launcher]
+    argv = [*launcher, str(np), *python, "benchmarks.allreduce.arm", arm.library]
+    done = subprocess.run(
+        argv,
+        cwd=REPOSITORY,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_DEADLINE_S,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if '"allreduce_seconds"' in line]
+    if done.returncode != 0 or len(lines) != 1:
+        raise RuntimeError(f"{' '.join(argv)}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+    found = json.loads(lines[0][lines[0].index("{") :])["allreduce_seconds"]  # launchers may put the rank before it
+    return {int(size): float(seconds) for size, seconds in found.items()}
+
+
+def _block(names: list[str], np: int) -> dict[str, dict[int, float]]:
+    """Mean of two runs of each arm for each size, in the order A B C … C B A."""
+    runs: dict[str, list[dict[int, float]]] = {name: [] for name in names}
+    for name in [*names, *reversed(names)]:
+        runs[name].append(_run(report.ARMS[report.OURS if name == report.AGAIN else name], np))
+    print({name: f"{1e6 * one[4]:.0f} {1e6 * other[4]:.0f} µs" for name, (one, other) in runs.items()}, flush=True)
+    return {name: {size: (one[size] + other[size]) / 2 for size in one} for name, (one, other) in runs.items()}
+
+
+def main() -> None:
+    """Measure, then write allreduce-<date>.json and .md."""
+    options = _parse()
+    names = [*report.ARMS, report.AGAIN]
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "versions": report.versions(),
+        "np": options.np,
+    }
+    turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(options.blocks)]
+    result["blocks"] = [_block(order, options.np) for order in turned]
+    result["machine"]["load_at_end"] = machine.describe()["load"]
+    path = options.out / f"allreduce-{result['date'][:10]}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.with_suffix(".md").write_text(report.markdown(json.loads(path.read_text())))
+    print(f"wrote {path} and .md")
+
+
+if __name__ == "__main__":
+    main()

