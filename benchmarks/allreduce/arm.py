@@ -28,10 +28,9 @@ def repetitions(size: int) -> int:
 
 def hvdtrain_arm() -> tuple[int, int, Callable[[int], Any], Sum]:
     """Horovod as hvdtrain opens it: `hvdtrain.comm`'s settings, and its patches, which the arm "horovod" has too."""
-    from hvdtrain.comm.horovod import exchange_at_once, yield_when_idle
+    from hvdtrain.comm.horovod import set_defaults
 
-    yield_when_idle(os.environ)
-    exchange_at_once(os.environ)
+    set_defaults(os.environ, stall_timeout=600)
     return horovod_arm()
 
 

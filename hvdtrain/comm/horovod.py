@@ -8,13 +8,17 @@ contain it. Gradient syncs that sum within a set find it again.
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.process_set_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
+
+_FABRICS: Final = ("infiniband", "cxi")
+"""Linux' classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot."""
 
 _STARTERS = "`hvdtrain launch`, horovodrun, or the mpirun of the MPI that Horovod was built with"
 
@@ -46,6 +50,14 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
     return topology.completed(hvd.local_rank(), hvd.local_size())
 
 
+def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> None:
+    """Choose, before `hvd.init()`, what the environment leaves open of Horovod and Open MPI."""
+    bound_stalls(environ, stall_timeout)
+    yield_when_idle(environ)
+    exchange_at_once(environ)
+    skip_absent_fabrics(environ)
+
+
 def bound_stalls(environ: MutableMapping[str, str], stall_timeout: float) -> None:
     """Let Horovod end the job when a collective stalls for `stall_timeout` seconds; by default it only warns."""
     environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, int(min(60, stall_timeout / 2)))))
@@ -66,6 +78,15 @@ def exchange_at_once(environ: MutableMapping[str, str]) -> None:
     A variable of our patches to Horovod, on with any value.
     """
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
+
+
+def skip_absent_fabrics(environ: MutableMapping[str, str]) -> None:
+    """Where no RDMA device is, keep Open MPI from looking for one: its `ofi` module then sleeps a second. By MPI_Init.
+
+    `mca_btl_ofi_component_close` of Open MPI 5.0.
+    """
+    if not any(True for kind in _FABRICS for _ in Path("/sys/class", kind).glob("*")):
+        environ.setdefault("OMPI_MCA_btl", "^ofi")
 
 
 def sum_in_order(environ: MutableMapping[str, str]) -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 from hvdtrain.comm.failure import bounded_start, limit_waits
 from hvdtrain.comm.horovod import (
     allow_process_sets,
-    bound_stalls,
     confirmed,
-    exchange_at_once,
     form_process_sets,
+    set_defaults,
     starts_processes_only,
-    yield_when_idle,
 )
 from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.config.process_set_syntax import resolve
@@ -44,9 +42,7 @@ def open_communicator(
             resolve(process_sets, [0])
         return SerialCommunicator(topology)
     require_horovod(framework)
-    bound_stalls(os.environ, stall_timeout)
-    yield_when_idle(os.environ)
-    exchange_at_once(os.environ)
+    set_defaults(os.environ, stall_timeout)
     if process_sets is not None:
         allow_process_sets(os.environ)
     binding = load_binding(framework)

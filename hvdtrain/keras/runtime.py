@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
-from hvdtrain.comm.horovod import bound_stalls, confirmed, exchange_at_once, yield_when_idle
+from hvdtrain.comm.horovod import confirmed, set_defaults
 from hvdtrain.comm.interface import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
@@ -34,9 +34,7 @@ def init() -> None:
     """
     _require_tensorflow_backend()
     topology = detect_topology(os.environ)
-    bound_stalls(os.environ, STALL_TIMEOUT)
-    yield_when_idle(os.environ)
-    exchange_at_once(os.environ)
+    set_defaults(os.environ, STALL_TIMEOUT)
     horovod.init()
     confirmed(topology, horovod)
     bind_device_and_threads(horovod.local_rank(), horovod.local_size())

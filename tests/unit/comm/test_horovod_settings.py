@@ -1,0 +1,31 @@
+"""What hvdtrain sets before Horovod and Open MPI start, and what it leaves as the user has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvdtrain.comm import horovod
+
+
+def test_what_the_user_has_set_stays() -> None:
+    chosen = {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "7",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9",
+        "OMPI_MCA_mpi_yield_when_idle": "0",
+        "HOROVOD_CYCLE_WAKE": "",
+        "OMPI_MCA_btl": "self,tcp",
+    }
+    environ = dict(chosen)
+    horovod.set_defaults(environ, stall_timeout=600)
+    assert environ == chosen
+
+
+@pytest.mark.parametrize(("devices", "expected"), [("mem", None), ("no-such-devices", "^ofi")])
+def test_open_mpi_looks_for_a_fabric_where_there_is_one(
+    devices: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/sys/class/mem, of /dev/null, is on every Linux."""
+    monkeypatch.setattr(horovod, "_FABRICS", (devices,))
+    environ: dict[str, str] = {}
+    horovod.set_defaults(environ, stall_timeout=600)
+    assert environ.get("OMPI_MCA_btl") == expected
