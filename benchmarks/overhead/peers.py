@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from benchmarks.overhead.bare import batches
 from benchmarks.overhead.problem import Clock, model, optimizer_of, timed
+from hvdtrain.models.torchvision_import import import_torchvision
 
 
 def fabric() -> None:
@@ -75,4 +76,5 @@ _PEERS: Mapping[str, Callable[[], None]] = {"fabric": fabric, "accelerate": acce
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    import_torchvision()  # which Lightning imports: a build for CUDA fails beside a CPU torch without this
     _PEERS[sys.argv[1]]()
