@@ -16,7 +16,7 @@ settings.register_profile("hvdtrain", deadline=None)
 settings.load_profile("hvdtrain")
 
 # Far more processes than cores run at once here. Those that wait for a message sleep, instead of taking turns with
-# those that compute, and those that wake up do not interrupt them. Together this saves a third of all CPU time.
+# those that compute, and those that wake up do not interrupt them. Together this saves much CPU time.
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 os.environ.setdefault("OMPI_MCA_threads_pthreads_nanosleep_time", "100000")
 if sys.platform == "linux":

@@ -52,7 +52,7 @@ def apply_settings(precision: Precision, deterministic: bool, device: torch.devi
     torch.backends.cudnn.benchmark = not deterministic  # pictures of a task have one size
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler, which takes a second
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler
         torch.use_deterministic_algorithms(deterministic)
 
 
