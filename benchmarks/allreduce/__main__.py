@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from benchmarks import machine
+from benchmarks import saved
 from benchmarks.allreduce import report
+from benchmarks.commands import printed_json
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-_RESULTS = REPOSITORY / "benchmarks" / "results"
 _DEADLINE_S = 300.0
 _BIN = Path(sys.executable).parent
 _ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -31,7 +26,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.allreduce", description=__doc__)
     parser.add_argument("-np", type=int, default=2, help="workers (2)")
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks (7)")
-    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--out", type=Path, default=saved.RESULTS)
     return parser.parse_args()
 
 
@@ -39,21 +34,8 @@ def _run(arm: report.Arm, np: int) -> dict[int, float]:
     """Bytes → seconds. Raises `RuntimeError` if the command failed or printed no result."""
     launcher, python = _LAUNCHERS[arm.launcher]
     argv = [*launcher, str(np), *python, "benchmarks.allreduce.arm", arm.library]
-    done = subprocess.run(
-        argv,
-        cwd=REPOSITORY,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE_S,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if '"allreduce_seconds"' in line]
-    if done.returncode != 0 or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
-    found = json.loads(lines[0][lines[0].index("{") :])["allreduce_seconds"]  # launchers may put the rank before it
-    return {int(size): float(seconds) for size, seconds in found.items()}
+    found = printed_json(argv, "allreduce_seconds", {**os.environ, "OMP_NUM_THREADS": "1"}, _DEADLINE_S)
+    return {int(size): float(seconds) for size, seconds in found["allreduce_seconds"].items()}
 
 
 def _block(names: list[str], np: int) -> dict[str, dict[int, float]]:
@@ -69,19 +51,10 @@ def main() -> None:
     """Measure, then write allreduce-<date>.json and .md."""
     options = _parse()
     names = [*report.ARMS, report.AGAIN]
-    result: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "versions": report.versions(),
-        "np": options.np,
-    }
+    result = {**saved.begun(report.versions()), "np": options.np}
     turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(options.blocks)]
     result["blocks"] = [_block(order, options.np) for order in turned]
-    result["machine"]["load_at_end"] = machine.describe()["load"]
-    path = options.out / f"allreduce-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".md").write_text(report.markdown(json.loads(path.read_text())))
-    print(f"wrote {path} and .md")
+    saved.save(result, "allreduce", options.out, report.markdown)
 
 
 if __name__ == "__main__":

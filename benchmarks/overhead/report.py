@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import saved
 from benchmarks.overhead.arms import AGAIN, ARMS, BARE, OURS
 from benchmarks.overhead.problem import BATCH, STEPS, WARM_UP
 from benchmarks.statistics import Ratio, ratio_of
@@ -18,7 +19,7 @@ _PEERS = ("lightning", "accelerate")
 
 def versions(peers: Path | None) -> dict[str, str]:
     """Of what the arms import. `peers`: their environment, if there is one."""
-    found = {name: metadata.version(name) for name in ("torch", "numpy")}
+    found = saved.installed(("torch", "numpy"))
     if peers is not None:
         paths = [str(path) for path in peers.glob("lib/python*/site-packages")]
         found |= {
@@ -29,27 +30,21 @@ def versions(peers: Path | None) -> dict[str, str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole page."""
-    machine, blocks = result["machine"], result["blocks"]
+    blocks = result["blocks"]
     noise = _ratio(blocks, AGAIN)
     lines = [
-        f"# The loop around a step, one process, {result['date'][:10]}",
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; Linux {machine['kernel']}; Python "
-        f"{machine['python']}; commit {machine['commit']}; load {machine['load'][0]:.1f} before, "
-        f"{machine['load_at_end'][0]:.1f} after. "
-        + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        + ". Method: [benchmarks/README.md](../README.md). Every block is in the JSON file beside this page.",
+        saved.head("The loop around a step, one process", result),
         "",
         f"A linear model of ten parameters, batch {BATCH}, {STEPS} steps after {WARM_UP}; {len(blocks)} blocks of two "
         f"runs. Times are medians of the blocks. A ratio above 1: it takes longer than ours. A against A: "
-        f"{_shown(noise)}; a ratio in brackets is not beyond that.",
+        f"{saved.shown(noise)}; a ratio in brackets is not beyond that.",
         "",
         "| loop | µs a step | more than the bare loop | of ours |",
         "| --- | ---: | ---: | ---: |",
     ]
     for name in sorted((name for name in blocks[0] if name != AGAIN), key=lambda name: _median(blocks, name)):
         ratio = _ratio(blocks, name)
-        shown = "1" if name == OURS else _shown(ratio) if ratio.beyond(noise) else f"[{_shown(ratio)}]"
+        shown = "1" if name == OURS else saved.shown(ratio, noise)
         more = statistics.median(block[name] - block[BARE] for block in blocks)
         lines.append(f"| {ARMS[name].label} | {1e6 * _median(blocks, name):.0f} | {1e6 * more:.0f} | {shown} |")
     return "\n".join(lines) + "\n"
@@ -61,7 +56,3 @@ def _median(blocks: list[dict[str, float]], name: str) -> float:
 
 def _ratio(blocks: list[dict[str, float]], name: str) -> Ratio:
     return ratio_of([block[name] for block in blocks], [block[OURS] for block in blocks])
-
-
-def _shown(ratio: Ratio) -> str:
-    return f"{ratio.median:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import saved
 from benchmarks.startup import report
 from benchmarks.startup.arms import AGAIN, ARMS, OURS
-from benchmarks.startup.measure import REPOSITORY, seconds_to_first_step
-
-_RESULTS = REPOSITORY / "benchmarks" / "results"
+from benchmarks.startup.measure import seconds_to_first_step
 
 
 def _parse() -> argparse.Namespace:
@@ -22,7 +18,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks with a warm page cache (7)")
     parser.add_argument("--cold-blocks", type=int, default=3, help="blocks with an emptied one, root only (3)")
     parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
-    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--out", type=Path, default=saved.RESULTS)
     return parser.parse_args()
 
 
@@ -45,9 +41,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         return [_block(order, options.np, cold) for order in turned]
 
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "versions": report.versions(),
+        **saved.begun(report.versions()),
         "np": options.np,
         "warm": blocks(options.blocks, cold=False),
         "cold": blocks(options.cold_blocks, cold=True),
@@ -58,11 +52,7 @@ def main() -> None:
     """Measure, then write startup-<date>.json and .md."""
     options = _parse()
     result = _measure(options)
-    result["machine"]["load_at_end"] = machine.describe()["load"]
-    path = options.out / f"startup-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".md").write_text(report.markdown(result))
-    print(f"wrote {path} and .md")
+    saved.save(result, "startup", options.out, report.markdown)
 
 
 if __name__ == "__main__":

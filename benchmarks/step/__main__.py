@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import saved
 from benchmarks.step import report
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Suite
-from benchmarks.step.measure import REPOSITORY, Measured, measure
+from benchmarks.step.measure import Measured, measure
 
-_RESULTS = REPOSITORY / "benchmarks" / "results"
 _LOSS_TOLERANCE = 1e-2
 """Relative. Arms add the same gradients up in another order; a forgotten exchange or another batch differs by more."""
 
@@ -26,7 +23,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks (7)")
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))
     parser.add_argument("--counts", type=int, nargs=3, metavar=("WARM-UP", "BATCHES", "ITERATIONS"), help="for a look")
-    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--out", type=Path, default=saved.RESULTS)
     return parser.parse_args()
 
 
@@ -60,19 +57,10 @@ def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dic
 def main() -> None:
     """Measure, then write step-<date>.json and .md."""
     options = _parse()
-    result: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
-        "versions": report.versions(),
-        "np": options.np,
-    }
+    result = {**saved.begun(report.versions()), "np": options.np}
     with tempfile.TemporaryDirectory() as cache:
         result["suites"] = {name: _measure_suite(SUITES[name], options, cache) for name in options.suites}
-    result["machine"]["load_at_end"] = machine.describe()["load"]
-    path = options.out / f"step-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".md").write_text(report.markdown(result))
-    print(f"wrote {path} and .md")
+    saved.save(result, "step", options.out, report.markdown)
 
 
 if __name__ == "__main__":
