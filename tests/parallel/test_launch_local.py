@@ -141,7 +141,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_the_default_task_survives_a_killed_worker(start: Start, run_command: Any) -> None:
     """Every record of every epoch is used once, and the task is learned."""
-    job = start("--checkpoint-interval", "10", flags=("--max-restarts", "1"))
+    job = start("--epochs", "5", "--checkpoint-interval", "10", flags=("--max-restarts", "1"))
     job.await_steps(3)
     (token,) = {v["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")[2] for v in job.variables_of_workers()}
     os.kill(job.worker(1), signal.SIGKILL)
@@ -150,13 +150,13 @@ def test_the_default_task_survives_a_killed_worker(start: Start, run_command: An
     assert "hvdtrain launch: rank 1 of 2 was killed by SIGKILL." in job.stderr, job.tail()
     assert "hvdtrain launch: restart 1 of 1 in 1 s." in job.stderr, job.tail()
     assert job.stdout.startswith("hvdtrain: digits in torch, 2 workers by hvdtrain launch; "), job.tail()
-    assert job.stderr.count("epoch 12/12") == 1, job.tail()
+    assert job.stderr.count("epoch 5/5") == 1, job.tail()
     events = [json.loads(line) for line in (job.folder / "out" / "metrics.jsonl").read_text().splitlines()]
     assert any(event.get("event") == "resumed" and event["step"] > 0 for event in events)
     verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=job.folder)
     assert verified.returncode == 0, verified.tail()
     result = json.loads((job.folder / "out" / "result.json").read_text())
-    assert (result["world_size"], result["epochs"], result["metrics"]["accuracy"] >= 0.97) == (2, 12, True)
+    assert (result["world_size"], result["epochs"], result["metrics"]["accuracy"] >= 0.95) == (2, 5, True)
     assert token not in job.stdout + job.stderr + (job.folder / "out" / "env.json").read_text()
 
 
@@ -171,12 +171,12 @@ def test_tensorflow(start: Start) -> None:
 def test_one_worker_and_three_whose_bar_passes_unchanged(start: Start) -> None:
     job = start("--max-steps", "2", np=1)
     assert job.wait() in (0, 75), job.tail()
-    job = start("--epochs", "3", "--progress", "bar", "--resume", "auto", np=3)
+    job = start("--epochs", "1", "--progress", "bar", "--resume", "auto", np=3)
     assert job.wait() == 0, job.tail()
     assert json.loads((job.folder / "out" / "env.json").read_text())["topology"]["size"] == 3
     assert "[1]" not in job.stdout + job.stderr, job.tail()
     assert job.stderr.count("\r") > 3, job.tail()
-    assert "90/90" in job.stderr.replace("\r", "\n"), job.tail()
+    assert "30/30" in job.stderr.replace("\r", "\n"), job.tail()
 
 
 def test_an_exception_on_one_rank_comes_first_and_last(start: Start) -> None:
