@@ -33,17 +33,20 @@ RunByHand = Callable[..., Started]
 @pytest.fixture
 def run_by_hand(with_interpreter: Callable[..., list[str]]) -> RunByHand:
     """run_by_hand(folder, variables, *options) starts one process for each set of variables."""
-    return functools.partial(start, with_interpreter(["python", "-m", "hvdtrain"]))
+    return functools.partial(start, with_interpreter)
 
 
-def start(hvdtrain: list[str], folder: Path, variables: Sequence[Mapping[str, str]], *flags: str) -> Started:
+def start(
+    with_interpreter: Callable[..., list[str]], folder: Path, variables: Sequence[Mapping[str, str]], *flags: str
+) -> Started:
     """The output of each process goes to a file."""
+    argv = with_interpreter(["python", "-m", "hvdtrain", *flags, "--output-dir", "out"])
     started = []
     for number, own in enumerate(variables):
         path = folder / f"output_{number}"
         with path.open("wb") as file:
             process = subprocess.Popen(
-                [*hvdtrain, *flags, "--output-dir", "out"],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -74,16 +77,14 @@ def by_hand(rank: int, size: int, port: int, **more: str) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), **more}
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_torchrun_trains(framework: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_torchrun_trains(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     torchrun = Path(sys.executable).parent / "torchrun"
-    flags = ["--framework", framework, *(SHORT if framework == "tensorflow" else []), "--output-dir", "out"]
-    argv = [str(torchrun), "--nproc-per-node", "2", f"--master-port={free_port()}", "-m", "hvdtrain", *flags]
+    flags = ["--nproc-per-node", "2", f"--master-port={free_port()}"]
+    argv = [str(torchrun), *flags, "-m", "hvdtrain", *SHORT, "--output-dir", "out"]
     finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
     assert (tmp_path / "out" / "result.json").exists(), finished.tail()
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["world_size"] == 2
-    assert framework == "tensorflow" or result["metrics"]["accuracy"] >= 0.97
+    assert (result["world_size"], result["steps"]) == (2, 3)
     assert "2 workers by torchrun" in finished.stdout, finished.tail()
 
 
@@ -98,11 +99,13 @@ def test_four_variables_are_enough(tmp_path: Path, run_by_hand: RunByHand) -> No
 
 
 def test_a_taken_port_is_passed_over(tmp_path: Path, run_by_hand: RunByHand) -> None:
-    """Whoever listens there takes every connection and never answers."""
+    """In TensorFlow. Whoever listens there takes every connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
-        outputs = ends(run_by_hand(tmp_path, [by_hand(rank, 2, port) for rank in (1, 0)], *SHORT))
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["world_size"] == 2, outputs
+        variables = [by_hand(rank, 2, port) for rank in (1, 0)]
+        outputs = ends(run_by_hand(tmp_path, variables, "--framework", "tensorflow", *SHORT))
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["framework"], result["world_size"], result["steps"]) == ("tensorflow", 2, 3), outputs
 
 
 def test_missing_ranks_are_named_on_every_rank(tmp_path: Path, run_by_hand: RunByHand) -> None:
