@@ -23,10 +23,10 @@ def lines_of_ranks(output: str) -> set[str]:
 def test_bar_passes_the_launcher_and_only_rank_0_is_seen(
     launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]
 ) -> None:
-    command = ["python", "-m", "hvdtrain", "--progress", "bar", "--max-steps", "60", "--output-dir", "out"]
+    command = ["python", "-m", "hvdtrain", "--progress", "bar", "--max-steps", "35", "--output-dir", "out"]
     finished = run_ranks(command, 3, launcher, 180, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
-    assert re.search(r"\r[^\n]*epoch 2/12[^\n]*\|[^\n]* 60/360 ", finished.stderr), finished.tail()
+    assert re.search(r"\r[^\n]*epoch 2/12[^\n]*\|[^\n]* 35/360 ", finished.stderr), finished.tail()
     assert lines_of_ranks(finished.stdout) == lines_of_ranks(finished.stderr) == {"0"}, finished.tail()
     assert "3 workers" in finished.stdout, finished.tail()
 
