@@ -35,7 +35,7 @@ def main() -> None:
         ]
     )
     model.compile(
-        optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(2e-3)),  # 2
+        optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(5e-3)),  # 2
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
@@ -44,7 +44,7 @@ def main() -> None:
         y_train[own_train],
         validation_data=(x_test[own_test], y_test[own_test]),
         batch_size=GLOBAL_BATCH // hvd.size(),
-        epochs=20,
+        epochs=8,
         verbose=2 if hvd.rank() == 0 else 0,
         callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()],  # 3
     )

@@ -121,10 +121,10 @@ def test_both_kinds_of_channels_under_the_toolkit(
     plan = tmp_path / "plan"
     argv = [sys.executable, "-m", "hvdtrain", "shard", "pipe-plan", str(digits / "train-*.tfrecord")]
     subprocess.run([*argv, "--workers-per-host", "2", "--out", str(plan)], check=True, timeout=60)
-    by_file = for_toolkit(tmp_path / "1", "host1", {"task": "digits", "dry-run": False}, {"train": "File"})
+    by_file = for_toolkit(tmp_path / "1", "host1", {"task": "digits", "epochs": 2, "dry-run": False}, {"train": "File"})
     by_file.bring("train", digits.iterdir())
     modes = {"train-0": "Pipe", "train-1": "Pipe", "pipe-plan": "File", "validation": "File"}
-    by_pipe = for_toolkit(tmp_path / "2", "host2", {"task": "digits", "epochs": 2}, modes)
+    by_pipe = for_toolkit(tmp_path / "2", "host2", {"task": "digits", "epochs": 2, "task-args.width": 4}, modes)
     by_pipe.bring("validation", digits.glob("validation-*"))
     by_pipe.bring("pipe-plan", plan.glob("plan.json"))
     env = {"PATH": search_path(toolkit, tmp_path / "bin"), "OMPI_MCA_plm_rsh_agent": ""}
@@ -139,7 +139,7 @@ def test_both_kinds_of_channels_under_the_toolkit(
         assert agent.wait(20).returncode == 0
     result = by_file.result()
     assert (result["status"], result["world_size"]) == ("finished", 2)
-    assert result["metrics"]["accuracy"] >= 0.97, result
+    assert result["metrics"]["accuracy"] > 0.9, result
     assert sorted(path.name for path in (by_file.base / "model").iterdir()) == [
         "config.yaml",
         "model.safetensors",
@@ -175,7 +175,7 @@ def test_the_toolkit_leaves_our_cause_of_a_failure(toolkit: Path, hosts: Emulate
 def test_two_hosts_train_without_the_toolkit(hosts: EmulatedHosts, digits: Path, tmp_path: Path) -> None:
     """An image of one's own: two machines with two workers each, over the network, no ssh and no MPI."""
     names = list(hosts.names)
-    own = {"task": "digits", "epochs": 2, "sagemaker_mpi_num_of_processes_per_host": 2}
+    own = {"task": "digits", "epochs": 1, "task-args.width": 4, "sagemaker_mpi_num_of_processes_per_host": 2}
     containers = {name: Container(tmp_path / name, own, {"train": "File"}, names, name) for name in names}
     for container in containers.values():
         container.bring("train", digits.iterdir())
@@ -186,7 +186,7 @@ def test_two_hosts_train_without_the_toolkit(hosts: EmulatedHosts, digits: Path,
             finished = each.wait(DEADLINE_S)
             assert finished.returncode == 0, finished.tail()
     result = containers["host1"].result()
-    assert (result["world_size"], result["samples_seen"]) == (4, 2 * 1438)
+    assert (result["world_size"], result["samples_seen"]) == (4, 1438)
     told = json.loads((containers["host1"].base / "output" / "data" / "env.json").read_text())["topology"]
     assert (told["num_nodes"], told["local_size"]) == (2, 2), told
     assert not any((containers["host2"].base / "model").iterdir())

@@ -10,13 +10,25 @@ from processes import wait_until
 from training import ENVIRONMENT, START_SECONDS, has_trained, read_run
 
 LEAVE_SECONDS = 60
+# Of a task that computes little, so that jobs which wait for Slurm take nothing from other tests.
+PATIENT = """\
+import time
+from hvdtrain.tasks.torch import TorchDigits
+
+class Patient(TorchDigits):
+    def decode(self, records):
+        time.sleep(0.05)
+        return super().decode(records)
+"""
 STOPPED = re.compile(r"stopped by SIGTERM \(all ranks\) after step (\d+), which a checkpoint holds")
 
 
 def submit_long_training(slurm: EmulatedSlurm, folder: Path, *flags: str) -> str:
     """By `hvdtrain launch slurm`, into `folder`/run; it would go on for minutes. Returns the job's number."""
     own = ["-np", "2", "--slots-per-host", "1", *flags]
-    train = ["train", "--epochs", "2000", "--output-dir", str(folder / "run")]
+    (folder / "patient.py").write_text(PATIENT)
+    task = ["--task", "patient:Patient", "--task-args.width", "2"]
+    train = ["train", *task, "--epochs", "2000", "--output-dir", str(folder / "run")]
     return slurm.submit(["hvdtrain", "launch", "slurm", *own, "--", *train], folder, ENVIRONMENT)
 
 

@@ -61,11 +61,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., A
 
 
 # What ranks do to each other, again at a number of them that is no power of 2, and by Gloo.
-AT_THREE = ["sgd_momentum", "adam_embedding_clipnorm", "accumulation", "sum", "fp16"]
-CHECKED_AT_THREE = ["gradients", "metrics", "two_outputs", "early_stopping", "control"]
+AT_THREE = ["adam_embedding_clipnorm", "sum", "fp16"]
+CHECKED_AT_THREE = ["gradients", "metrics", "control"]
 TWO = pytest.param(("mpirun", 2), id="mpirun-2")
 THREE = pytest.param(("horovodrun-gloo", 3), id="gloo-3")
 at_two = pytest.mark.parametrize("ranks", [TWO], indirect=True)
+at_three = pytest.mark.parametrize("ranks", [THREE], indirect=True)
 at_two_and_three = pytest.mark.parametrize("ranks", [TWO, THREE], indirect=True)
 
 
@@ -93,13 +94,16 @@ def ranks(request: pytest.FixtureRequest, started: Callable[[str, int], Run]) ->
 @pytest.mark.parametrize(
     ("ranks", "case"),
     [
-        *(pytest.param(("mpirun", 2), case, id=f"mpirun-2-{case}") for case in [*CASES, "layer_numbers"]),
-        *(pytest.param(("horovodrun-gloo", 3), case, id=f"gloo-3-{case}") for case in [*AT_THREE, "layer_numbers"]),
+        *(pytest.param(("mpirun", 2), case, id=f"mpirun-2-{case}") for case in CASES),
+        *(pytest.param(("horovodrun-gloo", 3), case, id=f"gloo-3-{case}") for case in AT_THREE),
     ],
     indirect=["ranks"],
 )
 def test_weights_are_bit_equal_on_all_ranks_and_those_of_one_process(ranks: Run, alone: Run, case: str) -> None:
-    """Every rank began with other weights, so this also shows that the broadcast came before the first gradient."""
+    """Every rank began with other weights, so this also shows that the broadcast came before the first gradient.
+
+    And it shows that names of layers, which differ between the ranks, play no part.
+    """
     first, expected = ranks.of(case, 0), alone.of(case, 0)
     assert len(first) == len(expected) > 0
     for rank in range(1, len(ranks.results)):
@@ -136,7 +140,7 @@ def test_plain_keras_drifts_apart_on_the_same_data(ranks: Run) -> None:
         assert result["control"].startswith(f"DivergenceError: Variables of rank {others} differ from rank 0's")
 
 
-@at_two_and_three
+@at_three
 def test_moving_statistics_are_equal_after_fit(ranks: Run) -> None:
     assert ranks.of("normalized", 0)
     for rank in range(1, len(ranks.results)):
@@ -176,12 +180,11 @@ def test_a_mean_of_the_ranks_means_would_be_wrong_here(ranks: Run, alone: Run) -
     [
         pytest.param(("mpirun", 2), "two_outputs", id="mpirun-2"),
         pytest.param(("mpirun", 2), "two_outputs_traced_before", id="mpirun-2-traced-before"),
-        pytest.param(("horovodrun-gloo", 3), "two_outputs", id="gloo-3"),
     ],
     indirect=["ranks"],
 )
 def test_the_losses_of_single_outputs_are_means_over_all_samples(ranks: Run, alone: Run, check: str) -> None:
-    for run in (alone, ranks):
+    for run in (alone, ranks) if check == "two_outputs" else (ranks,):
         results = [result[check] for result in run.results]
         squares, distances, samples = np.sum([result["sums"] for result in results], axis=0)
         expected = {"a_loss": squares / samples, "a_mse": squares / samples, "b_loss": distances / samples}
@@ -200,7 +203,7 @@ def test_states_of_keras_metrics_are_sums(alone: Run) -> None:
     assert {name: error for name, error in law.items() if not error < 1e-6} == {}
 
 
-@at_two_and_three
+@at_two
 def test_early_stopping_stops_all_ranks_at_one_epoch(ranks: Run) -> None:
     first = ranks.results[0]["early_stopping"]
     assert 2 < first["epochs"] < 25
@@ -269,16 +272,22 @@ def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
         ("callback_before_init", {}, "was used before hvd.init()."),
         ("init", {"OMPI_COMM_WORLD_SIZE": "2"}, "(OMPI_COMM_WORLD_SIZE=2), but not OMPI_COMM_WORLD_RANK"),
         ("init", {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "but Horovod sees one"),
-        ("init", {"KERAS_BACKEND": "torch"}, "REFUSED Keras runs on the torch backend."),
         ("init", {}, "ACCEPTED"),
     ],
 )
 def test_start(case: str, env: dict[str, str], expected: str, run_command: Callable[..., Any]) -> None:
-    interpreter = "fresh" if "KERAS_BACKEND" in env else "warm"
-    command = ["python", str(WORKERS / "keras_fit_init.py"), case]
-    finished = run_command(command, 300, {**ENVIRONMENT, **env}, interpreter=interpreter)
+    finished = run_command(["python", str(WORKERS / "keras_fit_init.py"), case], 300, {**ENVIRONMENT, **env})
     assert finished.returncode == 0, finished.tail()
     assert expected in finished.stdout
+
+
+def test_another_backend_is_refused(run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """By a name that gets an interpreter which has imported torch, and not Keras."""
+    script = tmp_path / "other_backend.py"
+    script.write_text("import hvdtrain.keras as hvd\nhvd.init()\n")
+    finished = run_command(["python", str(script)], 300, {**ENVIRONMENT, "KERAS_BACKEND": "torch"})
+    assert finished.returncode == 1, finished.tail()
+    assert "UsageError: Keras runs on the torch backend." in finished.stderr, finished.tail()
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])

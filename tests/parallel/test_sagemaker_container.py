@@ -87,7 +87,7 @@ def container(tmp_path: Path, run_command: Callable[..., Any]) -> Container:
 
 
 def test_two_workers_train_from_a_channel_and_leave_the_model(container: Container, digits: Path) -> None:
-    container.write({"epochs": 12, "lr": 2e-3, "dry-run": False, "data.check_crc": False}, {"train": "File"})
+    container.write({"epochs": 3, "lr": 2e-3, "dry-run": False, "data.check_crc": False}, {"train": "File"})
     container.bring("train", digits)
     finished = container.train()
     assert finished.returncode == 0, finished.tail()
@@ -95,7 +95,7 @@ def test_two_workers_train_from_a_channel_and_leave_the_model(container: Contain
     assert sorted(path.name for path in model.iterdir()) == ["config.yaml", "model.safetensors", "result.json"]
     result = container.result()
     assert (result["status"], result["world_size"]) == ("finished", 2)
-    assert result["metrics"]["accuracy"] >= 0.97, finished.tail()
+    assert result["metrics"]["accuracy"] > 0.9, finished.tail()
     newest = run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
     assert newest.name.endswith(f"{result['steps']:08d}")
     assert (model / "model.safetensors").read_bytes() == (newest / "model.safetensors").read_bytes()
@@ -155,7 +155,8 @@ def test_a_cause_that_is_there_already_stays(container: Container) -> None:
 def test_a_stopped_spot_instance_goes_on_from_its_checkpoints(container: Container) -> None:
     """SIGTERM reaches the workers; what stands in /opt/ml/checkpoints is where the next container begins."""
     (container.base / "checkpoints").mkdir()
-    container.write({"epochs": 200, "checkpoint-interval": 5})
+    small = {"epochs": 200, "task-args.width": 2}
+    container.write({**small, "checkpoint-interval": 5})
     latest = container.base / "checkpoints" / "checkpoints" / "latest"
     with container.training() as process:
         deadline = time.monotonic() + DEADLINE_S
@@ -169,7 +170,7 @@ def test_a_stopped_spot_instance_goes_on_from_its_checkpoints(container: Contain
     assert container.failure().strip()
     (container.base / "output" / "failure").unlink()  # the next instance has an output folder of its own
     reached = int(latest.read_text().strip().removeprefix("step_"))
-    container.write({"epochs": 200, "max-steps": reached + 3})
+    container.write({**small, "max-steps": reached + 3})
     finished = container.train()
     assert finished.returncode in (0, 75), finished.tail()
     assert f"training from step {reached} " in finished.stderr, finished.tail()

@@ -51,7 +51,7 @@ def test_every_record_comes_once_an_epoch_through_the_pipes_of_two_local_ranks(d
         task="digits",
         processes_per_host=2,
         input_mode="Pipe",
-        hyperparameters={"epochs": 2, "max-steps": 1000, "dry-run": False},
+        hyperparameters={"epochs": 2, "max-steps": 1000, "dry-run": False, "task-args.width": 4},
     )
     channels = {**pipe_plan(digits, tmp_path / "plan", 2), "validation": str(validation)}
     folder = run_local(spec, channels, tmp_path / "jobs")
@@ -78,7 +78,7 @@ def test_two_hosts_read_each_record_once_from_their_pipes(distribution: str, dig
         task="digits",
         instance_count=2,
         input_mode="Pipe",
-        hyperparameters={"epochs": 1, "warmup-epochs": 0, "global-batch-size": 48, **steps},
+        hyperparameters={"epochs": 1, "warmup-epochs": 0, "global-batch-size": 48, "task-args.width": 4, **steps},
     )
     folder = run_local(spec, channels, tmp_path / "jobs")
     assert result_of(folder)["world_size"] == 2

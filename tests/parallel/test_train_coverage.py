@@ -95,8 +95,7 @@ def worker_of(launcher: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("task", "write", "interpreter"),
-    [("cifar10_torch:Cifar10", write_cifar10, "fresh"), ("photos_torch:Photos", write_photos, "warm")],
+    ("task", "write"), [("cifar10_torch:Cifar10", write_cifar10), ("photos_torch:Photos", write_photos)]
 )
 def test_killed_on_three_workers_and_resumed_on_two(
     run_ranks: Callable[..., Any],
@@ -104,13 +103,12 @@ def test_killed_on_three_workers_and_resumed_on_two(
     tmp_path: Path,
     task: str,
     write: Callable[[Path], Path],
-    interpreter: str,
     with_interpreter: Callable[..., list[str]],
 ) -> None:
     out, data = tmp_path / "out", write(tmp_path / "data")
     sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     argv = ["--task", task, "--data.dir", str(data), "--output-dir", str(out), "--progress", "none", *sizes]
-    hvdtrain = with_interpreter(["python", "-m", "hvdtrain"], interpreter)
+    hvdtrain = with_interpreter(["python", "-m", "hvdtrain"])
     kill_after(start(hvdtrain, argv, 3, tmp_path), out / "audit" / "ledger.jsonl", step=4)
     assert not (out / "result.json").exists()
     finished = run_ranks(

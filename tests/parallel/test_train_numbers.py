@@ -28,18 +28,12 @@ TOLERANCE = 1e-2
 ONE_STEP = 2e-3  # how far one step moves a weight
 
 
-FULL_RUNS = [
-    ("torch", "horovodrun-gloo", 2),
-    ("tensorflow", "horovodrun-gloo", 2),
-]
 SHORT_RUNS = [
     ("torch", "horovodrun", 2),
-    ("torch", "horovodrun-gloo", 3),
     ("torch", "mpirun", 3),
     ("torch", "mpirun", 2),
     ("tensorflow", "horovodrun", 2),
     ("tensorflow", "horovodrun-gloo", 3),
-    ("tensorflow", "mpirun", 3),
 ]
 
 
@@ -88,20 +82,17 @@ def train(
     return start
 
 
-@pytest.mark.parametrize(("framework", "launcher", "size"), FULL_RUNS)
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 @pytest.mark.timeout(600)
-def test_the_default_task_is_learned_as_by_one_process(framework: str, launcher: str, size: int, train: Start) -> None:
-    alone, several = train(framework, None, 1).result, train(framework, launcher, size).result
-    assert several["status"] == "finished"
-    assert (several["framework"], several["task"]) == (framework, "digits")
-    assert (alone["world_size"], several["world_size"]) == (1, size)
-    assert alone["metrics"]["accuracy"] >= 0.97
-    assert several["metrics"]["accuracy"] >= 0.97
-    assert several["metrics"]["accuracy"] == pytest.approx(alone["metrics"]["accuracy"], abs=0.01)
-    assert several["first_step_loss"] == pytest.approx(alone["first_step_loss"], rel=1e-6)
-    assert several["global_batch_size"] == alone["global_batch_size"]
-    assert several["samples_seen"] == alone["samples_seen"] == several["epochs"] * 1438
-    assert several["weights"]["equal_on_all_ranks"]
+def test_the_default_task_is_learned(framework: str, train: Start) -> None:
+    """By two; that these train as one does is shown below."""
+    result = train(framework, "horovodrun-gloo", 2).result
+    assert (result["status"], result["world_size"]) == ("finished", 2)
+    assert (result["framework"], result["task"]) == (framework, "digits")
+    assert result["metrics"]["accuracy"] >= 0.97
+    assert result["global_batch_size"] == 48
+    assert (result["epochs"], result["samples_seen"]) == (12, 12 * 1438)
+    assert result["weights"]["equal_on_all_ranks"]
 
 
 @pytest.mark.parametrize(("framework", "launcher", "size"), SHORT_RUNS)
@@ -112,7 +103,8 @@ def test_weights_after_40_steps_are_those_of_one_process(
     """With a global batch that 3 ranks cannot share evenly, over a ragged last batch, into a second epoch."""
     alone, several = train(framework, None, 1, *SHORT), train(framework, launcher, size, *SHORT)
     assert_equal_runs(several, alone)
-    assert several.result["world_size"] == size
+    assert (alone.result["world_size"], several.result["world_size"]) == (1, size)
+    assert several.result["global_batch_size"] == alone.result["global_batch_size"] == 50
     assert several.result["first_step_loss"] == pytest.approx(alone.result["first_step_loss"], rel=1e-6)
 
 
