@@ -53,4 +53,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'hvdtrain' has no attribute {name!r}")
     module = import_module(_MODULES[name])
-    return module if name == "events" else getattr(module, name)
+    globals()[name] = found = module if name == "events" else getattr(module, name)  # looked up once
+    return found

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, NotRequired, Self, TypedDict
+from typing import Any, Final, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.sample_random import SampleRandom
+
+_RUN_S: Final = 1e-3
+"""For so long a thread makes batches before it hands them over: batches that take longer go one by one, and of small
+ones there are some dozens ahead."""
 
 Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 """Reads and decodes records ids int64[k], with draws for augmentation if there are any."""
@@ -58,6 +62,8 @@ class LoadedBatch(NamedTuple):
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
     features, intact = fetch(slots.ids, slots.random)
+    if intact.all():
+        return LoadedBatch(slots.step, slots.ids, slots.weights, features, slots.global_weight)
     damaged = slots.ids[~intact & (slots.weights > 0)]
     return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged)
 
@@ -92,7 +98,8 @@ class ShardLoader:
         rank, size: whose slice of each global batch to load.
         augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record).
         start_step: first step to load; `plan.steps` gives an empty loader.
-        prefetch: batches that may be ready or in the making ahead of the consumer.
+        prefetch: batches that may be ready or in the making ahead of the consumer. Small ones are made several at a
+            time: what a thread makes within a millisecond may be ahead, too.
         threads: background threads.
         processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
             `prefetch` and `threads` then are at least the number of processes, so that none is idle.
@@ -137,6 +144,7 @@ class ShardLoader:
                 depth=max(prefetch, at_a_time),
                 threads=max(threads, at_a_time),
                 timeout_s=timeout_s,
+                run_s=0.0 if isinstance(fetch, DecodeProcesses) else _RUN_S,
             )
 
         self._begin, self._own = begin, own

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from data_sharding.errors import CatalogError, MissingDataError
 from hvdtrain.comm.interface import Communicator
@@ -27,6 +30,8 @@ from hvdtrain.files import open_lines, unwritable, write_atomically
 
 LEDGER: Final = "ledger.jsonl"
 CATALOG: Final = "catalog.npz"
+
+_COUNTED_TOGETHER: Final = 64  # batches: what counting costs is mostly its number of numpy calls
 
 _log = logging.getLogger("hvdtrain.data")
 
@@ -78,7 +83,9 @@ class CoverageLedger:
 
     def add(self, batch: LoadedBatch) -> None:
         """Count a batch that the model was trained on."""
-        self._audit.add(batch.ids, batch.weights)
+        self._uncounted.append((batch.ids, batch.weights))
+        if len(self._uncounted) == _COUNTED_TOGETHER:
+            self._count()
         self._planned += batch.global_weight
         for record_id in batch.damaged.tolist():
             self._set_aside(record_id)
@@ -91,6 +98,7 @@ class CoverageLedger:
         """
         if step == self._first:
             return
+        self._count()
         parts = gather_bytes(self.comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
         damaged = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged")
         line = {
@@ -106,8 +114,15 @@ class CoverageLedger:
 
     def _reset(self) -> None:
         self._audit = CoverageAudit(len(self.records.catalog))
+        self._uncounted: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         self._planned = 0.0
         self._damaged: list[int] = []
+
+    def _count(self) -> None:
+        if self._uncounted:
+            ids, weights = zip(*self._uncounted, strict=True)
+            self._audit.add(np.concatenate(ids), np.concatenate(weights))
+            self._uncounted = []
 
     def _set_aside(self, record_id: int) -> None:
         where = self.records.catalog.describe(record_id)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Position:
 
     def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""
-        return replace(self, step=self.step + 1, samples_seen=self.samples_seen + int(global_weight))
+        return Position(self.step + 1, self.samples_seen + int(global_weight), self.standing)
 
 
 class DamagedCheckpointError(Exception):

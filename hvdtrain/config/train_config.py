@@ -27,7 +27,8 @@ class DataConfig:
         balance: distribute each step's records evenly over the workers by number (records), or also by size (bytes).
         verify_bytes: verify all checksums before training if the data set has at most this many bytes; larger data sets
             are verified while they are read (default: 1 GiB).
-        prefetch: number of batches to decode ahead of the training loop.
+        prefetch: number of batches to decode ahead of the training loop; of small ones, at least what a thread decodes
+            in a millisecond.
         threads: number of background threads that read and decode.
         processes: number of background processes that read and decode, for decoding that holds Python's GIL; 0
             uses threads only.

@@ -46,7 +46,7 @@ class LossGuard:
 
     def add(self, batch: LoadedBatch) -> None:
         """A batch that this rank has measured since the last `check`."""
-        self._recent.append(np.unique(batch.ids))  # masked slots too: 0 times NaN is NaN
+        self._recent.append(batch.ids)  # masked slots too: 0 times NaN is NaN
 
     def check(self, reading: ReducedMetrics, epoch: int, step: int) -> None:
         """Collective if the reduced loss is not finite, which all ranks see alike.
@@ -62,7 +62,7 @@ class LossGuard:
     def _bad_records(self, epoch: int, recent: list[NDArray[np.int64]]) -> list[str] | None:
         """Some of the records of `recent` that hold NaN or infinity; None where that cannot be told."""
         bad: dict[str, None] = {}
-        for ids in recent:
+        for ids in map(np.unique, recent):
             try:
                 features = self.source.decoded_again(epoch, ids)
             except (ShardingError, OSError) as error:

@@ -36,13 +36,14 @@ class Meter:
     def start(self) -> None:
         """Begin an interval now."""
         self._begin = time.perf_counter()
-        self._expected = self._own = self._masked = 0.0
+        self._expected = self._masked = 0.0
+        self._weights: list[NDArray[np.float32]] = []
         self.watch.take("data")
         self._saved += self.watch.take("checkpoint")  # before the interval; the next reading tells it
 
     def count(self, batch: LoadedBatch) -> None:
         """Add a batch that the adapter has measured."""
-        self._own += float(batch.weights.sum())
+        self._weights.append(batch.weights)
         self._masked += len(batch.damaged)
         self._expected += batch.global_weight
 
@@ -58,7 +59,7 @@ class Meter:
         names = sorted(sums.values)
         norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
         own = [
-            self._own,
+            float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0,
             self._masked,
             elapsed,
             self.watch.take("data"),

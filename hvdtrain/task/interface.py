@@ -171,4 +171,4 @@ def require_trainable(depends: bool) -> None:
 
 def sample_weights(weights: NDArray[np.float32], global_weight: float) -> NDArray[np.float32]:
     """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
-    return (weights / np.float32(max(global_weight, 1.0))).astype(np.float32)
+    return weights / np.float32(max(global_weight, 1.0))

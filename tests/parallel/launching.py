@@ -161,7 +161,9 @@ def warm() -> WarmInterpreters:
 
 def _environment(run: str, added: Mapping[str, str]) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **added, _RUN_VARIABLE: run}
+    # One thread a rank: other tests run beside these, and a rank would wait for its threads that wait for a core.
+    ours = {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **ours, **added, _RUN_VARIABLE: run}
 
 
 def _processes_of(run: str) -> list[int]:

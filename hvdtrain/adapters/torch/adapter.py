@@ -1,10 +1,13 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
@@ -24,7 +27,7 @@ from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
-from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
+from hvdtrain.task.interface import Task, check_measures, require_trainable
 from hvdtrain.topology import Topology
 
 
@@ -57,9 +60,10 @@ class TorchAdapter(AdapterState):
         self._sums: dict[str, torch.Tensor] = {}
         self._stopwatch, self._skipped = Stopwatch(), 0
         self._checked = False
+        self._training: bool | None = None
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
-        self.model.train()
+        self._set_training(True)
         parts = micro_batches(batch, self._options.accumulate_steps)
         measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
         with self._syncing():
@@ -75,44 +79,49 @@ class TorchAdapter(AdapterState):
         for totals in measured:
             self._add(totals)
 
+    def _syncing(self) -> AbstractContextManager[None]:
+        return self._waiting() if self._is_distributed else nullcontext()
+
     @contextmanager
-    def _syncing(self) -> Iterator[None]:
+    def _waiting(self) -> Iterator[None]:
         with self._stopwatch.span("gradient_sync"), waits_for_peers():
             yield
+
+    def _set_training(self, training: bool) -> None:
+        """Layers are told where that changes, not at every step: to ask them all costs as much as a small layer."""
+        if training != self._training:
+            self.model.train(training)
+            self._training = training
 
     def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> dict[str, torch.Tensor]:
         """Add to the gradients; returns the sums of this micro batch's measures."""
         # Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
         for generator in self._generators:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
-        shares = self._place(sample_weights(part.weights, part.global_weight))
+        rows = _Rows.of(part.weights, self._place)
         self._gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
-            measures, totals = self._measure(part)
-            loss = (measures["loss"].float() * shares).sum() * (
-                self._gradient_sync.loss_multiplier * self._update.scale
-            )
+            measures, totals = self._measure(part, rows)
+            share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
+            loss = rows.sum(measures["loss"].float()) * share
             require_trainable(loss.requires_grad)
             loss.backward()  # type: ignore[no-untyped-call]
         return totals
 
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:
-        self.model.eval()
-        self._add(self._measure(batch)[1])
+        self._set_training(False)
+        self._add(self._measure(batch, _Rows.of(batch.weights, self._place))[1])
 
-    def _measure(self, batch: LoadedBatch) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def _measure(self, batch: LoadedBatch, rows: "_Rows") -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """The task's measures a sample, and their sums over real samples."""
         features = {name: self._place(array) for name, array in batch.features.items()}
-        real = self._place(batch.weights)
-        rows = None if batch.weights.all() else real > 0
-        with low_precision(self._options.precision, self._device), batch_mask(rows):
+        with low_precision(self._options.precision, self._device), batch_mask(rows.real):
             measures = self._task.measure(self._forward, features)
         if not self._checked:
             check_measures(measures, len(batch.ids))
             self._checked = True
-        totals = {name: (value.detach() * real).sum(dtype=torch.float64) for name, value in measures.items()}
-        return measures, totals
+        return measures, {name: rows.sum(value.detach(), torch.float64) for name, value in measures.items()}
 
     def _add(self, totals: dict[str, torch.Tensor]) -> None:
         for name, total in totals.items():
@@ -120,7 +129,8 @@ class TorchAdapter(AdapterState):
 
     def _place(self, array: Any) -> torch.Tensor:
         writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
-        return torch.from_numpy(writable).to(self._device, non_blocking=True)
+        tensor = torch.from_numpy(writable)
+        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
 
     def read_sums(self) -> Sums:
         values = {name: float(value) for name, value in self._sums.items()}
@@ -131,6 +141,33 @@ class TorchAdapter(AdapterState):
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Which rows of a micro batch count.
+
+    Attributes:
+        weights: float32[n], 0 or 1; None where all n rows count, which spares the device some work.
+        real: bool[n], those that count; None where all do.
+    """
+
+    weights: torch.Tensor | None
+    real: torch.Tensor | None
+
+    @classmethod
+    def of(cls, weights: NDArray[np.float32], place: Callable[[Any], torch.Tensor]) -> "_Rows":
+        if np.count_nonzero(weights) == len(weights):
+            return _ALL_ROWS
+        placed = place(weights)
+        return cls(placed, placed > 0)
+
+    def sum(self, values: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The sum of values[n] over the rows that count."""
+        return (values if self.weights is None else values * self.weights).sum(dtype=dtype)
+
+
+_ALL_ROWS = _Rows(None, None)
 
 
 def _optimizer(task: Task, model: torch.nn.Module, lr: float, options: TrainingOptions) -> Any:

@@ -6,6 +6,7 @@ import gc
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ WAIT_S = 60.0
 
 def decode(payloads: Sequence[bytes]) -> dict[str, np.ndarray]:
     return {"length": np.array([len(payload) for payload in payloads]), "payload": np.array(payloads, object)}
+
+
+def decode_slowly(payloads: Sequence[bytes]) -> dict[str, np.ndarray]:
+    """A thread makes batches that take less than this together, and is soon through with the epoch."""
+    time.sleep(0.002)
+    return decode(payloads)
 
 
 def loader_threads() -> list[threading.Thread]:
@@ -261,7 +268,7 @@ def test_reads_ahead_no_further_than_asked(catalog: ds.Catalog) -> None:
         with progress:
             made.append(len(payloads))
             progress.notify_all()
-        return decode(payloads)
+        return decode_slowly(payloads)
 
     with (
         ds.RecordReader(catalog) as reader,
@@ -277,7 +284,7 @@ def test_reads_ahead_no_further_than_asked(catalog: ds.Catalog) -> None:
 
 def test_closing_early_ends_the_threads_and_the_loader(catalog: ds.Catalog) -> None:
     with ds.RecordReader(catalog) as reader:
-        loader = ds.ShardLoader(plan_for(catalog), reader, decode, rank=0, size=1, threads=2)
+        loader = ds.ShardLoader(plan_for(catalog), reader, decode_slowly, rank=0, size=1, threads=2)
         next(loader)
         assert loader_threads() != []
         loader.close()
@@ -289,7 +296,7 @@ def test_closing_early_ends_the_threads_and_the_loader(catalog: ds.Catalog) -> N
 
 def test_a_dropped_loader_ends_its_threads(catalog: ds.Catalog) -> None:
     with ds.RecordReader(catalog) as reader:
-        loader = ds.ShardLoader(plan_for(catalog), reader, decode, rank=0, size=1, threads=2)
+        loader = ds.ShardLoader(plan_for(catalog), reader, decode_slowly, rank=0, size=1, threads=2)
         next(loader)
         threads = loader_threads()
         assert threads != []
