@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.failure_record import FailureRecord, read_failure, write_failure
+from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.console import Console
@@ -231,31 +231,6 @@ def test_a_traceback_that_was_left_to_the_launcher_is_printed_whatever_ends_the_
     assert diagnose(workers((1, LOST), (1, left)), None, all_connected=True).message.endswith(f"Its last lines:{lines}")
     for outcome in (diagnose(workers(75, (1, left)), None), diagnose(workers(75, (1, left)), signal.SIGTERM)):
         assert outcome.message.endswith(f"rank 1 of 2 failed with exit code 1. Its last lines:{lines}")
-
-
-def test_a_record_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "rank-3.json"
-    monkeypatch.delenv("HVDTRAIN_FAILURE_FILE", raising=False)
-    assert not write_failure("error", 3, "x", 1)
-    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(path))
-    assert read_failure(path) is None
-    assert write_failure("lost_rank", 3, "x", 1)
-    assert write_failure("exception", 3, "y é", 1, "z")
-    record = read_failure(path)
-    assert record is not None
-    assert (record.kind, record.rank, record.cause, record.detail, record.is_consequence) == (
-        "exception",
-        3,
-        "y é",
-        "z",
-        False,
-    )
-    assert list(tmp_path.iterdir()) == [path]
-    for content in ("", "[]", '{"kind": "stall"}'):
-        path.write_text(content)
-        assert read_failure(path) is None
-    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(tmp_path / "gone" / "rank-3.json"))
-    assert not write_failure("error", 3, "x", 1)
 
 
 FORWARD, IGNORE, KILL = SignalAction
