@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
 
-Kind = Literal["exception", "error", "lost_rank", "stall"]
-"""An exception that hvdtrain did not raise, an error that it did, another rank that has ended, one that has stalled."""
+Kind = Literal["exception", "error", "signal", "lost_rank", "stall"]
+"""An exception that hvdtrain did not raise, an error that it did, a signal that ended this rank before it had saved,
+another rank that has ended, one that has stalled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:
+        _leave_record("signal", "interrupted by SIGINT", 130)
         return _leave(130, "interrupted")
     except BrokenPipeError as error:
         if _is_output_closed():  # as in `hvdtrain env | head -3`

@@ -138,6 +138,8 @@ def _report(worker: WorkerState, size: int, in_full: bool) -> str:
         how = f"was lost: {worker.end.lost}"
     elif worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
+    elif worker.failure and worker.failure.kind == "signal":
+        how += f" because of a signal: {worker.failure.cause}"
     return f"hvdtrain launch: rank {worker.rank} of {size}{worker.on_host} {how}. {quoted(worker, in_full)}"
 
 

@@ -21,6 +21,7 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.stop_requests import REQUESTS
 
 LOST = FailureRecord("lost_rank", 0, "a", "A collective operation was aborted.", 1)
+TERM_AGAIN = FailureRecord("signal", 1, "a", "SIGTERM came again", 143)
 
 
 def crashed(cause: str, detail: str = "") -> FailureRecord:
@@ -64,6 +65,7 @@ def workers(
         (workers(-9, 2, killed=(0,), order=[1, 0]), 2, 1, False),
         (workers(75, 75), 75, 0, False),
         (workers(130, 1), 130, 0, False),
+        (workers((1, LOST), (143, TERM_AGAIN)), 143, 1, False),
     ],
 )
 def test_who_is_to_blame(ended: list[WorkerState], code: int, root_cause_rank: int | None, restart: bool) -> None:
@@ -105,6 +107,11 @@ def test_the_host_is_named_where_there_are_several() -> None:
     assert message(WorkerExit(1, lost="nothing was heard")).startswith(
         "hvdtrain launch: rank 1 of 2 on b was lost: nothing was heard. "
     )
+
+
+def test_a_rank_that_a_signal_has_ended_says_so() -> None:
+    told = diagnose(workers((1, LOST), (143, TERM_AGAIN)), None).message
+    assert "rank 1 of 2 failed with exit code 143 because of a signal: SIGTERM came again." in told
 
 
 def test_a_lost_host_is_to_blame_although_others_fail_first() -> None:
