@@ -18,9 +18,10 @@ from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter, Validator
+from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
+from hvdtrain.engine.validator import Validator
 
 
 @dataclass(eq=False)

@@ -27,8 +27,8 @@ from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
-from hvdtrain.engine.meter import require_measured
 from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.prepare import RunSetup
