@@ -8,6 +8,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class Span:
+    """One block whose time was taken: its `seconds`, once it has ended."""
+
+    seconds = 0.0
+
+
 class Stopwatch:
     """Adds up seconds by name. A span costs two readings of the clock, and never waits for a device."""
 
@@ -15,13 +21,14 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
-    def span(self, name: str) -> Iterator[None]:
+    def span(self, name: str) -> Iterator[Span]:
         """Add the time that the block takes, also where it raises. Spans of one name must not be nested."""
-        begin = time.perf_counter()
+        span, begin = Span(), time.perf_counter()
         try:
-            yield
+            yield span
         finally:
-            self.add(name, time.perf_counter() - begin)
+            span.seconds = time.perf_counter() - begin
+            self.add(name, span.seconds)
 
     def waits(self, name: str, values: Iterable[T]) -> Iterator[T]:
         """The same values; the time spent waiting for each of them, and for their end, is added."""

@@ -3,7 +3,6 @@
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -212,29 +211,26 @@ class Engine:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
-        begin = time.perf_counter()
-        reading = self._validator.measure(step, self._vote)
+        with self._meter.watch.span("validation") as span:
+            reading = self._validator.measure(step, self._vote)
         if reading is None:
             self._cut_short = True
             return position
         self._metrics = reading.values
         standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
-        seconds = time.perf_counter() - begin
-        self._emit(events.Evaluated(epoch, step, reading.samples, seconds, reading.values, standing.best))
+        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position, weights_are_saved: bool = False) -> None:
         self._emit(events.CheckpointStarted(position.step))
-        begin = time.perf_counter()
-        with self._meter.watch.span("checkpoint"):
+        with self._meter.watch.span("checkpoint") as span:
             self.ledger.commit(position.step)
             if weights_are_saved:
                 path = self.checkpoints.move_to(position, self._best)
             else:
                 path = self.checkpoints.save(self.adapter.state, position, self._best)
-        seconds = time.perf_counter() - begin
-        self._emit(events.CheckpointDurable(position.step, path, seconds))
+        self._emit(events.CheckpointDurable(position.step, path, span.seconds))
 
     def _emit(self, event: events.Event) -> None:
         for callback in self.callbacks:

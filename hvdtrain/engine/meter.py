@@ -23,7 +23,7 @@ class Meter:
     def __init__(self, adapter: Adapter, comm: Communicator) -> None:
         self._adapter, self._comm = adapter, comm
         self.watch = Stopwatch()
-        """For spans "data" (waiting for the loader) and "checkpoint" (saving; not a part of the interval)."""
+        """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self._saved = 0.0
         self.start()
 
