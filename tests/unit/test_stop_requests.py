@@ -36,7 +36,7 @@ class Stuck:
         self.record = FailureFile()
         self.process = subprocess.Popen(
             [sys.executable, "-c", STUCK],
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -179,7 +179,7 @@ def test_a_forked_child_ends_by_its_own_signals() -> None:
     """Pools of user code fork, and end their workers by SIGTERM."""
     done = subprocess.run(
         [sys.executable, "-c", FORKING],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
