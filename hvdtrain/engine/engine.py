@@ -52,7 +52,7 @@ class Engine:
     callbacks: Sequence[events.Callback]
     asked: StopRequest = never_asked
     early_stopping: EarlyStopping = EarlyStopping()
-    on_result: Callable[[RunResult], None] = lambda _result: None
+    on_result: Callable[[RunResult], None] | None = None
 
     def __post_init__(self) -> None:
         self._validator = (
@@ -113,7 +113,8 @@ class Engine:
             best=self._best,
             stopped_early=stopped_early,
         )
-        self.on_result(result)
+        if self.on_result is not None:
+            self.on_result(result)
         self._emit(events.RunEnded(position.step, position.samples_seen, finished))
         return result
 

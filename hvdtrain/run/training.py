@@ -103,7 +103,7 @@ class _Training:
         report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
         with ExitStack() as stack:
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step)
-            on_result = report.write if comm.topology.is_root else _ignore
+            on_result = report.write if comm.topology.is_root else None
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
@@ -134,7 +134,7 @@ class _Training:
             raise unwritable(folder.path, error) from error
 
     def _engine(
-        self, callbacks: list[events.Callback], asked: StopRequest, on_result: Callable[[RunResult], None]
+        self, callbacks: list[events.Callback], asked: StopRequest, on_result: Callable[[RunResult], None] | None
     ) -> Engine:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
@@ -204,10 +204,6 @@ class _Report:
                 f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
-
-
-def _ignore(_result: RunResult) -> None:
-    """Of a rank other than 0, which writes no result."""
 
 
 def _catalogs(setup: RunSetup) -> list[Catalog]:
