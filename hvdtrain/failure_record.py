@@ -1,4 +1,4 @@
-"""What a failing rank leaves for its launcher: one JSON file, whose path the launcher gives in HVDTRAIN_FAILURE_FILE.
+"""What a failing rank leaves for its launcher: JSON in a file that the launcher names in HVDTRAIN_FAILURE_FILE.
 
 The launcher decides from these records which rank caused the end of a job. A rank that leaves none was killed, or
 crashed below Python.
@@ -7,14 +7,15 @@ crashed below Python.
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
 
-Kind = Literal["exception", "error", "lost_rank", "stall"]
-"""An exception that hvdtrain did not raise, an error that it did, another rank that has ended, one that has stalled."""
+Kind = Literal["exception", "error", "signal", "lost_rank", "stall"]
+"""An exception that hvdtrain did not raise, an error that it did, a signal that ended this rank before it had saved,
+another rank that has ended, one that has stalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,67 @@ class FailureRecord:
         return self.kind in ("lost_rank", "stall")
 
 
+class FailureFile:
+    """Where one worker leaves its record: memory of the launcher, which the worker opens by its path in /proc.
+
+    So nothing stays behind, however the launcher ends.
+    """
+
+    def __init__(self) -> None:
+        self._file: int | None = os.memfd_create("hvdtrain-failure")
+        state = os.fstat(self._file)
+        self.place = f"{state.st_dev}:{state.st_ino}:/proc/{os.getpid()}/fd/{self._file}"
+        """The value of HVDTRAIN_FAILURE_FILE for the worker."""
+
+    def read(self) -> FailureRecord | None:
+        """The last record, or None if the worker has left none. Of a record that is not whole, the one before."""
+        if self._file is None:
+            return None
+        for line in reversed(os.pread(self._file, os.fstat(self._file).st_size, 0).splitlines()):
+            with suppress(ValueError, TypeError):
+                return FailureRecord(**json.loads(line))
+        return None
+
+    def close(self) -> None:
+        """Forget the record."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+_claimed: Final[dict[int, str]] = {}  # process → its place; a forked child has another number
+
+
+def claim_failure_file() -> None:
+    """From now on only this process writes into its file: a command that it starts is not what the launcher started.
+
+    For the start of a worker, before it starts other processes.
+    """
+    place = os.environ.pop(FILE_VARIABLE, None)
+    if place is not None:
+        _claimed[os.getpid()] = place
+
+
 def write_failure(kind: Kind, rank: int, cause: str, exit_code: int, detail: str = "") -> bool:
     """Leave a record for the launcher; returns False if it asks for none. A later record replaces an earlier one."""
-    path = os.environ.get(FILE_VARIABLE)
-    if not path:
+    place = _claimed.get(os.getpid()) or os.environ.get(FILE_VARIABLE)
+    if not place:
         return False
     record = FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail)
     try:
-        Path(f"{path}.new").write_text(json.dumps(asdict(record)) + "\n")
-        os.replace(f"{path}.new", path)
-    except OSError:
-        return False  # a full disk must not hide the error itself
+        _append(place, json.dumps(asdict(record)).encode() + b"\n")
+    except (OSError, ValueError):
+        return False  # a launcher that is gone must not hide the error itself
     return True
 
 
-def read_failure(path: Path) -> FailureRecord | None:
-    """The record at `path`, or None if the rank has left none."""
+def _append(place: str, line: bytes) -> None:
+    device, inode, path = place.split(":", 2)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        return FailureRecord(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return None
+        state = os.fstat(file)
+        if (state.st_dev, state.st_ino) != (int(device), int(inode)):
+            raise FileNotFoundError(path)  # the launcher has died, and its number is another process's now
+        os.write(file, line)
+    finally:
+        os.close(file)

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from types import FrameType
@@ -53,11 +54,13 @@ class StopSignals:
     Args:
         who: of this process, in messages.
         answers: whether it tells a terminal's user at once that SIGINT was heard: one process of a job should.
+        at_second: called with the cause and the exit code before a second request ends the process.
     """
 
-    def __init__(self, who: str, answers: bool) -> None:
+    def __init__(self, who: str, answers: bool, at_second: Callable[[str, int], object] | None = None) -> None:
         self._who = who
         self._answers = answers
+        self._at_second = at_second
         self._noted: signal.Signals | None = None
         self._requests = StopRequests()
         self._before: dict[signal.Signals, Any] = {}
@@ -110,6 +113,8 @@ class StopSignals:
                 _say(f"{self._who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
         if self._requests.add(number, time.monotonic()) is Repeat.SECOND:
             _say(f"{self._who}: {number.name} came again; leaving at once, older checkpoints are intact.")
+            if self._at_second is not None:
+                self._at_second(f"{number.name} came again", 128 + number)
             os._exit(128 + number)  # the main thread may be stuck, or in the middle of a save that is to be torn
 
 

@@ -19,7 +19,7 @@ clipping of gradients by their norm over all weights is `--max-grad-norm`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 
 OptimizerName = Literal["sgd", "adam", "adamw", "lars", "lamb"]
@@ -194,6 +194,9 @@ class Optimizer:
         slots: the names of what the rule keeps for each parameter.
         usual: its options in the order in which they are printed, and their values if not given.
         torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
+
+    Raises:
+        TypeError: `usual` names what no `Settings` has, or lacks what the slots are computed with.
     """
 
     rule: Callable[..., tuple[Any, Slots]]
@@ -201,9 +204,17 @@ class Optimizer:
     usual: Mapping[str, float]
     torch_class: str | None = None
 
+    def __post_init__(self) -> None:
+        valid = {field.name for field in fields(Settings)} - {"name", "adapts"}
+        needed = {"weight_decay", *(_BUFFER_OPTIONS if self.slots == _BUFFER else _MOMENTS_OPTIONS)}
+        if wrong := sorted((self.usual.keys() - valid) | (needed - self.usual.keys())):
+            raise TypeError(f"OPTIMIZERS: options that are unknown or missing: {wrong}; valid: {sorted(valid)}")
+
 
 _BUFFER: Final = ("momentum_buffer",)
 _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+_BUFFER_OPTIONS: Final = ("momentum",)
+_MOMENTS_OPTIONS: Final = ("beta1", "beta2", "eps")
 _MOMENTUM: Final = {"momentum": 0.9}
 _BETAS: Final = {"beta1": 0.9, "beta2": 0.999}  # Kingma and Ba 2014, arXiv:1412.6980
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
-from hvdtrain.failure_record import Kind, write_failure
+from hvdtrain.failure_record import Kind, claim_failure_file, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
 COMMANDS = {
@@ -48,6 +48,7 @@ _OTHER_WORDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    claim_failure_file()
     atexit.register(gc.freeze)  # else Python's last collection visits all that a framework has made, for a second
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:
+        _leave_record("signal", "interrupted by SIGINT", 130)
         return _leave(130, "interrupted")
     except BrokenPipeError as error:
         if _is_output_closed():  # as in `hvdtrain env | head -3`

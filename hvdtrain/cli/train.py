@@ -9,6 +9,7 @@ from hvdtrain.cli.main import who
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.failure_record import write_failure
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
@@ -25,7 +26,11 @@ def run(argv: Sequence[str]) -> int:
     begin = time.perf_counter()
     config = parse_train_config(argv)
     topology = detect_topology(os.environ)
-    with StopSignals(who(), answers=topology.is_root) as signals:
+
+    def leave_record(cause: str, code: int) -> None:
+        write_failure("signal", topology.rank, cause, code)
+
+    with StopSignals(who(), answers=topology.is_root, at_second=leave_record) as signals:
 
         def work(setup: RunSetup, comm: Communicator) -> int:
             if config.dry_run:

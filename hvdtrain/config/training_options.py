@@ -118,6 +118,9 @@ _OPTIMIZERS_OF = {
 } | {"decay_norm_and_bias": list(OPTIMIZERS)}
 """Which optimizers have each option."""
 
+if _without_option := sorted(_OPTIMIZERS_OF.keys() - {field.name for field in fields(TrainingOptions)}):
+    raise TypeError(f"OPTIMIZERS has {_without_option}, which TrainingOptions does not have")
+
 
 def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
     local, packed = options.sync_every is not None, options.compression != "none"

@@ -3,10 +3,7 @@
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
-import logging
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,13 +14,13 @@ from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.store import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine import events
+from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter, Validator
+from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
-
-_log = logging.getLogger("hvdtrain.run")
+from hvdtrain.engine.validator import Validator
 
 
 @dataclass(eq=False)
@@ -41,6 +38,7 @@ class Engine:
         callbacks: told of every event, in this order.
         asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
         early_stopping: which validation is the best, and when to stop early.
+        on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
     """
 
     adapter: Adapter
@@ -54,6 +52,7 @@ class Engine:
     callbacks: Sequence[events.Callback]
     asked: StopRequest = never_asked
     early_stopping: EarlyStopping = EarlyStopping()
+    on_result: Callable[[RunResult], None] | None = None
 
     def __post_init__(self) -> None:
         self._validator = (
@@ -82,7 +81,7 @@ class Engine:
         try:
             return self._run(start, saved)
         except BaseException as error:
-            self._emit_failure(error)
+            tell_failure(self.callbacks, events.RunFailed(self._step, error))
             raise
 
     def _run(self, start: Position, saved: bool) -> RunResult:
@@ -103,8 +102,7 @@ class Engine:
             self._emit(stopped_early)
         digest = assert_equal_weights(self.comm, self.adapter.state(), "After training")
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
-        self._emit(events.RunEnded(position.step, position.samples_seen, finished))
-        return RunResult(
+        result = RunResult(
             step=position.step,
             epochs=position.step // self._steps_per_epoch,
             samples_seen=position.samples_seen,
@@ -115,6 +113,10 @@ class Engine:
             best=self._best,
             stopped_early=stopped_early,
         )
+        if self.on_result is not None:
+            self.on_result(result)
+        self._emit(events.RunEnded(position.step, position.samples_seen, finished))
+        return result
 
     def _train_to(self, last: int, start: Position, saved: bool) -> Position:
         position = start
@@ -210,45 +212,27 @@ class Engine:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
-        begin = time.perf_counter()
-        reading = self._validator.measure(step, self._vote)
+        with self._meter.watch.span("validation") as span:
+            reading = self._validator.measure(step, self._vote)
         if reading is None:
             self._cut_short = True
             return position
         self._metrics = reading.values
         standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
-        seconds = time.perf_counter() - begin
-        self._emit(events.Evaluated(epoch, step, reading.samples, seconds, reading.values, standing.best))
+        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position, weights_are_saved: bool = False) -> None:
         self._emit(events.CheckpointStarted(position.step))
-        begin = time.perf_counter()
-        with self._meter.watch.span("checkpoint"):
+        with self._meter.watch.span("checkpoint") as span:
             self.ledger.commit(position.step)
             if weights_are_saved:
                 path = self.checkpoints.move_to(position, self._best)
             else:
                 path = self.checkpoints.save(self.adapter.state, position, self._best)
-        seconds = time.perf_counter() - begin
-        self._emit(events.CheckpointDurable(position.step, path, seconds))
+        self._emit(events.CheckpointDurable(position.step, path, span.seconds))
 
     def _emit(self, event: events.Event) -> None:
         for callback in self.callbacks:
             callback(event)
-
-    def _emit_failure(self, error: BaseException) -> None:
-        """To every callback, whatever another makes of it: `error` is what ends the run, and is raised after it."""
-        telling = threading.Thread(target=self._tell_failure, args=(error,), daemon=True)
-        telling.start()
-        telling.join(events.FAILURE_SECONDS)
-        if telling.is_alive():
-            _log.warning("a callback took longer than %g s for RunFailed, and is left alone", events.FAILURE_SECONDS)
-
-    def _tell_failure(self, error: BaseException) -> None:
-        for callback in self.callbacks:
-            try:
-                callback(events.RunFailed(self._step, error))
-            except Exception as own:
-                _log.warning("a callback failed at RunFailed: %s: %s", type(own).__name__, own)

@@ -18,7 +18,8 @@
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
 Logged, EvalStarted, Evaluated, Checkpoint… and no EpochEnded. A run that resumes where nothing is left to train, or
 after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails
-ends with RunFailed on the ranks that can still report it.
+ends with RunFailed on the ranks that can still report it; also after RunEnded, where a callback failed at that, and
+without RunStarted, where a sink cannot be opened. result.json is there before RunEnded.
 A request to stop ends training after any step: Logged, Checkpoint…, RunEnded; or validation after any batch: no
 Evaluated, Checkpoint…, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
 EpochEnded, Checkpoint…. A request that came before the first step leads to RunStarted, Checkpoint… (unless resumed),

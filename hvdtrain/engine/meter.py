@@ -1,8 +1,7 @@
-"""Reduced metrics and the parts of the time, read every few steps so that no step waits for the device; validation."""
+"""Reduced metrics and the parts of the time, read every few steps so that no step waits for the device."""
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,13 +9,8 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
-from hvdtrain.algorithms.early_stopping import require_metric
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import agree
 from hvdtrain.engine.events import ReducedMetrics, Seconds
-from hvdtrain.engine.interface import RunLimits, Source
-from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.stop_vote import StopVote
 from hvdtrain.errors import DivergenceError
 from hvdtrain.stopwatch import Stopwatch
 
@@ -29,7 +23,7 @@ class Meter:
     def __init__(self, adapter: Adapter, comm: Communicator) -> None:
         self._adapter, self._comm = adapter, comm
         self.watch = Stopwatch()
-        """For spans "data" (waiting for the loader) and "checkpoint" (saving; not a part of the interval)."""
+        """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self._saved = 0.0
         self.start()
 
@@ -101,59 +95,3 @@ def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int,
 def _split(row: NDArray[np.float64]) -> Seconds:
     elapsed, data, allreduce, checkpoint = (float(value) for value in row[2:6])
     return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)
-
-
-@dataclass(eq=False)
-class Validator:
-    """Measures the model on the validation data.
-
-    Args:
-        adapter: the model.
-        comm: the other ranks.
-        source: the data.
-        limits: how many records may be damaged.
-    """
-
-    adapter: Adapter
-    comm: Communicator
-    source: Source
-    limits: RunLimits
-
-    def __post_init__(self) -> None:
-        self._meter = Meter(self.adapter, self.comm)
-        self._guard = LossGuard(self.comm, self.source, "validation")
-
-    def measure(self, step: int, vote: StopVote) -> ReducedMetrics | None:
-        """Means over all records, after `step` updates; None where a request stopped it. Collective.
-
-        A part says nothing: the run that continues validates again.
-
-        Raises:
-            HvdtrainError: on all ranks; the loss is not finite, or too many records are damaged.
-        """
-        plan = self.source.plan(0)
-        self._meter.start()
-        with self.adapter.evaluating(), self.source.loader(0, 0) as loader:
-            for done, batch in enumerate(loader, start=1):
-                self.adapter.eval_step(batch)
-                self._meter.count(batch)
-                self._guard.add(batch)
-                if vote.after_step() and done < plan.steps:
-                    loader.abandon()  # as in training
-                    return None
-            reading = self._meter.reduce("validation")
-        self.limits.require_few_masked(reading.masked, plan.num_records, "validation")
-        self._guard.check(reading, 0, step)
-        return reading
-
-
-def require_measured(adapter: Adapter, comm: Communicator, source: Source, metric: str) -> None:
-    """Measure one batch, before training: only that tells which metrics a task has. Collective.
-
-    Raises:
-        UsageError: on all ranks; `metric` is not among them.
-    """
-    with source.loader(0, 0) as loader:
-        adapter.eval_step(next(iter(loader)))
-    measured = adapter.read_sums().values
-    agree(comm, lambda: require_metric(metric, measured), "hvdtrain.start.metric")

@@ -11,8 +11,9 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.interface import Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter, require_measured
+from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.validator import require_measured
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import describe
 from hvdtrain.run.sinks.progress import format_values

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,9 +25,10 @@ from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
+from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
-from hvdtrain.engine.meter import require_measured
 from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.prepare import RunSetup
@@ -98,16 +100,29 @@ class _Training:
         if comm.topology.is_root:
             totals.resume_from(folder.metrics, position.step)
         own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
-        start_seconds = time.perf_counter() - begin
+        report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
         with ExitStack() as stack:
-            context = SinkContext(setup.config, folder, comm.topology)
-            callbacks: list[events.Callback] = [totals, *open_sinks(context, stack), *own_callbacks]
-            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin))
+            callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step)
+            on_result = report.write if comm.topology.is_root else None
+            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
         if comm.topology.is_root:
-            self._report(outcome, totals, (time.perf_counter() - begin, start_seconds))
+            report.print(outcome)
         return RESUMABLE if outcome.stopped_by else 0
+
+    def _open_callbacks(
+        self, stack: ExitStack, totals: Totals, own: Sequence[events.Callback], step: int
+    ) -> list[events.Callback]:
+        """The sinks between `totals` and the task's `own` callbacks. If one cannot be opened, the others are told."""
+        sinks: list[events.Callback] = []
+        try:
+            for sink in open_sinks(SinkContext(self.setup.config, self.folder, self.comm.topology), stack):
+                sinks.append(sink)
+        except BaseException as error:
+            tell_failure([*sinks, *own], events.RunFailed(step, error))
+            raise
+        return [totals, *sinks, *own]
 
     def _write_down(self, position: Position) -> None:
         config, folder = self.setup.config, self.folder
@@ -118,7 +133,9 @@ class _Training:
         except OSError as error:
             raise unwritable(folder.path, error) from error
 
-    def _engine(self, callbacks: list[events.Callback], asked: StopRequest) -> Engine:
+    def _engine(
+        self, callbacks: list[events.Callback], asked: StopRequest, on_result: Callable[[RunResult], None] | None
+    ) -> Engine:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
         infinite = infinite_from_the_start(self.adapter.state()) if comm.topology.is_root else frozenset()
@@ -136,6 +153,7 @@ class _Training:
             callbacks=callbacks,
             asked=asked,
             early_stopping=early_stopping_of(config),
+            on_result=on_result,
         )
 
     def _ledger(self) -> Ledger:
@@ -146,21 +164,44 @@ class _Training:
         steps, origin = setup.train.plan(0).steps, audit_of(setup.config.resume)
         return CoverageLedger(self.comm, folder.audit, setup.train, steps, quarantine, origin)
 
-    def _report(self, outcome: RunResult, totals: Totals, seconds: tuple[float, float]) -> None:
-        """result.json and the closing table; a run that trained nothing leaves a result of its kind alone."""
-        folder = self.folder
-        summary = result(self.setup.about, outcome, totals, seconds, self.adapter.parameter_count())
-        is_kept = not totals.samples and folder.result.exists()
-        if not is_kept or json.loads(folder.result.read_text())["status"] != summary["status"]:
-            write_json(folder.result, summary)
-        elif not outcome.stopped_by:
+
+@dataclass
+class _Report:
+    """result.json and the closing table; a run that trained nothing leaves a result of its kind alone.
+
+    Attributes:
+        begin: `time.perf_counter()` when the process began its work.
+        start_seconds: from then until training began.
+    """
+
+    setup: RunSetup
+    adapter: Adapter
+    folder: RunFolder
+    totals: Totals
+    begin: float
+    start_seconds: float
+
+    def write(self, outcome: RunResult) -> None:
+        """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
+        seconds = time.perf_counter() - self.begin, self.start_seconds
+        self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
+        before = self.folder.result
+        is_kept = not self.totals.samples and before.exists()
+        self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
+        if not self._keeps_before:
+            write_json(before, self._summary)
+
+    def print(self, outcome: RunResult) -> None:
+        """After the sinks have left the terminal."""
+        folder = self.folder.path
+        if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        inside = folder.path.is_relative_to(Path.cwd())
-        print_table(summary, os.path.relpath(folder.path) if inside else str(folder.path))
+        inside = folder.is_relative_to(Path.cwd())
+        print_table(self._summary, os.path.relpath(folder) if inside else str(folder))
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
-                f"to go on, {how_to_continue(self.setup.config, folder.path)}",
+                f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
 

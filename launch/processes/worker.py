@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.failure_record import FailureRecord
+from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
 
 _READ_BYTES = 2**16
 
@@ -60,6 +60,7 @@ class Worker:
         self.rank = order.rank
         self._ended = False
         self._killed = False
+        self._failure = FailureFile()
         try:
             self.process = subprocess.Popen(
                 list(order.command),
@@ -68,10 +69,11 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env=dict(order.environment),
+                env={**order.environment, FILE_VARIABLE: self._failure.place},
                 start_new_session=True,
             )
         except OSError as error:
+            self._failure.close()
             raise _not_startable(order.command[0], folder, error) from error
         self.pidfd = os.pidfd_open(self.process.pid)
         for pipe in self.pipes:
@@ -108,16 +110,18 @@ class Worker:
         code = self.process.wait()
         self._ended = True
         os.close(self.pidfd)
-        return WorkerExit(code, self._killed and code == -signal.SIGKILL, out_of_memory)
+        by_us = self._killed and code == -signal.SIGKILL
+        return WorkerExit(code, by_us, out_of_memory, failure=self._failure.read())
 
     def close(self) -> None:
-        """Close the pipes: a process that still holds the other end writes to nobody."""
+        """Close the pipes and the record: a process that still holds the other end writes to nobody."""
         if not self._ended:
             self.process.poll()
             os.close(self.pidfd)
             self._ended = True
         for pipe in self.pipes:
             pipe.close()
+        self._failure.close()
 
 
 def _not_startable(program: str, folder: str | None, error: OSError) -> UsageError:

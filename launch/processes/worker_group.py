@@ -3,15 +3,12 @@
 import re
 import selectors
 import signal
-import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Protocol
 
-from hvdtrain.failure_record import FILE_VARIABLE, read_failure
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
@@ -62,11 +59,9 @@ class LocalWorkerGroup:
         self._selector: selectors.BaseSelector | None = None
         self._kills_before = out_of_memory_kills()
         self._paused = False
-        self._failures = tempfile.TemporaryDirectory(prefix="hvdtrain-failures-", ignore_cleanup_errors=True)
         try:
             for spec in specs:
-                variables = {**spec.environment, FILE_VARIABLE: str(self._failure_file(spec.rank))}
-                self._workers.append(Worker(replace(spec, environment=variables), folder))
+                self._workers.append(Worker(spec, folder))
         except BaseException:
             self.close()
             raise
@@ -107,7 +102,6 @@ class LocalWorkerGroup:
             self._unregister(worker.pidfd)
             worker.close()
         self._workers.clear()
-        self._failures.cleanup()
 
     def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: WorkerEvents) -> None:
         data = worker.read(pipe)
@@ -122,11 +116,7 @@ class LocalWorkerGroup:
             for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):
                 events.wrote(worker.rank, stream, data or b"")
             self._forget(pipe)
-        end = worker.reap(out_of_memory_kills() > self._kills_before)
-        events.ended(worker.rank, replace(end, failure=read_failure(self._failure_file(worker.rank))))
-
-    def _failure_file(self, rank: int) -> Path:
-        return Path(self._failures.name, f"rank-{rank}.json")
+        events.ended(worker.rank, worker.reap(out_of_memory_kills() > self._kills_before))
 
     def _forget(self, pipe: IO[bytes]) -> None:
         if self._readers.pop(pipe, None) is not None:

@@ -4,9 +4,10 @@ import re
 import signal
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 
 from hvdtrain.errors import RESUMABLE, UsageError
-from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 
 USAGE = UsageError.exit_code
 
@@ -15,8 +16,8 @@ GIST_LINES = 3
 """Of a rank whose lines were printed before."""
 
 _SHOWN_CHARACTERS = 300
-_CRASH = "Fatal Python error"
-_STACKS = ("Traceback (most recent call last)", _CRASH)
+_CRASHED_THREAD = "Current thread 0x"
+_TRACEBACK = "Traceback (most recent call last)"
 _MISSING = "Missing ranks:"
 _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 
@@ -43,6 +44,7 @@ def diagnose(
     stopped_by: signal.Signals | None,
     all_connected: bool = False,
     held: Container[int] = (),
+    hurried_by: signal.Signals | None = None,
 ) -> JobOutcome:
     """The outcome once every worker has ended.
 
@@ -50,9 +52,10 @@ def diagnose(
         stopped_by: the signal that was forwarded to them, if one was.
         all_connected: whether all ranks were connected once: a wrong call shows before that.
         held: ranks whose lines were not shown yet, and are quoted in full.
+        hurried_by: the second signal, for which they were killed at once, if one came.
     """
     if stopped_by is not None:
-        return _after_signal(workers, stopped_by)
+        return _after_signal(workers, stopped_by, hurried_by)
     failed = sorted((worker for worker in workers if worker.end and worker.end.failed), key=lambda w: w.order)
     if not failed:
         return JobOutcome(0)
@@ -110,15 +113,22 @@ def stalled_ranks(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def _after_signal(workers: Sequence[WorkerState], stopped_by: signal.Signals) -> JobOutcome:
+def _after_signal(
+    workers: Sequence[WorkerState], stopped_by: signal.Signals, hurried_by: signal.Signals | None
+) -> JobOutcome:
     codes = {worker.code for worker in workers}
     if codes == {0}:
         return JobOutcome(0)
     if codes <= {RESUMABLE, 0}:
         return JobOutcome(RESUMABLE)
     killed = [worker.rank for worker in workers if worker.end and worker.end.by_us]
-    late = f"; {_ranks(killed)} did not leave in time and had to be killed" if killed else ""
-    said = [f"hvdtrain launch: stopped by {stopped_by.name}{late}.", _untold(workers)]
+    how = f"stopped by {stopped_by.name}"
+    if killed and hurried_by is not None:
+        were = "were" if len(killed) > 1 else "was"
+        how += f"; {hurried_by.name} came as a second request, so {_ranks(killed)} {were} killed at once"
+    elif killed:
+        how += f"; {_ranks(killed)} did not leave in time and had to be killed"
+    said = [f"hvdtrain launch: {how}.", _untold(workers)]
     return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
 
 
@@ -138,6 +148,8 @@ def _report(worker: WorkerState, size: int, in_full: bool) -> str:
         how = f"was lost: {worker.end.lost}"
     elif worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
+    elif worker.failure and worker.failure.kind == "signal":
+        how += f" because of a signal: {worker.failure.cause}"
     return f"hvdtrain launch: rank {worker.rank} of {size}{worker.on_host} {how}. {quoted(worker, in_full)}"
 
 
@@ -146,7 +158,8 @@ def quoted(worker: WorkerState, in_full: bool) -> str:
     if worker.failure and worker.failure.detail:
         lines = worker.failure.detail.splitlines()
     else:
-        lines = last_words(worker.tail.text())
+        text = worker.tail.text()
+        lines = crash_report(text) or last_words(text)
         lines = lines if in_full else _gist(lines)
     if not lines:
         return "It wrote nothing."
@@ -155,8 +168,19 @@ def quoted(worker: WorkerState, in_full: bool) -> str:
 
 def _gist(lines: list[str]) -> list[str]:
     """A traceback says what it was at its end, the interpreter's own report of a crash at its beginning."""
-    crash = next((i for i, line in enumerate(lines) if _CRASH in line), None)
+    crash = next((i for i, line in enumerate(lines) if CRASH in line), None)
     return lines[-GIST_LINES:] if crash is None else lines[crash : crash + GIST_LINES]
+
+
+def crash_report(lines: Sequence[str]) -> list[str]:
+    """Of what faulthandler writes about all threads: what happened, with the line before it, and the stack of the
+    thread that crashed, if that runs Python code. Empty where `lines` do not end with such a report."""
+    fatal = max((i for i, line in enumerate(lines) if CRASH in line), default=None)
+    if fatal is None or any(_TRACEBACK in line for line in lines[fatal:]):
+        return []
+    what = [line for line in lines[max(0, fatal - 1) : fatal + 1] if line.strip()]
+    own = list(dropwhile(lambda line: not line.startswith(_CRASHED_THREAD), lines[fatal:]))
+    return [*what, *own[:1], *takewhile(lambda line: line.startswith("  "), own[1:SHOWN_LINES])]
 
 
 def how_it_ended(code: int) -> str:
@@ -171,6 +195,6 @@ def how_it_ended(code: int) -> str:
 
 def last_words(lines: Sequence[str]) -> list[str]:
     """From the line before the last traceback on; without one, the last SHOWN_LINES. Blank lines are omitted."""
-    begin = max((i for i, line in enumerate(lines) if any(stack in line for stack in _STACKS)), default=None)
+    begin = max((i for i, line in enumerate(lines) if _TRACEBACK in line), default=None)
     chosen = lines[-SHOWN_LINES:] if begin is None else lines[max(0, begin - 1) :]
     return [line for line in chosen if line.strip()]

@@ -55,6 +55,7 @@ class Supervisor:
         self._give_up_at: float | None = None
         self._policy = SignalPolicy()
         self._stopped_by: signal.Signals | None = None
+        self._hurried_by: signal.Signals | None = None
         self._connected = False
         self._late: JobOutcome | None = None
 
@@ -69,7 +70,9 @@ class Supervisor:
                     key.data()
                 self._act_on_deadlines()
         self._connected = self._connected or self._all_are_connected()
-        outcome = self._late or diagnose(self.workers, self._stopped_by, self._connected, self.console.held)
+        outcome = self._late or diagnose(
+            self.workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
+        )
         self._print(outcome)
         return outcome
 
@@ -104,6 +107,8 @@ class Supervisor:
         if number == signal.SIGHUP:
             self.console.may_vanish = True
         if action is SignalAction.KILL:
+            if self._give_up_at is None:
+                self._hurried_by = number
             self._kill()
             return
         if action is SignalAction.FORWARD:

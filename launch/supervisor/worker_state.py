@@ -10,6 +10,10 @@ from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
+CRASH = "Fatal Python error"
+"""First words of the interpreter's report of a crash: faulthandler's."""
+
+_CRASH_LINES = 1000  # of that report: the stack of any of many threads may be the one that matters
 _LINE_BYTES = 4000  # of a line that is kept for the report
 # Whom one of these has ended is no consequence of another's failure, whatever it has printed before.
 _CRASHES = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
@@ -21,7 +25,7 @@ class OutputTail:
     """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last.
 
     Attributes:
-        lines: the last ones.
+        lines: the last ones; of a crash, the whole report.
         on_line: called with the stream and the text of each line, also of those that are not kept.
     """
 
@@ -34,6 +38,8 @@ class OutputTail:
         *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
         self._rests[stream] = rest
         for line in map(_seen, whole):
+            if CRASH in line:
+                self.lines = deque(self.lines, maxlen=_CRASH_LINES)
             self.lines.append(line)
             if self.on_line is not None:
                 self.on_line(stream, line)

@@ -21,9 +21,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_spans_of_a_name_add_up_and_a_reading_begins_again(clock: list[float]) -> None:
     watch = Stopwatch()
     for seconds in (1.0, 0.5):
-        with watch.span("data"):
+        with watch.span("data") as span:
             clock[0] += seconds
         clock[0] += 7
+        assert span.seconds == seconds
     watch.add("data", 0.25)
     watch.add("checkpoint", 3.0)
     assert watch.take("data") == 1.75

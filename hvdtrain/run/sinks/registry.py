@@ -1,5 +1,6 @@
 """All sinks of a run. A new one is a file in this folder with an `open_sink`, and a line here."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 from hvdtrain.engine.events import Callback
@@ -10,7 +11,10 @@ SINKS: tuple[OpenSink, ...] = (rank_log.open_sink, metrics_file.open_sink, progr
 """In the order in which they receive each event."""
 
 
-def open_sinks(context: SinkContext, stack: ExitStack) -> list[Callback]:
-    """The callbacks of all sinks that have something to do on this rank; `stack` closes them."""
-    opened = (open_sink(context, stack) for open_sink in SINKS)
-    return [sink for sink in opened if sink is not None]
+def open_sinks(context: SinkContext, stack: ExitStack) -> Iterator[Callback]:
+    """The callbacks of all sinks that have something to do on this rank, each as soon as it is open; `stack` closes
+    them."""
+    for open_sink in SINKS:
+        sink = open_sink(context, stack)
+        if sink is not None:
+            yield sink

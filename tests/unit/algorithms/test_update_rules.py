@@ -28,6 +28,7 @@ from optimizer_reference import (
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.algorithms import update_rules
 from hvdtrain.algorithms.update_rules import Settings, corrections, direction, slot_names
+from hvdtrain.config import training_options
 from hvdtrain.config.training_options import TrainingOptions, describe, settings_of
 
 STEPS = 60
@@ -163,6 +164,26 @@ def test_an_optimizer_without_an_entry_or_a_name_is_refused_at_import(old: str, 
     imported_again(update_rules)
     with pytest.raises(TypeError, match=r"'(lion|adamw)'"):
         imported_again(update_rules, old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"trust_coefficient": 0.001}', '"trust": 0.001}'),
+        ('"eps": 1e-6, "weight_decay": 0.01', '"weight_decay": 0.01'),
+        ('"eps": 1e-6, "weight_decay": 0.01', '"eps": 1e-6'),
+        ("{**_MOMENTUM, ", "{"),
+    ],
+)
+def test_an_option_that_is_misspelt_or_forgotten_is_refused_at_import(old: str, new: str) -> None:
+    with pytest.raises(TypeError, match=r"\['(trust|eps|weight_decay|momentum)'\]"):
+        imported_again(update_rules, old, new)
+
+
+def test_an_option_that_nobody_can_give_is_refused_at_import() -> None:
+    imported_again(training_options)
+    with pytest.raises(TypeError, match=r"\['trust_coefficient'\]"):
+        imported_again(training_options, "    trust_coefficient: float", "    trust: float")
 
 
 def test_a_class_that_torch_does_not_have_is_refused_at_import(monkeypatch: pytest.MonkeyPatch) -> None:

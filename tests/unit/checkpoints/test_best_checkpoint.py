@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
+from numpy_training import Data, NumpyTask, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
 from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
-from hvdtrain.config.train_config import DataConfig
-from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.interface import RunLimits
-from hvdtrain.engine.meter import require_measured
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
 
@@ -295,52 +290,3 @@ def test_ranks_stop_early_together(data: Data, tmp_path: Path) -> None:
     runs = all_well(run_on_ranks(3, lambda comm: run(setting, comm, limits)))
     assert [one.outcome for one in runs] == [runs[0].outcome] * 3
     assert runs[0].outcome.step == 9
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_an_unknown_metric_is_refused_before_training(data: Data, size: int) -> None:
-    """By one batch of validation, which leaves no trace in the adapter."""
-
-    def work(comm: ThreadCommunicator) -> NumpyAdapter:
-        adapter = NumpyAdapter(NumpyTask(), comm, 3)
-        source = CatalogSource(data.validation, NumpyTask(), comm.topology, DataConfig(), 8, 3, False)
-        require_measured(adapter, comm, source, "accuracy")
-        assert adapter.read_sums().values == {}
-        require_measured(adapter, comm, source, "accurcy")
-        return adapter
-
-    for error in run_on_ranks(size, work):
-        assert isinstance(error, UsageError)
-        assert error.joint
-        assert error.hint == "did you mean 'accuracy'? Valid: accuracy, loss."
-
-
-def test_validation_is_within_evaluating_and_nothing_else_is(data: Data, tmp_path: Path) -> None:
-    inside: list[tuple[str, bool]] = []
-
-    class Averaging(NumpyAdapter):
-        within = False
-
-        def evaluating(self) -> Any:
-            @contextmanager
-            def swapped() -> Any:
-                self.within = True
-                yield
-                self.within = False
-
-            return swapped()
-
-        def train_step(self, batch: Any, step: int, lr: float) -> None:
-            inside.append(("train", self.within))
-            super().train_step(batch, step, lr)
-
-        def eval_step(self, batch: Any) -> None:
-            inside.append(("eval", self.within))
-            super().eval_step(batch)
-
-        def state(self) -> State:
-            inside.append(("state", self.within))
-            return super().state()
-
-    train(Setting(data, tmp_path, open_adapter=Averaging), alone(), RunLimits(2), None, None)
-    assert set(inside) == {("train", False), ("eval", True), ("state", False)}

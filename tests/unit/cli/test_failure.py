@@ -1,12 +1,17 @@
-"""What is shown of an exception: the user's frames of every exception in its chain; all of it where there are none."""
+"""What is shown of an exception: the user's frames of every exception in its chain; all of it where there are none.
+And what an interrupt leaves."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 
 from hvdtrain.cli.failure import Failure
+from hvdtrain.failure_record import FILE_VARIABLE, FailureFile
 
 
 def failure_of(work: object) -> Failure:
@@ -73,3 +78,30 @@ def test_a_defect_of_ours_shows_everything() -> None:
         failure = Failure(error)
     assert failure.traceback(None) == f":\n{failure.full}"
     assert "decoder.py" in failure.full
+
+
+INTERRUPTED = """
+import sys
+from hvdtrain.cli import env, main
+def run(argv):
+    raise KeyboardInterrupt
+env.run = run
+sys.exit(main(["env"]))
+"""
+
+
+def test_an_interrupt_leaves_a_record() -> None:
+    file = FailureFile()
+    place = {"RANK": "1", "SIZE": "2", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=Path(__file__).parents[3],
+        env={FILE_VARIABLE: file.place, **{f"HOROVOD_{name}": value for name, value in place.items()}},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    record = file.read()
+    file.close()
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert record is not None
+    assert (record.kind, record.rank, record.exit_code, record.is_consequence) == ("signal", 1, 130, False)

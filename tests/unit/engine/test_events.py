@@ -195,6 +195,14 @@ def test_the_wait_for_a_pipe_to_open_is_data_time(setting: Setting, monkeypatch:
     assert seconds.data + seconds.compute <= time.monotonic() - begin  # it is counted once
 
 
+def test_the_time_of_a_save_is_the_same_wherever_it_is_told(setting: Setting) -> None:
+    limits = RunLimits(2, log_interval=1, checkpoint_interval=1)
+    told = train(setting, SerialCommunicator(Topology.single()), limits, None, None).events
+    saves = [event.seconds for event in told.of(Saved)[:-1]]  # no step follows the last one
+    logged = [event.rank_seconds[0].checkpoint for event in told.of(Logged)[1:]]
+    assert saves == logged
+
+
 def test_an_early_end_says_so(setting: Setting) -> None:
     run = train(setting, SerialCommunicator(Topology.single()), RunLimits(2, max_steps=5), None, None)
     assert (run.outcome.finished, run.outcome.step, run.outcome.epochs, run.outcome.samples_seen) == (False, 5, 1, 38)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +23,8 @@ from hvdtrain.launch.processes.orphan_reaper import (
     processes_of,
     with_job_token,
 )
-from hvdtrain.launch.processes.worker import Worker, WorkerSpec
-from hvdtrain.launch.processes.worker_group import ERR, out_of_memory_kills
+from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
+from hvdtrain.launch.processes.worker_group import ERR, LocalWorkerGroup, out_of_memory_kills
 from hvdtrain.launch.supervisor.worker_state import OutputTail
 
 SLEEPER = [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"]
@@ -113,6 +115,43 @@ def test_how_a_worker_ended() -> None:
     end = worker.reap()
     worker.close()
     assert (end.code, end.by_us, end.failed) == (-9, True, False)
+
+
+LEAVES_A_RECORD = """
+import sys
+from hvdtrain.failure_record import write_failure
+write_failure("error", 0, "its own words", 3)
+sys.exit(3)
+"""
+
+
+def test_a_record_comes_to_the_launcher_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that is killed can leave no file behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    made: list[list[Path]] = []
+    ends: list[WorkerExit] = []
+
+    class Events:
+        def started(self, _rank: int, _process: int) -> None:
+            made.append(list(tmp_path.iterdir()))
+
+        def wrote(self, _rank: int, _stream: int, _data: bytes) -> None: ...
+
+        def ended(self, _rank: int, end: WorkerExit) -> None:
+            ends.append(end)
+
+    group = LocalWorkerGroup([WorkerSpec(0, (sys.executable, "-c", LEAVES_A_RECORD), dict(os.environ))])
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, Events())
+        while not ends:
+            for key, _ in selector.select():
+                key.data()
+    group.close()
+    assert made == [[]]
+    assert ends[0].code == 3
+    assert ends[0].failure is not None
+    assert ends[0].failure.cause == "its own words"
 
 
 def test_the_tail_keeps_what_was_seen_last() -> None:

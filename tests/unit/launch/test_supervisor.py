@@ -11,16 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.failure_record import FailureRecord, read_failure, write_failure
+from hvdtrain import stop_requests
+from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.processes.worker_group import ERR, OUT
+from hvdtrain.launch.processes.worker_group import ERR, OUT, WorkerEvents
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
+from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.stop_requests import REQUESTS
 
+INT, TERM, USR1, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
+
 LOST = FailureRecord("lost_rank", 0, "a", "A collective operation was aborted.", 1)
+TERM_AGAIN = FailureRecord("signal", 1, "a", "SIGTERM came again", 143)
 
 
 def crashed(cause: str, detail: str = "") -> FailureRecord:
@@ -64,6 +69,7 @@ def workers(
         (workers(-9, 2, killed=(0,), order=[1, 0]), 2, 1, False),
         (workers(75, 75), 75, 0, False),
         (workers(130, 1), 130, 0, False),
+        (workers((1, LOST), (143, TERM_AGAIN)), 143, 1, False),
     ],
 )
 def test_who_is_to_blame(ended: list[WorkerState], code: int, root_cause_rank: int | None, restart: bool) -> None:
@@ -89,6 +95,40 @@ def test_after_a_signal(codes: tuple[int, ...], number: signal.Signals, code: in
     assert (outcome.code, outcome.may_restart) == (code, False)
 
 
+def test_a_rank_that_was_killed_is_said_to_be_late_or_that_the_user_has_asked_twice() -> None:
+    ended = workers(-9, 75, -9, killed=(0, 2))
+    assert diagnose(ended, TERM).message == (
+        "hvdtrain launch: stopped by SIGTERM; ranks 0, 2 did not leave in time and had to be killed."
+    )
+    assert diagnose(ended, TERM, hurried_by=INT).message == (
+        "hvdtrain launch: stopped by SIGTERM; SIGINT came as a second request, so ranks 0, 2 were killed at once."
+    )
+    assert diagnose(workers(75, 75), TERM, hurried_by=INT).message == ""
+
+
+class Deaf:
+    """One worker that ignores the first signal; the second one comes meanwhile."""
+
+    def watch(self, _selector: object, events: WorkerEvents) -> None:
+        self._events = events
+
+    def send(self, number: signal.Signals) -> None:
+        signal.raise_signal(number)
+
+    def kill(self) -> None:
+        self._events.ended(0, WorkerExit(-signal.SIGKILL, by_us=True))
+
+
+def test_a_second_signal_is_told_apart_from_patience_that_ended(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stop_requests, "ECHO_SECONDS", -1.0)
+    with SignalInbox() as inbox:
+        signal.raise_signal(signal.SIGTERM)
+        Supervisor([Deaf()], [WorkerState(0)], Console(inbox), inbox, JobTimeouts(None, 3600.0), None).run()
+    assert "SIGTERM came as a second request, so rank 0 was killed at once" in capfd.readouterr().err
+
+
 def message(end: WorkerExit) -> str:
     return diagnose([WorkerState(0, end=WorkerExit(0)), WorkerState(1, "b", end=end)], None).message
 
@@ -105,6 +145,11 @@ def test_the_host_is_named_where_there_are_several() -> None:
     assert message(WorkerExit(1, lost="nothing was heard")).startswith(
         "hvdtrain launch: rank 1 of 2 on b was lost: nothing was heard. "
     )
+
+
+def test_a_rank_that_a_signal_has_ended_says_so() -> None:
+    told = diagnose(workers((1, LOST), (143, TERM_AGAIN)), None).message
+    assert "rank 1 of 2 failed with exit code 143 because of a signal: SIGTERM came again." in told
 
 
 def test_a_lost_host_is_to_blame_although_others_fail_first() -> None:
@@ -221,8 +266,56 @@ def test_what_was_shown_is_not_repeated_in_full() -> None:
     text = "".join(f"line {number}\n" for number in range(30)).encode()
     assert diagnose(workers(0, (1, text)), None).message.count("line") == 4  # and "Its last lines"
     assert diagnose(workers(0, (1, text)), None, held={1}).message.count("  [1] line") == 20
-    crash = b"a\nFatal Python error: Segmentation fault\n\nThread 1:\n  File x in measure\n  y\nmodules: z\n"
-    assert diagnose(workers(0, (1, crash)), None).message.endswith("  [1] Thread 1:\n  [1]   File x in measure")
+
+
+CRASHES = """
+import ctypes, faulthandler, sys, threading
+faulthandler.enable()
+begun, held = threading.Barrier(int(sys.argv[1]) + 1), threading.Event()
+def watch():
+    begun.wait()
+    held.wait()
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=watch, daemon=True).start()
+def the_step_that_crashes():
+    ctypes.string_at(0)
+def in_a_thread():
+    the_step_that_crashes()
+begun.wait()
+print("a line before", file=sys.stderr, flush=True)
+if sys.argv[2] == "main":
+    the_step_that_crashes()
+thread = threading.Thread(target=in_a_thread)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+@pytest.mark.parametrize("others", [0, 1, 20])
+def test_of_a_crash_the_thread_that_crashed_is_quoted(others: int, where: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CRASHES, str(others), where], stderr=subprocess.PIPE)
+    assert done.returncode == -signal.SIGSEGV
+    ended = workers(0, (done.returncode, done.stderr))
+    for held in ((), {1}):
+        quoted = diagnose(ended, None, held=held).message.partition("Its last lines:")[2].splitlines()
+        assert ("  [1] a line before" in quoted) == bool(held)
+        begin = quoted.index("  [1] Fatal Python error: Segmentation fault")
+        assert quoted[begin + 1].startswith("  [1] Current thread 0x")
+        assert quoted[begin + 2].endswith("in string_at")
+        assert not any(line.endswith("in watch") for line in quoted)
+    assert any(line.endswith("in the_step_that_crashes") for line in quoted)
+
+
+def test_a_traceback_after_the_crash_of_a_child_is_what_counts() -> None:
+    text = b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File x in y\n"
+    text += b"rank 1 failed:\nTraceback (most recent call last):\n  File z\nBrokenProcessPool: why\n"
+    assert diagnose(workers(0, (1, text)), None, held={1}).message.endswith("  File z\n  [1] BrokenProcessPool: why")
+
+
+def test_of_a_crash_outside_of_python_no_thread_is_quoted() -> None:
+    crash = b"a\nFatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File x in watch\n"
+    assert diagnose(workers(0, (-6, crash)), None).message.endswith("lines:\n  [1] Fatal Python error: Aborted")
 
 
 def test_a_traceback_that_was_left_to_the_launcher_is_printed_whatever_ends_the_job() -> None:
@@ -233,33 +326,7 @@ def test_a_traceback_that_was_left_to_the_launcher_is_printed_whatever_ends_the_
         assert outcome.message.endswith(f"rank 1 of 2 failed with exit code 1. Its last lines:{lines}")
 
 
-def test_a_record_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "rank-3.json"
-    monkeypatch.delenv("HVDTRAIN_FAILURE_FILE", raising=False)
-    assert not write_failure("error", 3, "x", 1)
-    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(path))
-    assert read_failure(path) is None
-    assert write_failure("lost_rank", 3, "x", 1)
-    assert write_failure("exception", 3, "y é", 1, "z")
-    record = read_failure(path)
-    assert record is not None
-    assert (record.kind, record.rank, record.cause, record.detail, record.is_consequence) == (
-        "exception",
-        3,
-        "y é",
-        "z",
-        False,
-    )
-    assert list(tmp_path.iterdir()) == [path]
-    for content in ("", "[]", '{"kind": "stall"}'):
-        path.write_text(content)
-        assert read_failure(path) is None
-    monkeypatch.setenv("HVDTRAIN_FAILURE_FILE", str(tmp_path / "gone" / "rank-3.json"))
-    assert not write_failure("error", 3, "x", 1)
-
-
 FORWARD, IGNORE, KILL = SignalAction
-INT, TERM, USR1, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_every_registered_sink_is_opened_and_closed(tmp_path: Path, rank: int, o
     topology = replace(Topology.single(), rank=rank, size=2)
     context = SinkContext(TrainConfig(progress="lines"), RunFolder(tmp_path, 1), topology)
     with ExitStack() as stack:
-        sinks = open_sinks(context, stack)
+        sinks = list(open_sinks(context, stack))
         assert [type(sink) for sink in sinks] == opened
         files = [sink._file for sink in sinks if isinstance(sink, MetricsFile)]
     assert all(file.closed for file in files)

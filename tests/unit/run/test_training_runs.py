@@ -55,6 +55,21 @@ class Told(TorchDigits):
         if self.fails and name == "Logged" and self.logged == 2:
             raise ValueError("a callback's own error")
 
+class FailsAtTheEnd(Told):
+    def note(self, event):
+        super().note(event)
+        if type(event).__name__ == "RunEnded":
+            raise ValueError("a callback's error at the end")
+
+class CannotOpenASink(Told):
+    def callbacks(self):
+        from hvdtrain.run.sinks import registry
+        registry.SINKS = (*registry.SINKS, self.open_none)
+        return super().callbacks()
+
+    def open_none(self, context, stack):
+        raise ValueError("a sink's own error")
+
 class NoList(TorchDigits):
     def callbacks(self):
         return None
@@ -459,6 +474,23 @@ def test_a_tasks_callbacks_receive_every_event_and_may_end_the_run(
     else:
         assert ended.code == 0, ended
         assert lines[-1]["event"] == "ended"
+
+
+def test_a_callback_that_fails_at_the_end_costs_no_result(tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--task", "own:FailsAtTheEnd", "--output-dir", "run"])
+    assert ended.code == 1, ended
+    assert "a callback's error at the end" in ended.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 2
+    assert (tmp_path / "told").read_text().split()[-2:] == ["RunEnded", "RunFailed"]
+
+
+def test_sinks_and_callbacks_are_told_of_a_sink_that_cannot_be_opened(tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--task", "own:CannotOpenASink", "--output-dir", "run"])
+    assert ended.code == 1, ended
+    assert "a sink's own error" in ended.stderr
+    assert (tmp_path / "told").read_text().split() == ["RunFailed"]
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["error"] == "ValueError: a sink's own error"
 
 
 def test_callbacks_that_are_no_functions_are_refused_before_training(tmp_path: Path, hvdtrain: Command) -> None:

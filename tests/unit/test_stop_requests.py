@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -12,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from hvdtrain.failure_record import FILE_VARIABLE, FailureFile
 from hvdtrain.stop_requests import ECHO_SECONDS, REQUESTS, StopSignals
 
 DEADLINE_S = 60.0
 STUCK = """
 import ctypes
+from hvdtrain.failure_record import write_failure
 from hvdtrain.stop_requests import StopSignals
 mutex = ctypes.create_string_buffer(64)
-with StopSignals("rank 3", answers=True):
+with StopSignals("rank 3", answers=True, at_second=lambda cause, code: write_failure("signal", 3, cause, code)):
     ctypes.CDLL(None).pthread_mutex_lock(mutex)
     print("ready", flush=True)
     ctypes.CDLL(None).pthread_mutex_lock(mutex)  # waits for itself; no signal interrupts it, and Python's lock is free
@@ -30,12 +33,14 @@ class Stuck:
     """A process whose main thread is in a C function for good, as one that waits for another rank is."""
 
     def __init__(self) -> None:
+        self.record = FailureFile()
         self.process = subprocess.Popen(
             [sys.executable, "-c", STUCK],
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, FILE_VARIABLE: self.record.place},
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
@@ -46,6 +51,7 @@ class Stuck:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate(timeout=DEADLINE_S)
+        self.record.close()
 
     def send(self, *numbers: signal.Signals) -> None:
         for number in numbers:
@@ -80,6 +86,9 @@ def test_the_second_request_ends_even_a_process_that_is_stuck(second: signal.Sig
         _, errors = stuck.process.communicate(timeout=DEADLINE_S)
         assert stuck.process.returncode == 128 + second
         assert errors.strip() == f"rank 3: {second.name} came again; leaving at once, older checkpoints are intact."
+        record = stuck.record.read()
+        assert record is not None
+        assert (record.kind, record.cause, record.exit_code) == ("signal", f"{second.name} came again", 128 + second)
 
 
 def test_sigterm_after_the_notice_of_slurm_is_a_first_one() -> None:
@@ -170,7 +179,7 @@ def test_a_forked_child_ends_by_its_own_signals() -> None:
     """Pools of user code fork, and end their workers by SIGTERM."""
     done = subprocess.run(
         [sys.executable, "-c", FORKING],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

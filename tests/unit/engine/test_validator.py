@@ -1,0 +1,70 @@
+"""Validation is the only work in `evaluating`, and metrics that a task does not have are refused before training."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy_training import Data, NumpyAdapter, NumpyTask, Setting, train
+from thread_ranks import ThreadCommunicator, run_on_ranks
+
+from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.validator import require_measured
+from hvdtrain.errors import UsageError
+from hvdtrain.state import State
+from hvdtrain.topology import Topology
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_unknown_metric_is_refused_before_training(data: Data, size: int) -> None:
+    """By one batch of validation, which leaves no trace in the adapter."""
+
+    def work(comm: ThreadCommunicator) -> NumpyAdapter:
+        adapter = NumpyAdapter(NumpyTask(), comm, 3)
+        source = CatalogSource(data.validation, NumpyTask(), comm.topology, DataConfig(), 8, 3, False)
+        require_measured(adapter, comm, source, "accuracy")
+        assert adapter.read_sums().values == {}
+        require_measured(adapter, comm, source, "accurcy")
+        return adapter
+
+    for error in run_on_ranks(size, work):
+        assert isinstance(error, UsageError)
+        assert error.joint
+        assert error.hint == "did you mean 'accuracy'? Valid: accuracy, loss."
+
+
+def test_validation_is_within_evaluating_and_nothing_else_is(data: Data, tmp_path: Path) -> None:
+    inside: list[tuple[str, bool]] = []
+
+    class Averaging(NumpyAdapter):
+        within = False
+
+        def evaluating(self) -> Any:
+            @contextmanager
+            def swapped() -> Any:
+                self.within = True
+                yield
+                self.within = False
+
+            return swapped()
+
+        def train_step(self, batch: Any, step: int, lr: float) -> None:
+            inside.append(("train", self.within))
+            super().train_step(batch, step, lr)
+
+        def eval_step(self, batch: Any) -> None:
+            inside.append(("eval", self.within))
+            super().eval_step(batch)
+
+        def state(self) -> State:
+            inside.append(("state", self.within))
+            return super().state()
+
+    alone = SerialCommunicator(Topology.single())
+    train(Setting(data, tmp_path, open_adapter=Averaging), alone, RunLimits(2), None, None)
+    assert set(inside) == {("train", False), ("eval", True), ("state", False)}
