@@ -58,7 +58,8 @@ class Engine:
         self._validator = (
             Validator(self.adapter, self.comm, self.validation, self.limits) if self.validation is not None else None
         )
-        self._steps_per_epoch = self.train.plan(0).steps
+        plan = self.train.plan(0)  # all epochs have as many steps and records
+        self._steps_per_epoch, self._records = plan.steps, plan.num_records
         self._meter = Meter(self.adapter, self.comm)
         self._guard = LossGuard(self.comm, self.train, "training")
         self._vote = StopVote(self.comm, self.asked)
@@ -195,7 +196,7 @@ class Engine:
     def _log(self, epoch: int, step: int) -> None:
         reading = self._meter.reduce("training")
         self._masked += reading.masked
-        self.limits.require_few_masked(self._masked, self.train.plan(epoch).num_records, "training")
+        self.limits.require_few_masked(self._masked, self._records, "training")
         self._guard.check(reading, epoch, step)
         if self._validator is None:
             self._metrics = reading.values

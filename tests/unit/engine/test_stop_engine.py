@@ -119,23 +119,28 @@ def test_stopped_after_any_batch_and_started_again(setting: Setting) -> None:
 
 @dataclass
 class Hanging(NumpyTask):
-    """Storage or decoding hangs from that batch on, counted over training and validation."""
+    """Storage or decoding hangs from that batch on, counted over training and validation, until the test ends."""
 
     first: int
+    end: threading.Event
     batches: int = 0
 
     def decode(self, records: Sequence[bytes]) -> Features:
         self.batches += 1
         if self.batches > self.first:
-            threading.Event().wait()
+            self.end.wait()
         return super().decode(records)
 
 
 @pytest.mark.parametrize("after", [1, STEPS_PER_EPOCH + 1])
 def test_reads_that_hang_do_not_keep_the_save_waiting(after: int, data: Data, tmp_path: Path) -> None:
     """In training and in validation: the end of the hanging read would be an error after the 60 s that it may take."""
-    setting = Setting(data, tmp_path, open_adapter=noisy, task=Hanging(after))
-    stopped = run(setting, alone(), after)
+    end = threading.Event()
+    try:
+        setting = Setting(data, tmp_path, open_adapter=noisy, task=Hanging(after, end))
+        stopped = run(setting, alone(), after)
+    finally:
+        end.set()
     newest = setting.store().newest()
     assert newest is not None
     assert newest.position.step == stopped.outcome.step == min(after, STEPS_PER_EPOCH)
