@@ -6,7 +6,7 @@ the mask.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -17,19 +17,22 @@ _mask: ContextVar[Any] = ContextVar("hvdtrain.batch_mask", default=None)
 _memory: ContextVar["ForwardMemory | None"] = ContextVar("hvdtrain.forward_memory", default=None)
 
 
-@contextmanager
-def batch_mask(real: Any) -> Iterator[None]:
+class batch_mask(AbstractContextManager[None]):  # noqa: N801  read as a function
     """Run the model (or trace it) on a micro batch some of whose records only fill a step, or are damaged.
 
     Args:
         real: bool [n], a tensor on the model's device or of the graph that is being traced; None where all n rows are
             real, which spares layers some work. Each rank may choose None by its own rows.
     """
-    token = _mask.set(real)
-    try:
-        yield
-    finally:
-        _mask.reset(token)
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __enter__(self) -> None:
+        self._token = _mask.set(self._real)
+
+    def __exit__(self, *_: object) -> None:
+        _mask.reset(self._token)
 
 
 def real_mask() -> Any:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NoReturn
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
@@ -63,19 +63,24 @@ def waits_for_peers(current: CurrentWait = lambda: True) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def peer_failures() -> Iterator[None]:
+def peer_failures() -> AbstractContextManager[None]:
     """Run a block with collectives; raise `PeerError` if one failed because of another rank."""
-    try:
-        yield
-    except Exception as error:
-        if not is_peer_failure(error):
-            raise
-        raise PeerError(
-            "A collective operation was aborted.",
-            f"Another rank has ended or stalled: {_telling_sentence(error)}.",
-            "read that rank's own message (it comes first) or its file under logs/.",
-        ) from error
+    return _peer_failures
+
+
+class _PeerFailures(AbstractContextManager[None]):
+    """No generator, which costs more than the block where a step is short."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, Exception) and is_peer_failure(error):
+            raise PeerError(
+                "A collective operation was aborted.",
+                f"Another rank has ended or stalled: {_telling_sentence(error)}.",
+                "read that rank's own message (it comes first) or its file under logs/.",
+            ) from error
+
+
+_peer_failures = _PeerFailures()
 
 
 def is_peer_failure(error: BaseException) -> bool:
