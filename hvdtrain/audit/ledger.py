@@ -5,7 +5,7 @@
     RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
 
 A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
-next start's line, which says at which checkpoint it took up: what counts are the segments that led to it.
+next start's line, which says at which checkpoint it resumed: what counts are the segments that led to it.
 """
 
 import json
@@ -162,7 +162,7 @@ class CoverageLedger:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if parts is None:
-                self._take_up()
+                self._prepare_folder()
             else:
                 line = {**line, "file": self._write_segment(line, parts)}
             with open_lines(self.folder / LEDGER) as ledger:
@@ -173,7 +173,7 @@ class CoverageLedger:
             return str(error)
         return None
 
-    def _take_up(self) -> None:
+    def _prepare_folder(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
             shutil.copytree(self.origin, self.folder, dirs_exist_ok=True)
         kept = None

@@ -56,25 +56,25 @@ class Worker:
         UsageError: the program cannot be started.
     """
 
-    def __init__(self, order: WorkerSpec, folder: str | None = None) -> None:
-        self.rank = order.rank
+    def __init__(self, spec: WorkerSpec, folder: str | None = None) -> None:
+        self.rank = spec.rank
         self._ended = False
         self._killed = False
         self._failure = FailureFile()
         try:
             self.process = subprocess.Popen(
-                list(order.command),
+                list(spec.command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**order.environment, FILE_VARIABLE: self._failure.place},
+                env={**spec.environment, FILE_VARIABLE: self._failure.place},
                 start_new_session=True,
             )
         except OSError as error:
             self._failure.close()
-            raise _not_startable(order.command[0], folder, error) from error
+            raise _not_startable(spec.command[0], folder, error) from error
         self.pidfd = os.pidfd_open(self.process.pid)
         for pipe in self.pipes:
             os.set_blocking(pipe.fileno(), False)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import KNOBS, NAMES, drawn, train_by_rules, warm_up
+from optimizer_reference import NAMES, OPTIONS, drawn, train_by_rules, warm_up
 from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
@@ -101,7 +101,7 @@ def test_settings_reach_torch_s_own(options: TrainingOptions, expected: dict[str
 @pytest.mark.parametrize("name", NAMES)
 def test_the_trained_are_as_by_the_rules(name: str, data: st.DataObject, seed: int, still: float) -> None:
     """Every optimizer, decayed and exempt parameters beside each other, in float32."""
-    options = data.draw(KNOBS[name])
+    options = data.draw(OPTIONS[name])
     model = nn.ParameterDict({"weight": torch.zeros(3, 4), "other": torch.zeros(2, 2, 5), "bias": torch.zeros(6)})
     given_ = {}
     for place, (key, parameter) in enumerate(model.items()):

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from optimizer_reference import (
-    KNOBS,
     NAMES,
     OPERATIONS,
+    OPTIONS,
     Array,
     drawn,
     lamb_as_published,
@@ -59,7 +59,7 @@ def by_torch(options: TrainingOptions, weight: Array, gradients: list[Array]) ->
     return np.asarray(parameter.detach().numpy())
 
 
-@given(options=KNOBS["sgd"] | KNOBS["adam"] | KNOBS["adamw"], seed=seeds, still=stills)
+@given(options=OPTIONS["sgd"] | OPTIONS["adam"] | OPTIONS["adamw"], seed=seeds, still=stills)
 @settings(max_examples=60)
 def test_sgd_adam_and_adamw_are_torch_s(options: TrainingOptions, seed: int, still: float) -> None:
     weight, gradients = drawn(seed, STEPS, (3, 4), still)
@@ -67,7 +67,7 @@ def test_sgd_adam_and_adamw_are_torch_s(options: TrainingOptions, seed: int, sti
     np.testing.assert_allclose(ours, by_torch(options, weight, gradients), rtol=1e-9, atol=1e-12)
 
 
-@given(options=KNOBS["lars"], seed=seeds, still=stills)
+@given(options=OPTIONS["lars"], seed=seeds, still=stills)
 @settings(max_examples=40)
 def test_lars_is_apex_s(options: TrainingOptions, seed: int, still: float) -> None:
     weight, gradients = drawn(seed, STEPS, (3, 4), still)
@@ -75,7 +75,7 @@ def test_lars_is_apex_s(options: TrainingOptions, seed: int, still: float) -> No
     np.testing.assert_allclose(ours, lars_as_in_apex(options, warm_up, weight, gradients), rtol=1e-9, atol=1e-12)
 
 
-@given(options=KNOBS["lamb"], seed=seeds, still=stills)
+@given(options=OPTIONS["lamb"], seed=seeds, still=stills)
 @settings(max_examples=40)
 def test_lamb_is_as_published(options: TrainingOptions, seed: int, still: float) -> None:
     weight, gradients = drawn(seed, STEPS, (3, 4), still)

@@ -1,4 +1,4 @@
-"""Every knob's range, and combinations that cannot work, are refused by name."""
+"""Every option's range, and combinations that cannot work, are refused by name."""
 
 from __future__ import annotations
 

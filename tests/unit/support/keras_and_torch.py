@@ -12,7 +12,7 @@ import tensorflow as tf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import KNOBS, NAMES, Array, drawn, train_by_rules, warm_up
+from optimizer_reference import NAMES, OPTIONS, Array, drawn, train_by_rules, warm_up
 
 from hvdtrain.adapters.keras import update as keras_update
 from hvdtrain.adapters.keras.build import require_usable
@@ -73,7 +73,7 @@ def gradients_at(step: int, given_: list[tuple[Array, list[Array]]]) -> list[Arr
 @pytest.mark.parametrize("name", NAMES)
 def test_each_update_is_torch_s(name: str, data: st.DataObject, seed: int, still: float) -> None:
     """Two groups, zero weights and zero gradients now and then, a changing learning rate."""
-    options = data.draw(KNOBS[name])
+    options = data.draw(OPTIONS[name])
     given_ = [drawn(seed + place, 12, shape, still) for place, shape in enumerate(SHAPES.values())]
     model = loose_model()
     torch_model = torch.nn.ParameterDict((name, torch.zeros(shape)) for name, shape in SHAPES.items())

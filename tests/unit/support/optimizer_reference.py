@@ -30,7 +30,7 @@ def _sgd() -> st.SearchStrategy[TrainingOptions]:
     return plain | nesterov
 
 
-KNOBS: dict[str, st.SearchStrategy[TrainingOptions]] = {
+OPTIONS: dict[str, st.SearchStrategy[TrainingOptions]] = {
     "sgd": _sgd(),
     "lars": st.builds(
         TrainingOptions,

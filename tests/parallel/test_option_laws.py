@@ -1,7 +1,7 @@
-"""What holds for every knob, alone and together: n ranks train as one, k micro batches as one batch, and a run that was
-interrupted as one that was not. In both frameworks.
+"""What holds for every option, alone and together: n ranks train as one, k micro batches as one batch, and a run that
+was interrupted as one that was not. In both frameworks.
 
-All runs of a framework at a number of ranks are made in one start, by `workers/knob_runs.py`.
+All runs of a framework at a number of ranks are made in one start, by `workers/option_runs.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-WORKER = Path(__file__).parent / "workers" / "knob_runs.py"
+WORKER = Path(__file__).parent / "workers" / "option_runs.py"
 DEADLINE_S = 700
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 # 1,438 records: 3 steps an epoch. Two ranks cannot share 501 records evenly, three not the 436 of the last step, and
@@ -61,7 +61,7 @@ CASES = {
     "tensorflow": {"plain": ""} | TOGETHER | LOW | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]},
 }
 SIZES = {"torch": (2, 3), "tensorflow": (2,)}
-# What three ranks share otherwise than two: the batch, in one piece or several, and all that the knobs do together.
+# What three ranks share otherwise than two: the batch, in one piece or several, and all that the options do together.
 AT_THREE = {*TOGETHER, "plain", "accumulate", "fp16"}
 # Those that have something to resume: an optimizer's state, an average, a scale. At two ranks, they have most of it.
 RESUMED_ALONE = {"torch": {*CASES["torch"]}, "tensorflow": {*TOGETHER, "fp16", "adamw"}}
@@ -182,7 +182,7 @@ def test_three_micro_batches_train_as_one_batch(framework: str, runs: Runs) -> N
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "case"), [pair for pair in ALL if pair[1] not in ("plain", "accumulate")])
-def test_every_knob_changes_the_training(framework: str, case: str, runs: Runs) -> None:
+def test_every_option_changes_the_training(framework: str, case: str, runs: Runs) -> None:
     """Else the laws above would hold for an option that does nothing."""
     if case in ("channels-last", "deterministic"):
         pytest.skip("changes how numbers are computed, not which")

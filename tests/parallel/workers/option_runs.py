@@ -1,4 +1,4 @@
-"""Train the digits once for each case, one after the other in these ranks: `knob_runs.py FOLDER CASES.json FRAMEWORK`.
+"""Train the digits once for each case, one after the other: `option_runs.py FOLDER CASES.json FRAMEWORK`.
 
 CASES.json: {name: [option, …], …}. Each run leaves its folder under FOLDER/NAME. The way is `hvdtrain train`'s, without
 a new start of Python, the framework and Horovod for each run.
