@@ -26,7 +26,7 @@ from hvdtrain.tasks.digits import open_digits
 OPT_ML = Path("/opt/ml")
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"
 TRAIN = Path(__file__).parents[2] / "launch" / "sagemaker" / "train.sh"
-DEADLINE_S = 240
+DEADLINE_S = 480
 SHOWN = 1024
 
 
@@ -113,6 +113,7 @@ def mounted(hosts: EmulatedHosts, containers: Mapping[str, Container]) -> Iterat
             hosts.unbind(host, OPT_ML)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("opt_ml")
 def test_both_kinds_of_channels_under_the_toolkit(
     toolkit: Path, hosts: EmulatedHosts, digits: Path, tmp_path: Path

@@ -18,7 +18,7 @@ import pytest
 import hvdtrain
 
 WORKERS = Path(__file__).parent / "workers"
-SLOW_S = 7.0
+SLOW_S = 18.0
 END_S = 45.0  # from the failure on one rank to the end of every process; five on a quiet machine
 # What ranks other than the failing one say: ours, Horovod's own log, the exception it raises.
 OTHERS = re.compile(r"stopped: A collective|HorovodInternalError|horovod/common/operations\.cc")
@@ -232,7 +232,8 @@ def test_slow_data_and_a_slow_disk_are_no_stall(
         "TRAIN_SLOW": json.dumps({"open_data": [1, SLOW_S], "disk": [0, SLOW_S]}),
     }
     task = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}[framework]
-    flags = ["--stall-timeout", "2", "--max-steps", "2", "--output-dir", str(tmp_path / "out")]
+    # On a loaded machine one rank may trace its graph some seconds longer than another: that alone must not be a stall.
+    flags = ["--stall-timeout", "6", "--max-steps", "2", "--output-dir", str(tmp_path / "out")]
     command = ["python", "-m", "hvdtrain", "--task", task, *flags]
     finished = run_ranks(command, 2, launcher, 240, env=env, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()
