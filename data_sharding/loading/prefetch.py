@@ -22,8 +22,8 @@ class OrderedPrefetch(Generic[T]):
     daemons: a read that never returns cannot keep a failing process alive.
 
     Small results can be made several at a time: with `run_s`, a thread that has found room goes on for so long,
-    whatever the depth. Each time that it waits costs two switches between threads that want Python's lock (some 100 µs
-    each), and a consumer that computes lets go of that lock at every operation.
+    whatever the depth. Each time that it waits costs two switches between threads that want Python's lock, and a
+    consumer that computes lets go of that lock at every operation.
 
     Args:
         timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.

@@ -20,8 +20,8 @@ from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3
-"""For so long a thread makes batches before it hands them over: batches that take longer go one by one, and of small
-ones there are some dozens ahead."""
+"""For so long a thread that has found room makes batches: of those that take longer `prefetch` are ahead, of small ones
+as many as this makes."""
 
 Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
 """Reads and decodes records ids int64[k], with draws for augmentation if there are any."""

@@ -69,7 +69,7 @@ def peer_failures() -> AbstractContextManager[None]:
 
 
 class _PeerFailures(AbstractContextManager[None]):
-    """No generator, which costs more than the block where a step is short."""
+    """A class, which is entered sooner than a generator: every step does."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and is_peer_failure(error):
