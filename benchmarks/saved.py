@@ -30,6 +30,7 @@ def begun(versions: Mapping[str, str]) -> dict[str, Any]:
 def save(result: dict[str, Any], kind: str, folder: Path, markdown: Callable[[dict[str, Any]], str]) -> None:
     """Write KIND-<date>.json and .md; the page is made from what the JSON gives back."""
     result["machine"]["load_at_end"] = machine.describe()["load"]
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind}-{result['date'][:10]}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     path.with_suffix(".md").write_text(markdown(json.loads(path.read_text())))

@@ -55,12 +55,13 @@ def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dic
 
 
 def main() -> None:
-    """Measure, then write step-<date>.json and .md."""
+    """Measure, and write step-<suite>-<date>.json and .md after each suite."""
     options = _parse()
-    result = {**saved.begun(report.versions()), "np": options.np}
     with tempfile.TemporaryDirectory() as cache:
-        result["suites"] = {name: _measure_suite(SUITES[name], options, cache) for name in options.suites}
-    saved.save(result, "step", options.out, report.markdown)
+        for name in options.suites:
+            result = {**saved.begun(report.versions()), "np": options.np}
+            result["suites"] = {name: _measure_suite(SUITES[name], options, cache)}
+            saved.save(result, f"step-{name}", options.out, report.markdown)
 
 
 if __name__ == "__main__":

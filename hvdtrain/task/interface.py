@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
@@ -167,8 +166,3 @@ def require_trainable(depends: bool) -> None:
             "There is nothing to differentiate, and training would change nothing.",
             "compute it from the model's outputs without detach(), stop_gradient or numpy, and freeze fewer weights.",
         )
-
-
-def sample_weights(weights: NDArray[np.float32], global_weight: float) -> NDArray[np.float32]:
-    """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
-    return weights / np.float32(max(global_weight, 1.0))

@@ -15,9 +15,11 @@ from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_state, task_errors
+from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.state import seed_states
+from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.algorithms.ema import NoAverage
@@ -25,7 +27,7 @@ from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task, check_measures, require_trainable, sample_weights
+from hvdtrain.task.interface import Task, check_measures, require_trainable
 from hvdtrain.topology import Topology
 
 
@@ -59,40 +61,33 @@ class KerasAdapter(AdapterState):
         self._skipped = 0
         self._measure_in_graph = converted(task.measure)
         self._gradients: Callable[..., Any] = (
-            _graph(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
+            graph(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
         )
-        self._collect: Callable[..., None] = _graph(self._collect_graph)
-        self._train: Callable[..., Any] = _graph(self._train_graph)
-        self._eval: Callable[..., None] = _graph(self._eval_graph)
+        self._collect = CompiledStep(self._collect_graph)
+        self._train = CompiledStep(self._train_graph)
+        self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
-        scale, rate = tf.constant(self._update.scale, tf.float32), tf.constant(lr, tf.float32)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                self._collect(*self._tensors(part), self._seeds(step, number), scale)
-            seeds = self._seeds(step, len(parts))
-            changed, norm = self._train(*self._tensors(last), seeds, scale, rate, tf.constant(step, tf.int64))
+                self._collect(_layout(part), *self._tensors(part), self._numbers(part, step, number, lr))
+            changed, norm = self._train(_layout(last), *self._tensors(last), self._numbers(last, step, len(parts), lr))
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
-    def _seeds(self, step: int, number: int) -> Any:
-        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same.
-
-        Returns:
-            Every random state's seed, uint32 of shape [states, 2].
-        """
-        mixed = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
-        return tf.constant([[each >> 32, each & 0xFFFFFFFF] for each in mixed], tf.uint32)
+    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> Any:
+        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
+        seeds = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
+        return StepNumbers(step, lr, self._update.scale, max(batch.global_weight, 1.0), seeds).packed()
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._create_sums(batch)
-        features, real, _ = self._tensors(batch)
-        self._eval(features, real)
+        self._eval(_layout(batch), *self._tensors(batch))
 
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any
@@ -113,27 +108,31 @@ class KerasAdapter(AdapterState):
         for variable, seed in zip(self._seed_states, tf.unstack(seeds, len(self._seed_states)), strict=True):
             variable.assign(seed)
 
-    def _collect_graph(self, features: dict[str, Any], real: Any, shares: Any, seeds: Any, scale: Any) -> None:
+    def _shares(self, real: Any, numbers: StepNumbers) -> Any:
+        """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
+        return real / numbers.global_weight * self._gradient_sync.loss_multiplier
+
+    def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""
-        self._draw_anew(seeds)
-        gradients, measures = self._gradients(features, real, shares, scale)
+        numbers = StepNumbers.unpacked(packed)
+        self._draw_anew(numbers.seeds)
+        gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         assert self._gradient_sum is not None
         self._gradient_sum.add(gradients)
         self._add(measures, real)
 
-    def _train_graph(
-        self, features: dict[str, Any], real: Any, shares: Any, seeds: Any, scale: Any, lr: Any, step: Any
-    ) -> Any:
-        self._draw_anew(seeds)
+    def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
+        numbers = StepNumbers.unpacked(packed)
+        self._draw_anew(numbers.seeds)
         variables = self.model.trainable_variables
-        gradients, measures = self._gradients(features, real, shares, scale)
+        gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
         self._add(measures, real)
         gradients = _for_all(self._gradient_sync.reduce(gradients, variables), variables)
-        self.optimizer.learning_rate.assign(lr)
-        changed, norm = self._update.apply(gradients, variables, scale)
-        self._average.update(step)
+        self.optimizer.learning_rate.assign(numbers.lr)
+        changed, norm = self._update.apply(gradients, variables, numbers.scale)
+        self._average.update(numbers.step)
         return changed, norm
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
@@ -153,16 +152,14 @@ class KerasAdapter(AdapterState):
         """Variables must exist before the step is traced, and only the task knows the measures' names."""
         if self._sums:
             return
-        features, _, _ = self._tensors(batch)
+        features, _ = self._tensors(batch)
         measures = self._measure(features, training=False)
         check_measures(measures, len(batch.ids))
         self._sums = {name: tf.Variable(0.0, dtype=tf.float64, trainable=False) for name in measures}
 
-    def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any, Any]:
-        """Features, weights, and shares in the loss."""
-        features = {name: tf.convert_to_tensor(array) for name, array in batch.features.items()}
-        shares = sample_weights(batch.weights, batch.global_weight) * np.float32(self._gradient_sync.loss_multiplier)
-        return features, tf.convert_to_tensor(batch.weights), tf.convert_to_tensor(shares)
+    def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
+        """Features and weights."""
+        return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
@@ -176,10 +173,9 @@ class KerasAdapter(AdapterState):
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
 
 
-def _graph(function: Callable[..., Any], jit_compile: bool = False) -> Callable[..., Any]:
-    """Without AutoGraph, which reads the sources of all that is called: only the task's own code may need it."""
-    compiled: Callable[..., Any] = tf.function(function, jit_compile=jit_compile, autograph=False)
-    return compiled
+def _layout(batch: LoadedBatch) -> tuple[object, ...]:
+    """What must be equal for two batches to be trained by one graph."""
+    return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
 
 
 def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.micro_batches import micro_batches
-from hvdtrain.task.interface import sample_weights
 
 
 @given(rows=st.integers(1, 40), count=st.integers(1, 12), masked=st.integers(0, 5), seed=st.integers(0, 99))
@@ -20,8 +19,8 @@ def test_they_are_the_batch_in_its_order_and_nearly_equal(rows: int, count: int,
     np.testing.assert_array_equal(np.concatenate([part.features["x"] for part in parts]), batch.features["x"])
     sizes = [len(part.ids) for part in parts]
     assert max(sizes) - min(sizes) <= 1
-    shares = [sample_weights(part.weights, part.global_weight) for part in parts]
-    np.testing.assert_array_equal(np.concatenate(shares), sample_weights(batch.weights, batch.global_weight))
+    np.testing.assert_array_equal(np.concatenate([part.weights for part in parts]), batch.weights)
+    assert {part.global_weight for part in parts} == {batch.global_weight}
 
 
 def test_one_micro_batch_is_the_batch_itself() -> None:

@@ -28,7 +28,7 @@ from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.state import State
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task, sample_weights
+from hvdtrain.task.interface import Features, Splits, Task
 
 WIDTH = 5
 CLASSES = 3
@@ -96,7 +96,7 @@ class NumpyAdapter:
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         x, label = batch.features["x"].astype(np.float64), batch.features["label"]
         self._add(batch)
-        shares = sample_weights(batch.weights, batch.global_weight).astype(np.float64)
+        shares = batch.weights.astype(np.float64) / max(batch.global_weight, 1.0)
         error = softmax(x @ self.model["weights"] + self.model["bias"])
         error[np.arange(len(label)), label] -= 1
         error *= shares[:, None]

@@ -1,0 +1,57 @@
+"""Compiled steps, called without what TensorFlow does again at each call of a function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_EXECUTOR = "DEFAULT"
+"""Runs operations as soon as their inputs are ready. Without a name one thread runs them one by one and waits for each:
+two collectives then begin in another order on each rank, and neither ends."""
+_GRAPHS_KEPT = 64
+"""Of one step. A task whose batches have ever other shapes is traced ever again; what was traced is not all kept."""
+
+
+def graph(function: Callable[..., Any], jit_compile: bool = False) -> Callable[..., Any]:
+    """Without AutoGraph, which reads the sources of all that is called: only the task's own code may need it."""
+    compiled: Callable[..., Any] = tf.function(function, jit_compile=jit_compile, autograph=False)
+    return compiled
+
+
+class CompiledStep:
+    """One graph for each set of shapes and dtypes of a batch's features.
+
+    A call of a `tf.function` compares its tensors with all that it was traced for, which takes longer than a small
+    step. Here the caller says what differs between two batches, and the graph is run by TensorFlow's operation for
+    that. On a GPU this operation would place all of its inputs there, those too that a step reads on the host: there
+    the function is called as usual.
+
+    Args:
+        function: takes and returns tensors, in flat or nested structures for its arguments and a flat list or None
+            for what it returns.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = graph(function)
+        self._graphs: dict[object, tuple[Any, list[tf.DType]]] = {}
+        self._is_direct = not tf.config.get_visible_devices("GPU")
+
+    def __call__(self, layout: object, *arguments: Any) -> Any:
+        """Run it.
+
+        Args:
+            layout: equal for two calls only if all of their tensors have the same shapes and dtypes. Hashable.
+            arguments: tensors, or dicts of tensors.
+        """
+        if not self._is_direct:
+            return self._function(*arguments)
+        traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
+        tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
+        return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
+
+    def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
+        if len(self._graphs) == _GRAPHS_KEPT:
+            self._graphs.clear()
+        traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
+        self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
+        return self._graphs[layout]
