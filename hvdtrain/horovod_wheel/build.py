@@ -1,7 +1,5 @@
 """Compiles the wheel: fetch, patch, build with pip, and show the progress."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

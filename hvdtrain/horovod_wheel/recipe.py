@@ -1,7 +1,5 @@
 """Everything that decides the bytes of the Horovod wheel, and the key that is computed from it."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json
