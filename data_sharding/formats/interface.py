@@ -1,7 +1,7 @@
 """What the catalog and the reader need of a file format: the interface that a new format implements."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,28 +67,21 @@ class RecordFormat(Protocol):
     formats: payloads are spans of bytes as they are in the file, without a checksum.
     """
 
-    @property
-    def name(self) -> str:
-        """Name of the format, as given on the command line and stored in saved catalogs."""
+    name: ClassVar[str]
+    """Name of the format, as given on the command line and stored in saved catalogs."""
+
+    recursive: ClassVar[bool] = False
+    """Whether files in subfolders belong to a folder's data."""
+
+    header_bytes: ClassVar[int] = 0
+    """Bytes between the start of a record's frame and the first byte that is read for it."""
+
+    offset_unit: ClassVar[str] = "byte"
+    """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """Shell patterns, in lower case, for the names of this format's files inside a folder."""
-
-    @property
-    def recursive(self) -> bool:
-        """Whether files in subfolders belong to a folder's data."""
-        return False
-
-    @property
-    def header_bytes(self) -> int:
-        """Bytes between the start of a record's frame and the first byte that is read for it."""
-        return 0
-
-    @property
-    def offset_unit(self) -> str:
-        """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
-        return "byte"
 
     def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
         """One label a file, int64[len(paths)], where the path says it (folders of images); else None.
@@ -148,7 +141,6 @@ def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
             "A gzip stream allows no random access, so its records cannot be indexed.",
             hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
             path=path,
-            offset=0,
         )
 
 
