@@ -31,7 +31,6 @@ from hvdtrain.state import State
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
-
 _NAMED: Final = 5  # arrays of weights in a message
 
 
@@ -152,12 +151,10 @@ class CheckpointStore:
         problems = []
         for path in self._newest_first():
             try:
-                checkpoint = read_checkpoint(path)
+                return read_checkpoint(path)
             except DamagedCheckpointError as error:
                 _log.warning("skipping a damaged checkpoint: %s", error)
                 problems.append(str(error))
-                continue
-            return checkpoint
         if problems:
             raise UsageError(
                 f"Every checkpoint in {self.folder} is damaged; the newest: {problems[0]}.",

@@ -46,11 +46,8 @@ def resnet(name: str, classes: int, side: int) -> keras.Model:
     """
     kind = RESNETS[name]
     inputs = keras.Input((side, side, 3))
-    if side <= SMALL_SIDE:
-        features = _convolution(inputs, 64, 3, 1, "conv1")
-    else:
-        features = _convolution(inputs, 64, 7, 2, "conv1")
-    features = _normalized(features, "bn1", relu=True)
+    size, stride = (3, 1) if side <= SMALL_SIDE else (7, 2)
+    features = _normalized(_convolution(inputs, 64, size, stride, "conv1"), "bn1", relu=True)
     if side > SMALL_SIDE:
         # After a ReLU, padding by zeros is torch's padding by minus infinity.
         features = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(features))
