@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.torn_maps import watching_maps
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -113,6 +114,16 @@ class RecordFormat(Protocol):
             check: compare checksums. Framing inside the span is always checked.
         """
         return Unpacked(raw, np.ones(len(raw), np.bool_))
+
+
+def scan_file(record_format: RecordFormat, path: str, check_data: bool = False) -> RecordIndex:
+    """The records of one file. Raises as `RecordFormat.scan`, and for the first damage inside."""
+    entry = describe_file(path)
+    with watching_maps:
+        index = record_format.scan(entry.path, record_format.open(entry), check_data)
+    if index.damage:
+        raise index.damage[0]
+    return index
 
 
 class FrameError(Exception):
