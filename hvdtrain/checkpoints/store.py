@@ -53,7 +53,6 @@ class CheckpointStore:
         that went back further, and would otherwise be taken for the newest.
 
         Args:
-            checkpoint: what to save.
             best: where `best` is to point; default: to the best that the checkpoint's position knows. Both are kept.
 
         Raises:
@@ -169,8 +168,6 @@ class CheckpointWriter:
     """Saves, on behalf of all ranks.
 
     Args:
-        comm: the other ranks.
-        store: where to.
         about: what the manifest says besides position and hashes.
         infinite: names of weights and buffers that may hold infinity.
     """
@@ -185,7 +182,6 @@ class CheckpointWriter:
 
         Args:
             state: called on rank 0 only.
-            position: of training now.
             best: where `best` is to point; default: to the best that `position` knows.
 
         Raises:

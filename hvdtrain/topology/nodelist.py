@@ -31,7 +31,6 @@ def expand_node_list(text: str, variable: str = "the node list") -> tuple[str, .
     """Node names in the order written; leading zeros are kept: `n[08-10]` → n08, n09, n10.
 
     Args:
-        text: such as `n[1-3,07],m2`.
         variable: where it comes from, for the message.
 
     Raises:
@@ -69,7 +68,6 @@ def expand_tasks_per_node(text: str, variable: str = "the list of tasks per node
     """Tasks of each node in node order: `4(x2),3` → 4, 4, 3.
 
     Args:
-        text: such as `4(x2),3`.
         variable: where it comes from, for the message.
 
     Raises:

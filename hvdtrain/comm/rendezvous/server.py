@@ -30,7 +30,6 @@ class RendezvousServer:
 
     Args:
         host: address to listen on: 127.0.0.1 where all ranks are on this host.
-        size: number of ranks.
         port: 0 lets the kernel choose.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
