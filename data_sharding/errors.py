@@ -38,11 +38,11 @@ class CorruptRecordError(ShardingError):
 
     Args:
         path: the file.
-        offset: byte at which the damaged record's frame begins.
+        offset: byte at which the damaged record's frame begins; 0 where the whole file is meant.
     """
 
     def __init__(
-        self, fact: str, conflict: str, hint: str = "restore the file from its source.", *, path: str, offset: int
+        self, fact: str, conflict: str, hint: str = "restore the file from its source.", *, path: str, offset: int = 0
     ) -> None:
         super().__init__(fact, conflict, hint)
         self.path = path

@@ -1,7 +1,5 @@
 """Signals that end a command as an exception would, so that what it has begun to write is removed."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

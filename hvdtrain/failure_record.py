@@ -23,9 +23,6 @@ class FailureRecord:
     """Why one rank failed.
 
     Attributes:
-        kind: what happened.
-        rank: its number in the job.
-        host: where it ran.
         cause: the error's own text.
         exit_code: with which it leaves.
         detail: what its launcher should print, where the rank itself has printed a single line; else empty.

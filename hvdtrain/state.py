@@ -1,7 +1,7 @@
 """Named arrays: the state of training as it is copied, saved, broadcast and compared."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -11,20 +11,13 @@ State = dict[str, NDArray[Any]]
 """Named arrays. "model/…" are weights and buffers, "optimizer/…" the optimizer's slots."""
 
 
-class Shaped(Protocol):
-    """An array, or what has its shape."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
 def require_fit(
-    saved: Mapping[str, Shaped],
+    saved: Mapping[str, Any],
     needed: Mapping[str, tuple[int, ...]],
     fact: str,
     hint: str = "build the model with the options it was saved with, or train from the start with --resume never.",
 ) -> None:
-    """Raise `UsageError`, with `fact` and the names, unless names and shapes are the needed ones."""
+    """Raise `UsageError`, with `fact` and the names, unless the saved arrays have the needed names and shapes."""
     wrong = sorted(saved.keys() ^ needed.keys())
     wrong += sorted(n for n in saved.keys() & needed.keys() if tuple(saved[n].shape) != needed[n])
     if wrong:

@@ -1,7 +1,5 @@
 """The one folder in which hvdtrain keeps things of this user between runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -21,17 +21,17 @@ RuntimeError whose text has the name and message of the original.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
 from data_sharding.adapters.torch_sampler import SamplerPass, ShardBatchSampler, State, WithWeights
-from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
-from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
+from data_sharding.loading.record_reader import ForkSafeReader, ReaderOptions, RecordReader
 from data_sharding.loading.shard_loader import LoadedBatch, load_slots
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots
@@ -58,19 +58,11 @@ class ShardDataset(Dataset[dict[str, Any]]):
     Args:
         catalog: the records.
         decode: turns k records into arrays of k rows; spawned workers must be able to import it.
-        check_crc, max_open_files, on_corrupt: as for `RecordReader`. A damaged record that is masked has weight 0.
+        options: as for `RecordReader`. A damaged record that is masked has weight 0.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        decode: Decode,
-        *,
-        check_crc: bool = True,
-        max_open_files: int = 256,
-        on_corrupt: OnCorrupt = "raise",
-    ) -> None:
-        self._reader = ForkSafeReader(RecordReader(catalog, check_crc, max_open_files, on_corrupt))
+    def __init__(self, catalog: Catalog, decode: Decode, **options: Unpack[ReaderOptions]) -> None:
+        self._reader = ForkSafeReader(RecordReader(catalog, **options))
         self._decode = decode
 
     def __len__(self) -> int:
@@ -105,7 +97,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
     Args:
         plan, rank, size, start_step, augment: as for `ShardBatchSampler`.
         catalog: the records that the plan was made for.
-        decode, check_crc, max_open_files, on_corrupt: as for `ShardDataset`.
+        decode, options: as for `ShardDataset`.
 
     Raises:
         PlanError: an argument is out of range, or the plan is for other data.
@@ -121,15 +113,11 @@ class ShardIterable(IterableDataset[TorchBatch]):
         start_step: int = 0,
         *,
         augment: bool = False,
-        check_crc: bool = True,
-        max_open_files: int = 256,
-        on_corrupt: OnCorrupt = "raise",
+        **options: Unpack[ReaderOptions],
     ) -> None:
         plan.require_catalog(catalog)
         self._sampler = ShardBatchSampler(plan, rank, size, start_step, augment=augment)
-        self._data = ShardDataset(
-            catalog, decode, check_crc=check_crc, max_open_files=max_open_files, on_corrupt=on_corrupt
-        )
+        self._data = ShardDataset(catalog, decode, **options)
         # In shared memory: workers that DataLoader keeps over epochs have a copy of everything else.
         self._position = torch.tensor([plan.epoch, start_step]).share_memory_()  # type: ignore[no-untyped-call]
 

@@ -196,7 +196,7 @@ def _scan_all(
             error = entry.no_content()
             if on_corrupt == "raise":
                 raise error
-            lost = CorruptRecordError(error.fact, error.conflict, error.hint, path=name, offset=0)
+            lost = CorruptRecordError(error.fact, error.conflict, error.hint, path=name)
             return entry, RecordIndex.of_nothing(lost)
         try:
             with watching_maps:

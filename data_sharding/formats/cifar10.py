@@ -145,7 +145,6 @@ def _find_images(path: str, data: Any) -> tuple[int, int]:
             "Their bytes are not in the file as they are, so none can be read by itself.",
             "use the binary version (.bin), or pickle the batch again with protocol 3 or higher.",
             path=path,
-            offset=0,
         )
     is_uint8 = isinstance(dtype, Call) and dtype.function == "numpy dtype" and dtype.arguments in _UINT8_ARGUMENTS
     if not isinstance(content, Span) or not content.raw or not is_uint8:
@@ -163,5 +162,4 @@ def _no_batch(path: str, how: str) -> CorruptRecordError:
         "It is not a CIFAR batch of the requested kind, from byte offset 0 on.",
         "check the path, and the option classes: 10 for CIFAR-10, 100 or 20 for CIFAR-100.",
         path=path,
-        offset=0,
     )

@@ -1,14 +1,15 @@
 """What the catalog and the reader need of a file format: the interface that a new format implements."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.torn_maps import watching_maps
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -67,28 +68,21 @@ class RecordFormat(Protocol):
     formats: payloads are spans of bytes as they are in the file, without a checksum.
     """
 
-    @property
-    def name(self) -> str:
-        """Name of the format, as given on the command line and stored in saved catalogs."""
+    name: ClassVar[str]
+    """Name of the format, as given on the command line and stored in saved catalogs."""
+
+    recursive: ClassVar[bool] = False
+    """Whether files in subfolders belong to a folder's data."""
+
+    header_bytes: ClassVar[int] = 0
+    """Bytes between the start of a record's frame and the first byte that is read for it."""
+
+    offset_unit: ClassVar[str] = "byte"
+    """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """Shell patterns, in lower case, for the names of this format's files inside a folder."""
-
-    @property
-    def recursive(self) -> bool:
-        """Whether files in subfolders belong to a folder's data."""
-        return False
-
-    @property
-    def header_bytes(self) -> int:
-        """Bytes between the start of a record's frame and the first byte that is read for it."""
-        return 0
-
-    @property
-    def offset_unit(self) -> str:
-        """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
-        return "byte"
 
     def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
         """One label a file, int64[len(paths)], where the path says it (folders of images); else None.
@@ -122,6 +116,16 @@ class RecordFormat(Protocol):
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
 
+def scan_file(record_format: RecordFormat, path: str, check_data: bool = False) -> RecordIndex:
+    """The records of one file. Raises as `RecordFormat.scan`, and for the first damage inside."""
+    entry = describe_file(path)
+    with watching_maps:
+        index = record_format.scan(entry.path, record_format.open(entry), check_data)
+    if index.damage:
+        raise index.damage[0]
+    return index
+
+
 class FrameError(Exception):
     """The bytes are no sound frame: `what` completes a sentence, and `offset` is the byte at which the frame begins."""
 
@@ -148,7 +152,6 @@ def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
             "A gzip stream allows no random access, so its records cannot be indexed.",
             hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
             path=path,
-            offset=0,
         )
 
 

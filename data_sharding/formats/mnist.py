@@ -138,5 +138,4 @@ def _not_idx(path: str, how: str) -> CorruptRecordError:
         "It is not an idx file of the expected kind, from byte offset 0 on.",
         "restore the file from its source, and check that it is the one meant.",
         path=path,
-        offset=0,
     )

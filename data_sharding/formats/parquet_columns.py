@@ -56,7 +56,6 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
             f"They cannot be told apart among {', '.join(kinds)}.",
             "write it again with distinct names.",
             path=path,
-            offset=0,
         )
     binary = [name for name, kind in kinds.items() if _BINARY.match(str(kind))]
     integers = [name for name, kind in kinds.items() if _INTEGER.match(str(kind))]

@@ -142,7 +142,6 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
                 f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",
                 "check the path, or name the format that the file has.",
                 path=path,
-                offset=0,
             )
         how = f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}"
     elif len(head) < HEADER.size:

@@ -5,7 +5,6 @@ is the one in the header, otherwise there are `flag` labels behind it. Source: p
 """
 
 import struct
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,30 +48,6 @@ def decode_image_record(payload: bytes) -> ImageRecord:
     else:
         labels = np.frombuffer(payload, "<f4", flag, _HEADER.size).astype(np.float32)
     return ImageRecord(labels, image_id, image_id2, payload[start:])
-
-
-def encode_image_record(label: float | Sequence[float], image_id: int, image: bytes, image_id2: int = 0) -> bytes:
-    """The payload of one image: a label that is a number is in the header, a sequence is behind it.
-
-    Raises:
-        ExampleError: an id does not fit into 64 bits without sign, or the sequence is empty.
-    """
-    if not (0 <= image_id < 1 << 64 and 0 <= image_id2 < 1 << 64):
-        raise ExampleError(
-            f"An image record was to get the ids {image_id} and {image_id2}.",
-            "Ids are stored in 64 bits without sign.",
-            "number the images from 0 on.",
-        )
-    if isinstance(label, int | float):
-        return _HEADER.pack(0, label, image_id, image_id2) + image
-    labels = np.asarray(label, "<f4").ravel()
-    if not labels.size:
-        raise ExampleError(
-            "An image record was to get an empty sequence of labels.",
-            "A count of 0 labels means one label in the header.",
-            "give at least one label.",
-        )
-    return _HEADER.pack(labels.size, 0.0, image_id, image_id2) + labels.tobytes() + image
 
 
 def _too_short(payload: bytes, needed: int) -> ExampleError:

@@ -127,7 +127,6 @@ class _Scan:
                 f"The content at byte offset 0 {error.what}.",
                 "check the path, or name the format that the file has.",
                 path=self._path,
-                offset=0,
             )
         return CorruptRecordError(
             f"The member at byte offset {error.offset} of {self._path} {error.what}.",

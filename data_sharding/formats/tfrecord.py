@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.idx_file import idx_path, read_idx
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
+from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip, scan_file
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
-from data_sharding.storage import ByteSource, describe_file
-from data_sharding.storage.torn_maps import watching_maps
+from data_sharding.storage import ByteSource
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,6 @@ class TFRecordFormat(RecordFormat):
         return super().unpack(raw, crcs, check)
 
 
-TFRECORD: Final[RecordFormat] = TFRecordFormat()
-
-
 def scan(path: str | Path, check_data: bool = False) -> RecordIndex:
     """Find the records of one file: payload offsets int64[n], lengths int64[n], stored masked data CRCs uint32[n].
 
@@ -54,12 +49,7 @@ def scan(path: str | Path, check_data: bool = False) -> RecordIndex:
         CorruptRecordError: a length CRC is wrong, the file ends inside a record, the file is gzip, or with
             `check_data` a payload's CRC is wrong. The first damaged record is the one named.
     """
-    entry = describe_file(str(path))
-    with watching_maps:
-        index = TFRECORD.scan(entry.path, TFRECORD.open(entry), check_data)
-    if index.damage:
-        raise index.damage[0]
-    return index
+    return scan_file(TFRecordFormat(), str(path), check_data)
 
 
 def _walk(path: str, source: ByteSource) -> RecordIndex:

@@ -5,8 +5,7 @@ import glob
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from data_sharding.atomic import atomic_file
 from data_sharding.checks import one_of, whole
@@ -31,13 +30,11 @@ class _Writer:
         self._file = self._stack.enter_context(atomic_file(self.path))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
         if self._file is not None and kind is None:
             self._finish(self._file)
         self._file = None
-        self._stack.__exit__(kind, error, traceback)
+        self._stack.__exit__(kind, *exception)
 
     def _finish(self, file: BinaryIO) -> None:
         """Write what follows the last record."""

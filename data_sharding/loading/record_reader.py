@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ from data_sharding.storage.torn_maps import watching_maps
 
 _STAND_IN_BATCH: Final = 64
 _LARGEST_THRESHOLD: Final = 2**25  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64-bit machines (malloc/malloc.c)
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The options of `RecordReader`, for those who pass them on to it."""
+
+    check_crc: bool
+    max_open_files: int
+    on_corrupt: OnCorrupt
 
 
 class RecordReader(AbstractContextManager["RecordReader"]):

@@ -42,7 +42,6 @@ class PipeBatches:
 
     Args:
         one: the open pass, closed with this.
-        shape: of the batches.
         records: of the whole pass, after which it must end; None: whatever comes.
         start_step: batches to read over before the first.
         steps: where to stop.

@@ -8,12 +8,12 @@ from typing import Any, Final, get_args
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
+from data_sharding.formats.interface import scan_file
 from data_sharding.formats.registry import format_named
 from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
 from data_sharding.storage import describe_file
 from data_sharding.storage.input_files import Paths, find_files
-from data_sharding.storage.torn_maps import watching_maps
 
 _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "tfrecord": ("*.tfrecord", "*.tfrecords"),
@@ -94,11 +94,7 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
 
 def _count(path: str, framing: Framing) -> int:
     record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
-    with watching_maps:
-        index = record_format.scan(path, record_format.open(describe_file(path)), False)
-    if index.damage:
-        raise index.damage[0]
-    return len(index.offsets)
+    return len(scan_file(record_format, path).offsets)
 
 
 def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:

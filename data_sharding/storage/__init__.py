@@ -2,20 +2,9 @@
 
 from typing import Any, cast
 
-from data_sharding.storage.byte_source import ByteSource
-from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.byte_source import ByteSource as ByteSource
+from data_sharding.storage.file_entry import FileEntry as FileEntry
 from data_sharding.storage.local import open_local, stat_local, verify_local
-
-__all__ = [
-    "ByteSource",
-    "FileEntry",
-    "describe_file",
-    "is_remote",
-    "locate_file",
-    "open_source",
-    "verify_read",
-    "verify_unchanged",
-]
 
 
 def is_remote(path: str) -> bool:

@@ -68,7 +68,6 @@ class ReadAhead:
 
     Args:
         fetch: the bytes [begin, end) of the file.
-        size: of the file.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:

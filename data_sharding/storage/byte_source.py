@@ -43,8 +43,6 @@ class SourceFile(io.RawIOBase):
 
     Args:
         fetch: the bytes [begin, end) of the file.
-        size: of the file.
-        name: for messages.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int, name: str = "") -> None:
@@ -116,8 +114,6 @@ class OpenFiles:
     An evicted file is closed by its last user's reference going away, so a thread that still reads it is not disturbed.
 
     Args:
-        files: all that may be opened.
-        opener: opens one of them.
         max_open: files kept open at a time.
     """
 

@@ -25,11 +25,6 @@ class FileEntry:
     """The version of a local link that leads to no file; its size is 0."""
 
     @classmethod
-    def of(cls, path: str) -> Self:
-        """Describe the local file as it is now. Raises OSError (it cannot be reached)."""
-        return cls.from_status(path, os.stat(path))
-
-    @classmethod
     def from_status(cls, path: str, status: os.stat_result) -> Self:
         """What `status` says of the local file `path`."""
         return cls(path, status.st_size, str(status.st_mtime_ns))

@@ -79,7 +79,7 @@ def open_local(entry: FileEntry) -> LocalSource:
 def verify_local(entry: FileEntry) -> None:
     """Raise ChangedDataError unless the file is still the one that was indexed."""
     try:
-        now = FileEntry.of(entry.path)
+        now = FileEntry.from_status(entry.path, os.stat(entry.path))
     except OSError as error:
         if entry.version == FileEntry.LINK_TO_NOTHING and os.path.islink(entry.path):
             return

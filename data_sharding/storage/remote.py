@@ -23,7 +23,6 @@ class RemoteSource:
 
     Args:
         entry: the file as it was indexed.
-        retry: limits for each operation.
     """
 
     def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:

@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import weakref
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -90,9 +89,7 @@ class _Watch:
             if self._inside == 1 and _WORKS:
                 _libc.sigaction(_SIGBUS, self._install, self._keep)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside and _WORKS:

@@ -78,9 +78,6 @@ class WeightAverage(ABC):
     def load_state(self, state: State) -> None:
         """Put back what `state` returned; without it, start from the weights, which must be loaded already.
 
-        Args:
-            state: named arrays, also of other things.
-
         Raises:
             UsageError: parameters are missing, or have other names or shapes.
         """

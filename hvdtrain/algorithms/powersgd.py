@@ -88,7 +88,6 @@ class Round:
         gradients: G, each [n, m].
         errors: E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end.
         factors: Q, each [m, r], the same on all workers.
-        operations: of these arrays.
     """
 
     gradients: Sequence[Any]
@@ -157,7 +156,6 @@ class Memory(ABC):
     """What PowerSGD remembers of each matrix between updates, as named arrays in a checkpoint.
 
     Args:
-        size: number of workers.
         matrices: by the parameters' names, objects with `error`, in the parameter's shape, `factor` and `first_factor`.
 
     Attributes:

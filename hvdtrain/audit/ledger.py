@@ -52,9 +52,7 @@ class CoverageLedger:
     """Counts the records of committed steps, on every rank; writes them down on rank 0.
 
     Args:
-        comm: the other ranks.
         folder: RUN/audit.
-        records: the training data.
         steps_per_epoch: of the plan.
         quarantine: folder that keeps the bytes of damaged records; None: they are only named.
         origin: RUN/audit of another run, if this run resumes from its checkpoint.
@@ -229,7 +227,6 @@ class NoLedger:
     Every record came once where the reader could compare counts at the end of each FIFO.
 
     Args:
-        comm: the other ranks.
         folder: RUN/audit.
     """
 

@@ -23,7 +23,6 @@ class EpochCoverage:
     """What the committed steps of one epoch were trained on.
 
     Attributes:
-        epoch: its number.
         audit: which records, with damaged ones excluded.
         steps: committed steps, and `of_steps`: steps that an epoch has.
         gaps: steps that no segment accounts for, as [first, end) counted from the start of training.

@@ -15,7 +15,6 @@ def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
     """The checkpoint that a path names: a step folder, or the newest sound one of a run folder.
 
     Args:
-        path: the folder.
         given_as: by which option, for messages.
 
     Raises:

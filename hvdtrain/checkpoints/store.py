@@ -31,7 +31,6 @@ from hvdtrain.state import State
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
-
 _NAMED: Final = 5  # arrays of weights in a message
 
 
@@ -54,7 +53,6 @@ class CheckpointStore:
         that went back further, and would otherwise be taken for the newest.
 
         Args:
-            checkpoint: what to save.
             best: where `best` is to point; default: to the best that the checkpoint's position knows. Both are kept.
 
         Raises:
@@ -152,12 +150,10 @@ class CheckpointStore:
         problems = []
         for path in self._newest_first():
             try:
-                checkpoint = read_checkpoint(path)
+                return read_checkpoint(path)
             except DamagedCheckpointError as error:
                 _log.warning("skipping a damaged checkpoint: %s", error)
                 problems.append(str(error))
-                continue
-            return checkpoint
         if problems:
             raise UsageError(
                 f"Every checkpoint in {self.folder} is damaged; the newest: {problems[0]}.",
@@ -172,8 +168,6 @@ class CheckpointWriter:
     """Saves, on behalf of all ranks.
 
     Args:
-        comm: the other ranks.
-        store: where to.
         about: what the manifest says besides position and hashes.
         infinite: names of weights and buffers that may hold infinity.
     """
@@ -188,7 +182,6 @@ class CheckpointWriter:
 
         Args:
             state: called on rank 0 only.
-            position: of training now.
             best: where `best` is to point; default: to the best that `position` knows.
 
         Raises:

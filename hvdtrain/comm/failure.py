@@ -167,7 +167,6 @@ class StallDeadline:
     a whole (SIGSTOP, a hung machine), that thread waits for its answer, and checks no more.
 
     Args:
-        rank: for the message.
         stall_timeout: seconds, as --stall-timeout; the limit is three times that, and at least 30 s more.
     """
 

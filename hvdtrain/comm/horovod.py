@@ -52,39 +52,17 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
 
 def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> None:
     """Choose, before `hvd.init()`, what the environment leaves open of Horovod and Open MPI."""
-    bound_stalls(environ, stall_timeout)
-    yield_when_idle(environ)
-    exchange_at_once(environ)
-    skip_absent_fabrics(environ)
-
-
-def bound_stalls(environ: MutableMapping[str, str], stall_timeout: float) -> None:
-    """Let Horovod end the job when a collective stalls for `stall_timeout` seconds; by default it only warns."""
+    # Horovod ends the job when a collective stalls for `stall_timeout` seconds; by default it only warns.
     environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, int(min(60, stall_timeout / 2)))))
     environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(stall_timeout))))
-
-
-def yield_when_idle(environ: MutableMapping[str, str]) -> None:
-    """Let Open MPI's waiting threads give way to ranks that compute; by default they spin. Read by MPI_Init.
-
-    Eight ranks on two cores train the digits at 120 samples/s when they spin, and at 1,700 when they yield.
-    """
+    # Open MPI's waiting threads give way to ranks that compute; by default they spin. Read by MPI_Init. Eight ranks on
+    # two cores train the digits at 120 samples/s when they spin, and at 1,700 when they yield.
     environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-
-
-def exchange_at_once(environ: MutableMapping[str, str]) -> None:
-    """Let Horovod exchange a tensor as soon as it is ready, not when its cycle of 1 ms is over. Read by hvd.init().
-
-    A variable of our patches to Horovod, on with any value.
-    """
+    # Horovod exchanges a tensor as soon as it is ready, not when its cycle of 1 ms is over. A variable of our patches
+    # to Horovod, on with any value; read by hvd.init().
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
-
-
-def skip_absent_fabrics(environ: MutableMapping[str, str]) -> None:
-    """Where no RDMA device is, keep Open MPI from looking for one: its `ofi` module then sleeps a second. By MPI_Init.
-
-    `mca_btl_ofi_component_close` of Open MPI 5.0.
-    """
+    # Where no RDMA device is, Open MPI does not look for one: its `ofi` module then sleeps a second
+    # (`mca_btl_ofi_component_close` of Open MPI 5.0). Read by MPI_Init.
     if not any(True for kind in _FABRICS for _ in Path("/sys/class", kind).glob("*")):
         environ.setdefault("OMPI_MCA_btl", "^ofi")
 

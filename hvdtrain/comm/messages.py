@@ -53,7 +53,6 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
     thread. So --stall-timeout holds for ranks that are frozen or gone, and `work` has a limit of its own.
 
     Args:
-        comm: the other ranks.
         work: this rank's. It runs no collectives.
         name: of the collectives.
         limit: seconds after which a rank that still works ends, and with it the job.

@@ -4,14 +4,8 @@ import importlib.util
 import os
 from pathlib import Path
 
+from hvdtrain.comm import horovod
 from hvdtrain.comm.failure import bounded_start, limit_waits
-from hvdtrain.comm.horovod import (
-    allow_process_sets,
-    confirmed,
-    form_process_sets,
-    set_defaults,
-    starts_processes_only,
-)
 from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
@@ -42,11 +36,11 @@ def open_communicator(
             resolve(process_sets, [0])
         return SerialCommunicator(topology)
     require_horovod(framework)
-    set_defaults(os.environ, stall_timeout)
+    horovod.set_defaults(os.environ, stall_timeout)
     if process_sets is not None:
-        allow_process_sets(os.environ)
+        horovod.allow_process_sets(os.environ)
     binding = load_binding(framework)
-    if not starts_processes_only(topology, os.environ):
+    if not horovod.starts_processes_only(topology, os.environ):
         return _connected(binding, topology, stall_timeout, process_sets)
     from hvdtrain.comm.rendezvous.connect import connected_ranks
 
@@ -59,10 +53,10 @@ def open_communicator(
 def _connected(binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None) -> Communicator:
     with bounded_start(topology, os.environ):
         binding.hvd.init()
-    comm = HorovodCommunicator(binding, confirmed(topology, binding.hvd))
+    comm = HorovodCommunicator(binding, horovod.confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)
     if process_sets is not None:
-        form_process_sets(comm, binding.hvd, process_sets)
+        horovod.form_process_sets(comm, binding.hvd, process_sets)
     return comm
 
 

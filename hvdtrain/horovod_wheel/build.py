@@ -1,7 +1,5 @@
 """Compiles the wheel: fetch, patch, build with pip, and show the progress."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -138,7 +136,13 @@ def _compile(tree: Path, folder: Path, environment: dict[str, str], log: Path, u
             progress.feed(line)
     progress.close()
     if process.returncode != 0:
-        _raise_failure(log, process.returncode)
+        text = log.read_text(encoding="utf-8")
+        error = first_error(text) or "\n".join(text.splitlines()[-4:])
+        raise HvdtrainError(
+            f"Compiling Horovod failed (exit code {process.returncode}); the first error is\n\n{error}\n\n",
+            f"There is no wheel to install; all of the output is in {log}.",
+            hint_for(error),
+        )
 
 
 @contextmanager
@@ -164,16 +168,6 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[subpro
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=60)
-
-
-def _raise_failure(log: Path, code: int) -> None:
-    text = log.read_text(encoding="utf-8")
-    error = first_error(text) or "\n".join(text.splitlines()[-4:])
-    raise HvdtrainError(
-        f"Compiling Horovod failed (exit code {code}); the first error is\n\n{error}\n\n",
-        f"There is no wheel to install; all of the output is in {log}.",
-        hint_for(error),
-    )
 
 
 def _keep_only_results(folder: Path, recipe: Recipe, log: Path) -> None:

@@ -1,7 +1,5 @@
 """The output of a build: its progress, and after a failure the line that explains it."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import TextIO

@@ -1,7 +1,5 @@
 """The per-user cache of built wheels: one folder per recipe, written by one process at a time, all or nothing."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

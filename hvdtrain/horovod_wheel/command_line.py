@@ -1,7 +1,5 @@
 """The command line of `python -m hvdtrain.horovod_wheel`: setup, install, recipe, pin."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

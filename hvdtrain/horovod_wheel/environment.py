@@ -1,7 +1,5 @@
 """What `make setup` does: the virtual environment, the pinned packages, Horovod; nothing when nothing changed."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

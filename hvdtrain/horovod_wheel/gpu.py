@@ -1,7 +1,5 @@
 """Whether Horovod is built with NCCL: only where CUDA's compiler and a CUDA build of PyTorch both are."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Brings the right Horovod into the environment that this Python runs in."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import subprocess

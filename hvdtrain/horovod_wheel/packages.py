@@ -1,7 +1,5 @@
 """Packages from PyPI: installed by the pip of an environment, and pinned in constraints.txt."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import subprocess

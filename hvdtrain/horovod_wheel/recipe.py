@@ -1,7 +1,5 @@
 """Everything that decides the bytes of the Horovod wheel, and the key that is computed from it."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json
@@ -97,20 +95,17 @@ def find_recipe(mpi: Mpi) -> Recipe:
 
 def find_frameworks() -> tuple[Framework, ...]:
     """The frameworks that are installed in this environment. Raises `UsageError` if none is."""
-    found = tuple(framework for name in _CORE_LIBRARY for framework in _find_framework(name))
+    found = []
+    for name, library in _CORE_LIBRARY.items():
+        version = installed_version(name)
+        if version is not None:
+            record = importlib.metadata.distribution(name).read_text("RECORD") or ""
+            match = re.search(rf"^{re.escape(library)},([^,]+),", record, flags=re.MULTILINE)
+            found.append(Framework(name, version, match[1] if match else ""))
     if not found:
         raise UsageError(
             "Neither torch nor tensorflow is installed in this environment.",
             "Horovod is built for the frameworks that are there, and there is none.",
             "install hvdtrain with an extra: `make setup EXTRAS=torch` or `make setup EXTRAS=tensorflow`.",
         )
-    return found
-
-
-def _find_framework(name: str) -> tuple[Framework, ...]:
-    version = installed_version(name)
-    if version is None:
-        return ()
-    record = importlib.metadata.distribution(name).read_text("RECORD") or ""
-    match = re.search(rf"^{re.escape(_CORE_LIBRARY[name])},([^,]+),", record, flags=re.MULTILINE)
-    return (Framework(name, version, match[1] if match else ""),)
+    return tuple(found)

@@ -4,8 +4,6 @@
 names without a tool, since a fresh machine may have neither `patch` nor git.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -3,8 +3,6 @@
 MPI, which Horovod also loads, is the environment's own wheel, or the system's.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -65,8 +65,6 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
 
     Args:
         setup: the task; its first batch is the one that is measured.
-        comm: the other ranks.
-        protocol: how much.
         tell: is given each line of what Horovod's script prints; rank 0's is enough.
     """
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")

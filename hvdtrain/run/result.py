@@ -32,7 +32,10 @@ class Totals:
     def __call__(self, event: Event) -> None:
         match event:
             case events.Logged():
-                self._add_training(event)
+                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
+                self.samples += event.samples
+                if event.step == 1:
+                    self.first_loss = event.values["loss"]
             case events.Evaluated(seconds=seconds):
                 self.validation_seconds += seconds
             case events.CheckpointDurable(seconds=seconds):
@@ -53,12 +56,6 @@ class Totals:
         """Training samples a second over all ranks, without validation and checkpoints."""
         slowest = max(s.data + s.compute + s.allreduce for s in self.rank_seconds)
         return self.samples / slowest if slowest > 0 else 0.0
-
-    def _add_training(self, event: events.Logged) -> None:
-        self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
-        self.samples += event.samples
-        if event.step == 1:
-            self.first_loss = event.values["loss"]
 
 
 def describe(setup: RunSetup, comm: Communicator) -> str:

@@ -48,8 +48,6 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
     it early.
 
     Args:
-        setup: what to train.
-        comm: the other ranks.
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
         asked: whether this rank was asked to stop.
     """

@@ -1,13 +1,19 @@
 """What a task is given to find its records."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
 
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog import OnCorrupt
 from data_sharding.catalog.cache import open_catalog
 from hvdtrain.errors import UsageError
+
+_LOCK_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True)
@@ -65,3 +71,30 @@ class DataAccess:
                 "give it as --data.dir DIR.",
             )
         return f"{self.dir.rstrip('/')}/{name}" if name else self.dir
+
+    def made_once(self, name: str, write: Callable[[Path], None]) -> Path:
+        """The absolute path of `name` in `cache_dir`. If it is not there, `write` makes it, whole or not at all.
+
+        Raises:
+            UsageError: the cache cannot be written, or another process holds its lock too long.
+        """
+        path = self.cache_dir.absolute() / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                with FileLock(path.with_name(f".{name}.lock"), timeout=_LOCK_SECONDS):
+                    if not path.exists():  # else written again under the eyes of a worker that has opened it
+                        write(path)
+        except Timeout as error:
+            raise UsageError(
+                f"The lock {error.lock_file} was held for {_LOCK_SECONDS:.0f} s.",
+                "Another process is writing the data set, or hangs.",
+                "end that process and start again.",
+            ) from error
+        except OSError as error:
+            raise UsageError(
+                f"The data set cannot be written to {path.parent}: {error}.",
+                "The task keeps its records there.",
+                "set HVDTRAIN_CACHE_DIR to a folder that you can write.",
+            ) from error
+        return path

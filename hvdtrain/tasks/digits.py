@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, write_shards
 from data_sharding.example import decode, encode
-from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task, TaskDefaults
 
@@ -24,7 +22,6 @@ SIDE = 8
 CLASSES = 10
 SHARDS = 4
 _SPLIT_SEED = 1797
-_LOCK_SECONDS = 120.0
 _VERSION = "digits-v1"  # changes whenever the files' content would
 
 
@@ -40,7 +37,7 @@ def open_digits(data: DataAccess) -> Splits:
 
 def open_split(data: DataAccess, split: str) -> Catalog:
     """The catalog of one of the two; errors as `open_digits`."""
-    folder = data.dir if data.dir is not None else str(_made_once(data.cache_dir))
+    folder = data.dir if data.dir is not None else str(data.made_once(_VERSION, _write))
     # Checked wholly: the data is small, and damage is found before anything is trained.
     return data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True)
 
@@ -68,29 +65,6 @@ class Digits(Task):
 
     def example(self) -> Features:
         return {"image": np.zeros((2, SIDE, SIDE, 1), np.float32), "label": np.zeros(2, np.int64)}
-
-
-def _made_once(cache_dir: Path) -> Path:
-    folder = cache_dir / _VERSION
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        if not folder.is_dir():
-            with FileLock(cache_dir / f".{_VERSION}.lock", timeout=_LOCK_SECONDS):
-                if not folder.is_dir():
-                    _write(folder)
-    except Timeout as error:
-        raise UsageError(
-            f"The lock {error.lock_file} was held for {_LOCK_SECONDS:.0f} s.",
-            "Another process is writing the data set, or hangs.",
-            "end that process and start again.",
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"The data set cannot be written to {cache_dir}: {error}.",
-            "The default task keeps its records there.",
-            "set HVDTRAIN_CACHE_DIR to a folder that you can write.",
-        ) from error
-    return folder
 
 
 def _write(folder: Path) -> None:

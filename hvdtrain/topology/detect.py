@@ -1,6 +1,6 @@
 """Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
@@ -45,7 +45,10 @@ def explain(env: Env) -> list[Evidence]:
     """
     deciding = _deciding(env)
     evidence = [_judge(reader, deciding, env) for reader in readers_for(env) if reader.seen(env)]
-    evidence.extend(_hosts_only(env))
+    for platform, names in HINTS.items():
+        seen = {name: env[name] for name in names if name in env}
+        if seen:
+            evidence.append(Evidence(platform, seen, False, "describes hosts, not ranks"))
     if deciding is None:
         why = "no launcher's variables describe this process, so it is the only one"
         evidence.append(Evidence("single process", {}, True, why))
@@ -69,10 +72,3 @@ def _judge(reader: Reader | Unjoined, deciding: Reader | Unjoined | None, env: E
         outside = reader.outside(env)
         return Evidence(reader.platform, seen, False, outside or "neither rank nor size is among them")
     return Evidence(reader.platform, seen, False, f"{deciding.platform} comes first: it is inside, or says the same")
-
-
-def _hosts_only(env: Env) -> Iterator[Evidence]:
-    for platform, names in HINTS.items():
-        seen = {name: env[name] for name in names if name in env}
-        if seen:
-            yield Evidence(platform, seen, False, "describes hosts, not ranks")

@@ -3,6 +3,7 @@
 Grammar from the Slurm manual pages: scontrol(1) `show hostnames`, and sbatch(1) SLURM_TASKS_PER_NODE.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -15,8 +16,9 @@ LIMIT = 65_536
 
 T = TypeVar("T")
 
-NODES = "node list such as n[1-3,07],m2"
-TASKS = "list of tasks per node such as 4(x2),3"
+_NO_NODES = "This is not a valid node list such as n[1-3,07],m2."
+_NO_TASKS = "This is not a valid list of tasks per node such as 4(x2),3."
+_TOO_MANY = f"That stands for more than {LIMIT} nodes, the most that Slurm allows in one range."
 
 _COMMA = re.compile(r",(?![^\[\]]*\])")
 _NAME = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
@@ -29,7 +31,6 @@ def expand_node_list(text: str, variable: str = "the node list") -> tuple[str, .
     """Node names in the order written; leading zeros are kept: `n[08-10]` → n08, n09, n10.
 
     Args:
-        text: such as `n[1-3,07],m2`.
         variable: where it comes from, for the message.
 
     Raises:
@@ -38,18 +39,15 @@ def expand_node_list(text: str, variable: str = "the node list") -> tuple[str, .
     names: list[str] = []
     for item in _COMMA.split(text):
         if _NAME.fullmatch(item) is None:
-            raise _malformed(text, variable, NODES)
+            raise _refusal(text, variable, _NO_NODES)
         names.extend(_expand_name(item, text, variable))
     return tuple(_limited(names, text, variable))
 
 
 def _expand_name(name: str, text: str, variable: str) -> Iterator[str]:
     parts = [_expand_ranges(m[1], text, variable) if m[1] is not None else [m[2]] for m in _PART.finditer(name)]
-    combinations = 1
-    for part in parts:
-        combinations *= len(part)
-    if combinations > LIMIT:
-        raise _too_many(text, variable)
+    if math.prod(map(len, parts)) > LIMIT:
+        raise _refusal(text, variable, _TOO_MANY)
     return ("".join(choice) for choice in product(*parts))
 
 
@@ -58,10 +56,10 @@ def _expand_ranges(ranges: str, text: str, variable: str) -> list[str]:
     for item in ranges.split(","):
         match = _RANGE.fullmatch(item)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise _malformed(text, variable, NODES)
+            raise _refusal(text, variable, _NO_NODES)
         first, last, width = int(match[1]), int(match[2] or match[1]), len(match[1])
         if last - first >= LIMIT:
-            raise _too_many(text, variable)
+            raise _refusal(text, variable, _TOO_MANY)
         numbers.extend(f"{number:0{width}d}" for number in range(first, last + 1))
     return numbers
 
@@ -70,7 +68,6 @@ def expand_tasks_per_node(text: str, variable: str = "the list of tasks per node
     """Tasks of each node in node order: `4(x2),3` → 4, 4, 3.
 
     Args:
-        text: such as `4(x2),3`.
         variable: where it comes from, for the message.
 
     Raises:
@@ -80,30 +77,18 @@ def expand_tasks_per_node(text: str, variable: str = "the list of tasks per node
     for item in text.split(","):
         match = _COUNT.fullmatch(item)
         if match is None:
-            raise _malformed(text, variable, TASKS)
+            raise _refusal(text, variable, _NO_TASKS)
         if int(match[2] or 1) > LIMIT:
-            raise _too_many(text, variable)
+            raise _refusal(text, variable, _TOO_MANY)
         counts.extend([int(match[1])] * int(match[2] or 1))
     return tuple(_limited(counts, text, variable))
 
 
 def _limited(items: list[T], text: str, variable: str) -> list[T]:
     if len(items) > LIMIT:
-        raise _too_many(text, variable)
+        raise _refusal(text, variable, _TOO_MANY)
     return items
 
 
-def _malformed(text: str, variable: str, expected: str) -> UsageError:
-    return UsageError(
-        f"{variable} is {text[:80]!r}.",
-        f"This is not a valid {expected}.",
-        f"unset {variable} if Slurm did not set it.",
-    )
-
-
-def _too_many(text: str, variable: str) -> UsageError:
-    return UsageError(
-        f"{variable} is {text[:80]!r}.",
-        f"That stands for more than {LIMIT} nodes, the most that Slurm allows in one range.",
-        f"unset {variable} if Slurm did not set it.",
-    )
+def _refusal(text: str, variable: str, conflict: str) -> UsageError:
+    return UsageError(f"{variable} is {text[:80]!r}.", conflict, f"unset {variable} if Slurm did not set it.")

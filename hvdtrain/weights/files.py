@@ -51,7 +51,6 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
     """The weights in `path`.
 
     Args:
-        path: a file or folder.
         kind: what `kind_of` says of it.
         framework: of the job that asks, which the other framework must not be imported into; None: any may be.
 
@@ -80,7 +79,6 @@ class Run:
     """The checkpoint of a run that is used.
 
     Attributes:
-        path: as it was given.
         checkpoint: its newest sound one, or the one that was named.
     """
 

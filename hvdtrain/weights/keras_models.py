@@ -13,9 +13,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import seed_states
-from hvdtrain.errors import UsageError
 from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_old
-from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, require_same
+from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, no_onnx, require_same
 
 
 def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion | None = None) -> Arrays:
@@ -103,11 +102,7 @@ def _write_onnx(model: keras.Model, path: Path) -> None:
     try:
         model.export(path, format="onnx", verbose=False)
     except ImportError as error:
-        raise UsageError(
-            f"ONNX needs a package that is not installed: {error}.",
-            "Keras writes ONNX by it.",
-            "pip install 'hvdtrain[export]'.",
-        ) from error
+        raise no_onnx(error, "Keras") from error
 
 
 @contextmanager

@@ -159,3 +159,12 @@ def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> 
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise UsageError(f"{name} in {origin} holds NaN.", "Every loss would be NaN.", "use weights from before.")
     return array.astype(wanted.dtype)
+
+
+def no_onnx(error: ImportError, framework: str) -> UsageError:
+    """The error where a package is not installed by which a framework writes ONNX."""
+    return UsageError(
+        f"ONNX needs a package that is not installed: {error}.",
+        f"{framework} writes ONNX by it.",
+        "pip install 'hvdtrain[export]'.",
+    )

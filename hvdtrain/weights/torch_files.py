@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
-from hvdtrain.weights.named_weights import Arrays, NamedWeights, fitted
+from hvdtrain.weights.named_weights import Arrays, NamedWeights, fitted, no_onnx
 
 _PROTOBUF_BYTES: Final = 2**31 - 2**20  # an ONNX file is one protobuf message, which ends below 2 GiB
 
@@ -76,11 +76,8 @@ def write_model(
     """Write a model for inference as "torchscript", "torch-export" or "onnx". Returns what it takes, in words.
 
     Args:
-        model: with its weights.
         task: whose measure() shows how the model is called.
         features: of two samples or more, as the task's decode() gives them.
-        format_name: which format.
-        path: the file.
 
     Raises:
         UsageError: the model cannot be written so; the reason is torch's own.
@@ -96,11 +93,7 @@ def write_model(
             warnings.simplefilter("ignore", FutureWarning)
             content = write(model, inputs, samples)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"ONNX needs a package that is not installed: {error}.",
-            "torch writes ONNX by it.",
-            "pip install 'hvdtrain[export]'.",
-        ) from error
+        raise no_onnx(error, "torch") from error
     except (RuntimeError, torch._dynamo.exc.UserError, torch.onnx.OnnxExporterError) as error:
         raise UsageError(
             f"The model cannot be written as {format_name}: {str(error).strip().splitlines()[0].rstrip('.')}.",

@@ -21,6 +21,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hvdtrain.comm.rendezvous.server import ends_before
+
 GREETING = "HVDTRAIN-HELLO-1"
 MAX_LINE_BYTES = 1024
 
@@ -153,17 +155,10 @@ class Meeting:
 
     async def _wait_beside(self, rank: int, reader: asyncio.StreamReader) -> None:
         """Until all are present, the deadline, or the end of this rank, which then is absent again."""
-        gone = asyncio.ensure_future(reader.read(1))
-        complete = asyncio.ensure_future(self._all_there.wait())
-        try:
-            left = max(0.0, self.deadline - time.monotonic())
-            await asyncio.wait({gone, complete}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not self._all_there.is_set():
-                del self._present[rank]
-                raise EOFError
-        finally:
-            gone.cancel()
-            complete.cancel()
+        left = max(0.0, self.deadline - time.monotonic())
+        if await ends_before(reader, self._all_there.wait(), left) and not self._all_there.is_set():
+            del self._present[rank]
+            raise EOFError
 
     def _why_refused(self, hello: Hello) -> str:
         if hello.size != self.size:

@@ -8,9 +8,9 @@ import asyncio
 import secrets
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from hvdtrain.comm.rendezvous import store
 
@@ -30,7 +30,6 @@ class RendezvousServer:
 
     Args:
         host: address to listen on: 127.0.0.1 where all ranks are on this host.
-        size: number of ranks.
         port: 0 lets the kernel choose.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
@@ -160,17 +159,22 @@ class RendezvousServer:
 
     async def _wait_for_all(self, request: store.Request, reader: asyncio.StreamReader) -> None:
         """Until every rank has put what `request` is about, or the asking one has ended."""
-        gone = asyncio.ensure_future(reader.read(1))
-        waiting = asyncio.ensure_future(self._until_family_is_complete(request))
-        try:
-            await asyncio.wait({gone, waiting}, timeout=self.hold_seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            waiting.cancel()
+        await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
 
     async def _until_family_is_complete(self, request: store.Request) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._store.must_wait(request.scope, request.key))
+
+
+async def ends_before(reader: asyncio.StreamReader, event: Coroutine[Any, Any, object], seconds: float | None) -> bool:
+    """Wait for `event`, `seconds` at most, or until the peer has ended; returns whether it has."""
+    gone, waiting = asyncio.ensure_future(reader.read(1)), asyncio.ensure_future(event)
+    try:
+        await asyncio.wait({gone, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return gone.done()
+    finally:
+        gone.cancel()
+        waiting.cancel()
 
 
 def _other_tasks() -> set[asyncio.Task[object]]:

@@ -7,7 +7,6 @@ MLPerf train it), no convolution has a bias, epsilon is 1e-5. Layers are named a
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import keras
@@ -20,42 +19,20 @@ _EPSILON: Final = 1e-5
 _MOMENTUM: Final = 0.9  # torch's momentum of 0.1, which is the new value's share
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Blocks in each of the four stages, and whether they are bottlenecks (1×1, 3×3, 1×1) or pairs of 3×3."""
-
-    blocks: tuple[int, int, int, int]
-    bottleneck: bool
-
-
-RESNETS: Final = {
-    "resnet18": _Kind((2, 2, 2, 2), bottleneck=False),
-    "resnet34": _Kind((3, 4, 6, 3), bottleneck=False),
-    "resnet50": _Kind((3, 4, 6, 3), bottleneck=True),
-    "resnet101": _Kind((3, 4, 23, 3), bottleneck=True),
-    "resnet152": _Kind((3, 8, 36, 3), bottleneck=True),
-}
-"""By torchvision's names. Sizes: He et al. 2015 (arXiv:1512.03385), table 1."""
-
-
 def resnet(name: str, classes: int, side: int) -> keras.Model:
     """A new model with fresh weights: float32 [n, side, side, 3] to logits [n, classes].
 
     Pictures up to `SMALL_SIDE` get a stem of one 3×3 convolution without stride and pooling, as in
     `hvdtrain.models.torch.zoo`.
     """
-    kind = RESNETS[name]
+    block, blocks = RESNETS[name]
     inputs = keras.Input((side, side, 3))
-    if side <= SMALL_SIDE:
-        features = _convolution(inputs, 64, 3, 1, "conv1")
-    else:
-        features = _convolution(inputs, 64, 7, 2, "conv1")
-    features = _normalized(features, "bn1", relu=True)
+    size, stride = (3, 1) if side <= SMALL_SIDE else (7, 2)
+    features = _normalized(_convolution(inputs, 64, size, stride, "conv1"), "bn1", relu=True)
     if side > SMALL_SIDE:
         # After a ReLU, padding by zeros is torch's padding by minus infinity.
         features = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(features))
-    block = _bottleneck if kind.bottleneck else _basic_block
-    for stage, count in enumerate(kind.blocks):
+    for stage, count in enumerate(blocks):
         for number in range(count):
             stride = 2 if stage and not number else 1
             features = block(features, 64 * 2**stage, stride, f"layer{stage + 1}.{number}")
@@ -72,16 +49,28 @@ def resnet(name: str, classes: int, side: int) -> keras.Model:
 
 
 def _basic_block(inputs: Any, width: int, stride: int, name: str) -> Any:
+    """A pair of 3×3 convolutions."""
     features = _normalized(_convolution(inputs, width, 3, stride, f"{name}.conv1"), f"{name}.bn1", relu=True)
     features = _normalized(_convolution(features, width, 3, 1, f"{name}.conv2"), f"{name}.bn2")
     return layers.ReLU()(layers.Add()([features, _shortcut(inputs, width, stride, name)]))
 
 
 def _bottleneck(inputs: Any, width: int, stride: int, name: str) -> Any:
+    """Convolutions of 1×1, 3×3 and 1×1."""
     features = _normalized(_convolution(inputs, width, 1, 1, f"{name}.conv1"), f"{name}.bn1", relu=True)
     features = _normalized(_convolution(features, width, 3, stride, f"{name}.conv2"), f"{name}.bn2", relu=True)
     features = _normalized(_convolution(features, 4 * width, 1, 1, f"{name}.conv3"), f"{name}.bn3")
     return layers.ReLU()(layers.Add()([features, _shortcut(inputs, 4 * width, stride, name)]))
+
+
+RESNETS: Final = {
+    "resnet18": (_basic_block, (2, 2, 2, 2)),
+    "resnet34": (_basic_block, (3, 4, 6, 3)),
+    "resnet50": (_bottleneck, (3, 4, 6, 3)),
+    "resnet101": (_bottleneck, (3, 4, 23, 3)),
+    "resnet152": (_bottleneck, (3, 8, 36, 3)),
+}
+"""By torchvision's names: the kind of block, and how many in each stage. He et al. 2015 (arXiv:1512.03385), table 1."""
 
 
 def _shortcut(inputs: Any, channels: int, stride: int, name: str) -> Any:

@@ -32,12 +32,7 @@ def open_sink(context: SinkContext, stack: ExitStack) -> "Bar | Lines | None":
 
 
 class Bar:
-    """A tqdm bar over all steps.
-
-    Args:
-        stream: where to draw it.
-        terminal: where the stream ends.
-    """
+    """A tqdm bar over all steps, drawn on `stream`, which ends at `terminal`."""
 
     def __init__(self, stream: TextIO, terminal: Terminal) -> None:
         self._stream = stream if terminal.is_direct else _ReturnLast(stream)
@@ -120,12 +115,7 @@ class _ReturnLast:
 
 
 class Lines:
-    """One line when training has begun, one line an epoch, and others between them where epochs are long.
-
-    Args:
-        stream: where to write them.
-        clock: seconds.
-    """
+    """One line when training has begun, one line an epoch, and others between them where epochs are long."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream

@@ -20,7 +20,6 @@ class Terminal:
     """Where `stream` ends.
 
     Args:
-        stream: of this process.
         launcher: as `Topology.launcher`.
     """
 

@@ -1,13 +1,12 @@
 """Pictures made from the number of their record: to measure training without data, as Horovod's synthetic benchmark."""
 
-import os
 from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
-from filelock import FileLock
 
 from data_sharding import Catalog, RecordBatch
+from data_sharding.atomic import atomic_file
 from data_sharding.sample_random import GOLDEN, mix
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
@@ -15,7 +14,6 @@ from hvdtrain.task.interface import TaskDefaults
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 
 _OFFSETS: Final = 1 << 16  # as many different pictures
-_LOCK_SECONDS: Final = 60.0
 
 
 class Synthetic(Pictures):
@@ -57,13 +55,7 @@ class Synthetic(Pictures):
 
     def open_train(self, data: DataAccess) -> Catalog:
         """A file of one byte a record in the cache, since records have to be somewhere."""
-        path = data.cache_dir.absolute() / f"synthetic-{self._records}.npy"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
-                if not path.exists():  # else written again under the eyes of a worker that has opened it
-                    _write(path, self._records)
-        return data.catalog(path)
+        return data.catalog(data.made_once(f"synthetic-{self._records}.npy", self._write))
 
     def open_test(self, data: DataAccess) -> None:  # noqa: ARG002
         return None
@@ -74,9 +66,6 @@ class Synthetic(Pictures):
         images = np.stack([self._noise[offset : offset + length] for offset in offsets.tolist()])
         return Labelled(images.reshape(-1, self.side, self.side, 3), records.ids % self.classes)
 
-
-def _write(path: Path, records: int) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        np.save(file, np.zeros((records, 1), np.uint8))
-    temporary.replace(path)
+    def _write(self, path: Path) -> None:
+        with atomic_file(path) as file:
+            np.save(file, np.zeros((self._records, 1), np.uint8))

@@ -7,7 +7,7 @@ local rank 0, and for the others only when no node has fewer processes. Variable
 
 from hvdtrain.topology.assume import assume_local, assume_nodes
 from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
-from hvdtrain.topology.reader import Reader, host_by
+from hvdtrain.topology.reader import Reader, four_facts, host_by
 
 LAUNCHER_VARIABLE = "HVDTRAIN_LAUNCHER"
 """Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
@@ -33,10 +33,7 @@ READER = Reader(
     platform="Horovod",
     launcher="horovodrun",
     table={
-        "rank": ("HOROVOD_RANK",),
-        "size": ("HOROVOD_SIZE",),
-        "local_rank": ("HOROVOD_LOCAL_RANK",),
-        "local_size": ("HOROVOD_LOCAL_SIZE",),
+        **four_facts("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
         "node_rank": ("HOROVOD_CROSS_RANK",),
         "num_nodes": ("HOROVOD_CROSS_SIZE",),
     },

@@ -8,7 +8,7 @@ https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.assume import assume_place
 from hvdtrain.topology.facts import Env, Facts
-from hvdtrain.topology.reader import Reader
+from hvdtrain.topology.reader import Reader, four_facts
 from hvdtrain.topology.readers.slurm import fill_from_step, hosts_of_step
 from hvdtrain.topology.readers.unjoined import ALONE, Unjoined
 
@@ -61,10 +61,7 @@ READER = Reader(
     platform="torchrun",
     launcher="torchrun",
     table={
-        "rank": ("RANK",),
-        "size": ("WORLD_SIZE",),
-        "local_rank": ("LOCAL_RANK",),
-        "local_size": ("LOCAL_WORLD_SIZE",),
+        **four_facts("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
         "node_rank": ("GROUP_RANK",),
         "num_nodes": ("GROUP_WORLD_SIZE",),
     },

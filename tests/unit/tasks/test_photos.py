@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from commands import Forker
+from filelock import FileLock
 from numpy.typing import NDArray
 from picture_files import photo, write_photo_folders, write_photo_tars, write_photo_tfrecords
 from PIL import Image
@@ -22,6 +23,7 @@ from data_sharding import Catalog, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.models.torchvision_import import import_torchvision
+from hvdtrain.task import data_access
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.pictures.mixup import Mixup
 from hvdtrain.tasks.pictures.photos import CropDraws, random_window, validation_pixels
@@ -247,3 +249,21 @@ def test_synthetic_records_are_written_once_by_workers_that_start_together(tmp_p
     barrier = threading.Barrier(8)
     with ThreadPoolExecutor(8) as workers:
         assert len(set(workers.map(opened_at_once, range(8)))) == 1
+
+
+def test_tasks_that_make_their_records_take_any_cache_or_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hvdtrain.tasks.torch import TorchDigits, TorchSynthetic
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(data_access, "_LOCK_SECONDS", 0.1)
+    (tmp_path / "file").touch()
+    synthetic = TorchSynthetic(model="cnn", records=7, side=4)
+    for task, name, records in ((TorchDigits(), "digits-v1", 1438), (synthetic, "synthetic-7.npy", 7)):
+        with pytest.raises(UsageError, match=r"cannot be written to .*file/cache: .* The task keeps its records there"):
+            task.open_data(DataAccess(None, Path("file/cache")))
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        with FileLock(tmp_path / "cache" / f".{name}.lock"), pytest.raises(UsageError, match="was held for 0 s"):
+            task.open_data(DataAccess(None, Path("cache")))
+        assert len(task.open_data(DataAccess(None, Path("cache"))).train) == records

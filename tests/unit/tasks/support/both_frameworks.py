@@ -91,11 +91,12 @@ def test_weights_come_back_as_they_were() -> None:
 
 def test_the_family_has_torchvision_s_blocks() -> None:
     models = torch_zoo._torchvision_models()
-    for name, kind in RESNETS.items():
+    for name, (make_block, counts) in RESNETS.items():
         with torch.device("meta"):
             stages = [getattr(models.get_model(name), f"layer{number}") for number in (1, 2, 3, 4)]
-        assert tuple(map(len, stages)) == kind.blocks
-        assert all(isinstance(block, models.resnet.Bottleneck) == kind.bottleneck for s in stages for block in s)
+        assert tuple(map(len, stages)) == counts
+        kind = {"_basic_block": models.resnet.BasicBlock, "_bottleneck": models.resnet.Bottleneck}[make_block.__name__]
+        assert all(type(block) is kind for stage in stages for block in stage)
 
 
 def test_other_architectures_are_refused() -> None:
