@@ -4,18 +4,24 @@ Offset and size, in bytes, are those of the whole frame: header, payload and che
 and the `tfrecord` package write such files and need them. Source: tools/tfrecord2idx in github.com/NVIDIA/DALI.
 """
 
+from __future__ import annotations
+
 import io
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CatalogError, MissingDataError
+from data_sharding.atomic import atomic_file
+from data_sharding.errors import CatalogError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordIndex
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc
 from data_sharding.storage import ByteSource, is_remote
+
+if TYPE_CHECKING:
+    from data_sharding.catalog import Catalog
 
 SUFFIX: Final = ".idx"
 
@@ -54,6 +60,60 @@ def read_idx(path: str | Path, data_path: str, source: ByteSource) -> RecordInde
         raise _other_file(path, data_path, "a record in it is shorter than its frame")
     crcs = _checked_crcs(path, data_path, source, frames, sizes - _AROUND)
     return RecordIndex(frames + HEADER.size, sizes - _AROUND, crcs)
+
+
+def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
+    """Write an index for each file of a TFRecord catalog, named as the file with `.idx` appended.
+
+    Args:
+        folder: where to; made if it is missing. Left out: beside each data file.
+
+    Returns:
+        The paths, in the order of the catalog's files.
+
+    Raises:
+        PlanError: the catalog is of another format, or damage hides records of a file; two files have one name; no
+            folder is given for files behind a URL.
+    """
+    if catalog.format.name != "tfrecord":
+        raise PlanError(
+            f"The catalog is of format {catalog.format.name}.",
+            "Such an index exists for TFRecord files only.",
+            "save the catalog itself.",
+        )
+    paths = _targets(catalog, folder)
+    ends = np.searchsorted(catalog.file_ids, np.arange(len(paths) + 1))
+    for number, path in enumerate(paths):
+        frames = catalog.offsets[ends[number] : ends[number + 1]] - HEADER.size
+        sizes = catalog.lengths[ends[number] : ends[number + 1]] + _AROUND
+        if (covered := int(sizes.sum())) != (file := catalog.files[number]).size:
+            raise PlanError(
+                f"The catalog knows {covered} of the {file.size} bytes of {file.path}.",
+                "The file is damaged, and its index would hide that.",
+                "restore the file, and index it again.",
+            )
+        lines = "".join(f"{frame} {size}\n" for frame, size in zip(frames.tolist(), sizes.tolist(), strict=True))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as target:
+            target.write(lines.encode())
+    return paths
+
+
+def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
+    named: dict[Path, str] = {}
+    for file in catalog.files:
+        if folder is None and is_remote(file.path):
+            raise PlanError(f"{file.path} is not on this machine.", "No index can be put beside it.", "name a folder.")
+        beside = os.path.dirname(file.path) if folder is None else folder
+        path = Path(beside) / (os.path.basename(file.path) + SUFFIX)
+        if path in named:
+            raise PlanError(
+                f"{file.path} and {named[path]} have one name.",
+                f"Both indices would be {path}.",
+                "write them beside the files, or index the folders separately.",
+            )
+        named[path] = file.path
+    return list(named)
 
 
 def _parse(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

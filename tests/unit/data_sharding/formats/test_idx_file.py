@@ -1,4 +1,4 @@
-"""The text index that DALI and the tfrecord package use, believed only where the data agrees."""
+"""The text index that DALI and the tfrecord package use: written as they do, believed only where the data agrees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.idx_file import idx_path, read_idx
+from data_sharding.formats.idx_file import idx_path, read_idx, write_idx
 from data_sharding.formats.interface import RecordIndex
 from data_sharding.storage import describe_file, open_source
 
@@ -35,12 +35,17 @@ def data(tmp_path: Path, data_folder: Path) -> Path:
     return Path(shutil.copy(sorted(data_folder.iterdir())[0], tmp_path / "a.tfrecord"))
 
 
+def test_it_is_written_as_others_write_it(data_folder: Path, payloads: list[bytes], tmp_path: Path) -> None:
+    written = write_idx(ds.Catalog.index(data_folder), tmp_path / "made")
+    assert [path.name for path in written] == [f"{file.name}.idx" for file in sorted(data_folder.iterdir())]
+    assert [path.read_text() for path in written] == [frames(payloads[shard::4]) for shard in range(4)]
+
+
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
 def test_reading_it_equals_scanning(records: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (data,) = ds.write_shards(folder, "a", records, 1)
-        index = Path(f"{data}.idx")
-        index.write_text(frames(records))
+        (index,) = write_idx(ds.Catalog.index(data))
         assert idx_path(str(data)) == str(index)
         for one, other in zip(read(index, data)[:3], ds.scan(data)[:3], strict=True):
             assert one is not None
@@ -97,9 +102,8 @@ def test_an_index_that_differs_in_any_record_is_refused(data_folder: Path, draw:
 
 
 @pytest.mark.parametrize("byte", [0, 7, 8, 11])
-def test_damage_in_the_framing_is_seen(data: Path, payloads: list[bytes], byte: int) -> None:
-    index = data.with_name("a.idx")
-    index.write_text(frames(payloads[::4]))
+def test_damage_in_the_framing_is_seen(data: Path, byte: int) -> None:
+    (index,) = write_idx(ds.Catalog.index(data))
     header = int(ds.scan(data).offsets[1]) - 12
     content = bytearray(data.read_bytes())
     content[header + byte] ^= 1
@@ -108,6 +112,13 @@ def test_damage_in_the_framing_is_seen(data: Path, payloads: list[bytes], byte: 
         read(index, data)
 
 
-def test_an_absent_one_is_refused(data: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    twin = shutil.copy(data, tmp_path / "other" / "a.tfrecord")
+    with pytest.raises(ds.PlanError, match="have one name"):
+        write_idx(ds.Catalog.index([data, twin]), tmp_path / "made")
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(ds.PlanError, match="its index would hide that"):
+        write_idx(ds.Catalog.index(data, on_corrupt="mask"))
     with pytest.raises(ds.MissingDataError, match="cannot be opened"):
-        read(tmp_path / "absent.idx", data)
+        read(tmp_path / "absent.idx", Path(twin))
