@@ -45,11 +45,8 @@ def worker_environment(
         interface: the network interface on which workers talk to each other.
         token: of the job's processes on this host; several are separated by commas.
     """
-    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
     return {
-        **dict.fromkeys(THREADS, threads),
-        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
-        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **share_of_host(place.local_size),
         **without_launcher(inherited),
         **place.variables,
         "HOROVOD_CONTROLLER": "gloo",
@@ -59,6 +56,15 @@ def worker_environment(
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
         RESTART_VARIABLE: str(restarts),
+    }
+
+
+def share_of_host(local_size: int) -> dict[str, str]:
+    """What the user may set otherwise: each of `local_size` workers computes with its share of this host's cores."""
+    return {
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // local_size))),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
+        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
     }
 
 

@@ -13,7 +13,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,7 +99,7 @@ def _point(comm: Communicator, run: Callable[[], None], length: int, share: floa
         "bytes": length,
         "count": count,
         "seconds": slowest,
-        "algorithm_bandwidth": algorithm_bandwidth(length, slowest),
+        "algorithm_bandwidth": length / slowest,
         "bus_bandwidth": bus_bandwidth(comm.topology.size, length, slowest),
     }
 
@@ -147,7 +147,7 @@ def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:
     bandwidth = 2 * (workers - 1) / (workers * slope) if slope > 0 else float("inf")
     model = RingModel(workers, intercept / (2 * (workers - 1)), bandwidth)
     deviation = max(abs(model.seconds(size) / seconds - 1) for size, seconds in times.items())
-    return RingModel(workers, model.latency, model.bandwidth, deviation)
+    return replace(model, deviation=deviation)
 
 
 def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
@@ -159,11 +159,6 @@ def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
     return (0.0, float((x / t).sum() / (x**2 / t**2).sum())) if intercept < 0 else (intercept, slope)
 
 
-def algorithm_bandwidth(size: int, seconds: float) -> float:
-    """Bytes that were reduced per second."""
-    return size / seconds
-
-
 def bus_bandwidth(workers: int, size: int, seconds: float) -> float:
     """Bytes per second that each link carried if the ring is what moved them; comparable over numbers of workers."""
-    return algorithm_bandwidth(size, seconds) * 2 * (workers - 1) / workers
+    return size / seconds * 2 * (workers - 1) / workers

@@ -93,14 +93,20 @@ def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
     return found
 
 
-def interface_address(name: str) -> str | None:
-    """The first IPv4 address of an interface of this host."""
+def interface_address(name: str, question: int = _SIOCGIFADDR) -> str | None:
+    """The first IPv4 address of an interface of this host, or what `ask_interface` else answers by an address."""
+    answer = ask_interface(name, question)
+    return None if answer is None else socket.inet_ntoa(answer[4:8])  # sockaddr_in: 2 bytes of family, 2 of port
+
+
+def ask_interface(name: str, question: int) -> bytes | None:
+    """What follows the name, 16 bytes, in the struct ifreq of an ioctl's answer; None: the interface has no such thing,
+    or there is none of that name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
-            answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("16s240x", name.encode()[:15]))
+            return fcntl.ioctl(asking, question, struct.pack("16s240x", name.encode()[:15]))[16:]
         except OSError:
-            return None  # it has none, or there is no such interface
-    return socket.inet_ntoa(answer[20:24])
+            return None
 
 
 def _source_address(address: str) -> str:

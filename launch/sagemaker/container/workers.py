@@ -1,6 +1,5 @@
 """Start this container's workers, supervise them, and report how they ended."""
 
-import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,9 @@ from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import THREADS, worker_environment
+from hvdtrain.launch.worker_environment import share_of_host, worker_environment
 from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
@@ -92,9 +91,9 @@ def _supervise(
     workers = [WorkerState(order.rank, host, tail=output.tail) for order, output in zip(orders, outputs, strict=True)]
     group = LocalWorkerGroup(orders, str(command.folder))
     watched = server is not None and command.run_folder is not None and len(own) > 1
-    timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
+    start_timeout = START_SECONDS if watched else None
     with closing(group):
-        outcome = Supervisor([group], workers, Console(), inbox, timeouts, server).run()
+        outcome = Supervisor([group], workers, Console(), inbox, start_timeout, GRACE_SECONDS, server).run()
     return _container_exit(outcome, workers, own, outputs, command)
 
 
@@ -107,9 +106,7 @@ def _variables_among_hosts(
     else:
         of_rank = without_launcher(inherited) | rendezvous_variables(container, assignment, inherited)
     return {
-        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // assignment.local_size))),
-        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
-        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **share_of_host(assignment.local_size),
         **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
         **of_rank,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
