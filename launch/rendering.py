@@ -88,11 +88,7 @@ def _keep_only(patterns: tuple[str, ...]) -> str:
 
 
 def worker_variables(job: JobSpec) -> dict[str, str]:
-    """Variables that every worker must see, the same on all hosts.
-
-    Raises:
-        UsageError: hosts whose workers use different sets of GPUs.
-    """
+    """What every worker must see, the same on all hosts; UsageError where they are to use different GPUs."""
     variables = {}
     if job.cores_per_worker is not None:
         variables["OMP_NUM_THREADS"] = str(job.cores_per_worker)

@@ -94,11 +94,7 @@ class _Events:
 
 
 def _output(groups: Sequence[WorkerGroup], workers: Mapping[int, WorkerState], seconds: float) -> str:
-    """What rank 0 prints until all workers have ended well.
-
-    Raises:
-        AgentError: one failed, or not all ended within `seconds`.
-    """
+    """What rank 0 prints until all have ended well; AgentError if one fails, or not all end within `seconds`."""
     events, deadline = _Events(workers), time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         try:

@@ -28,11 +28,7 @@ FORM = (
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
-    """Hosts of a file.
-
-    Raises:
-        UsageError: the file cannot be read; a line that is none, by its number; a host with slots that is there twice.
-    """
+    """Hosts of a file; UsageError: it cannot be read, line N is none, or a host with slots is there twice."""
     return parse_hostfile(read_text(path, "hostfile"), str(path))
 
 

@@ -54,11 +54,7 @@ def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def hosts_from_sagemaker(env: Mapping[str, str]) -> tuple[Host, ...]:
-    """Hosts of SM_HOSTS, a JSON list of names, each with a slot for each of SM_NUM_GPUS, else one.
-
-    Raises:
-        UsageError: no such list, or an invalid number.
-    """
+    """Those of the JSON list SM_HOSTS, each with SM_NUM_GPUS slots, else one; UsageError: no such list or number."""
     try:
         names = json.loads(env.get("SM_HOSTS", ""))
     except (json.JSONDecodeError, RecursionError):

@@ -57,11 +57,7 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
 
 
 def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
-    """The hosts of -H, --hostfile or --rank-table, those of the environment, or this one with -np slots.
-
-    Raises:
-        UsageError: hosts that cannot be understood.
-    """
+    """Those of -H, --hostfile, --rank-table or the environment, or this one with -np slots. Raises UsageError."""
     if options.hosts is not None:
         return parse_host_list(options.hosts)
     if options.hostfile is not None:
