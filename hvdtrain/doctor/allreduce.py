@@ -46,8 +46,6 @@ def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequ
 
     Args:
         comm: of two ranks or more.
-        operation: what is measured.
-        framework: its name.
         sizes: bytes, multiples of 4.
         seconds: about how long it may take; sizes for which no time is left are left out, the smallest two never.
     """
@@ -134,12 +132,7 @@ class RingModel:
 def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:
     """The model nearest to measured times, by least squares of relative errors with α ≥ 0 and B > 0.
 
-    Args:
-        workers: 2 or more.
-        times: bytes → seconds, both positive; two sizes or more.
-
-    Raises:
-        ValueError: too few workers or sizes.
+    `times` maps bytes to seconds, both positive. ValueError for less than two workers or two sizes.
     """
     if workers < 2 or len(times) < 2:
         raise ValueError("a ring has two workers or more, and a line needs two points")
