@@ -157,10 +157,7 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
     """Raise UsageError if the job asks for one of `wishes`, or has no usable hosts and the launcher finds none itself.
 
-    Args:
-        job: to be rendered.
-        launcher: for the message.
-        wishes: fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
+    `wishes` are fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
     """
     if "hosts" not in wishes:
         _require_hosts(job, launcher)

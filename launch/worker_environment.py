@@ -76,7 +76,12 @@ def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
 def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
     names = (*needed_names(environ), *job.env)
-    variables = {name: environ[name] for name in names if name in environ}
+    return {name: environ[name] for name in names if name in environ} | stated_variables(job, host)
+
+
+def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
+    """Those of `host_variables` that options and the rank table decide, and so are no secret."""
+    variables: dict[str, str] = {}
     if job.cores_per_worker is not None:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
     if job.nics:

@@ -44,7 +44,7 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     if not far:
         return LOOPBACK
     for caller in far.values():
-        if _is_ipv4(caller) and is_own_address(caller):
+        if is_own_address(caller):
             return caller
     for host in far:
         for address in _resolved(host):
@@ -55,13 +55,6 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
         "Workers could not find each other at it; a jump host or an address translation may stand between.",
         "name the network interface that the hosts reach with --nic, or launch from one of the hosts.",
     )
-
-
-def _is_ipv4(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).version == 4
-    except ValueError:
-        return False
 
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
@@ -115,7 +108,7 @@ def _source_address(address: str) -> str:
 
 
 def is_own_address(address: str) -> bool:
-    """Whether this host bears the IPv4 address."""
+    """Whether this host bears the address, which is one of IPv4."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address, 0))

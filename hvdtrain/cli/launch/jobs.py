@@ -22,7 +22,7 @@ def job_from(
     env: tuple[str, ...] = (),
     python: str = sys.executable,
 ) -> JobSpec:
-    """The job.
+    """The job; UsageError for one that cannot be started.
 
     Args:
         options: parsed options; each whose name is a field of JobSpec becomes that field.
@@ -30,9 +30,6 @@ def job_from(
         hosts: where, in rank order; empty where the launcher finds machines itself.
         env: names of variables that this launcher has to pass on, besides those of --pass-env.
         python: the interpreter where --python does not say.
-
-    Raises:
-        UsageError: a job that cannot be started.
     """
     given = vars(options)
     fields = JobSpec.__dataclass_fields__.keys() & given.keys() - {"np", "hosts", "python"}

@@ -65,16 +65,13 @@ class PipeFeeder:
 
     Args:
         data: folder of the FIFOs, /opt/ml/input/data of the container.
-        channels: name → folder whose files it delivers, in the order of their names; without any, nothing is started.
+        channels: name → folder whose files it delivers, in the order of their names.
         log: for the simulator's output.
         environment: with the job's token, by which the job's reaper finds it.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        if not channels:
-            return
         named = [word for name, folder in channels.items() for word in ("--channel", f"{name}={folder}/*")]
         command = [sys.executable, "-m", "hvdtrain", "shard", "pipe-sim", "--dir", str(data)]
         with log.open("wb") as output:
@@ -89,7 +86,7 @@ class PipeFeeder:
 
     def require_running(self) -> None:
         """Raise HvdtrainError if the simulator has ended, which it does only when something is wrong."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._process.poll() is not None:
             said = self._log.read_text(errors="replace").strip()
             raise HvdtrainError(
                 f"The simulator of the pipes has ended: {said[-600:] or 'it said nothing'}.",
@@ -99,8 +96,7 @@ class PipeFeeder:
 
     def close(self) -> None:
         """End the simulator, which removes its FIFOs."""
-        if self._process is not None:
-            _end(self._process, _FEEDER_END_SECONDS)
+        _end(self._process, _FEEDER_END_SECONDS)
 
 
 @dataclass(eq=False)
