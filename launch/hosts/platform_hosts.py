@@ -21,8 +21,7 @@ def platform_hosts(
 ) -> tuple[tuple[Host, ...], str] | None:
     """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
 
-    Raises:
-        UsageError: something states hosts and cannot be understood.
+    Raises UsageError where what states hosts cannot be understood.
     """
     if env.get("SLURM_JOB_NODELIST"):
         return hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}"

@@ -112,16 +112,13 @@ def require_usable_hosts(job: JobSpec, launcher: str, environ: Mapping[str, str]
 def check_hosts(
     names: Sequence[str], port: int | None = None, deadline_s: float = CHECK_SECONDS, python: str | None = None
 ) -> list[Finding]:
-    """Log in to all hosts at once, asking nothing of anybody.
+    """Log in to all hosts at once, asking nothing of anybody; a finding for each that cannot be used, in their order.
 
     Args:
         names: this machine's own is tried too, and never reported.
         port: None: what ssh's own configuration says.
         deadline_s: seconds that each host has to answer.
         python: a program that must start on each host, such as the job's interpreter; None: `true`.
-
-    Returns:
-        One finding for each host that cannot be used, in the order of `names`; empty if all can.
 
     Raises:
         UsageError: there is no ssh here.

@@ -2,13 +2,13 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
@@ -140,13 +140,10 @@ class ContainerSupervisor:
         self._raise_failure()
 
     def _wait_for_an_event(self) -> None:
-        poll = select.poll()
-        for container in self._running:
-            poll.register(container.pidfd, select.POLLIN)
-        if self.inbox is not None:
-            poll.register(self.inbox, select.POLLIN)
+        ends = [container.pidfd for container in self._running]
+        signals = [self.inbox.fileno()] if self.inbox is not None else []
         deadline = self._stop_at if self._kill_at is None else self._kill_at
-        poll.poll(1000 * min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
+        wait([*ends, *signals], min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
 
     def _on_end(self, container: LocalContainer) -> None:
         self._running.remove(container)
