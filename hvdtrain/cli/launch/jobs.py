@@ -54,7 +54,7 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
 
 
 def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
-    """Those of -H, --hostfile, --rank-table or the environment, or this one with -np slots. Raises UsageError."""
+    """Those of -H, --hostfile, --rank-table or the environment, or this host with -np slots. Raises UsageError."""
     if options.hosts is not None:
         return parse_host_list(options.hosts)
     if options.hostfile is not None:
