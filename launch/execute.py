@@ -37,11 +37,8 @@ def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
         try:
             os.chdir(plan.working_dir)
         except OSError as error:
-            raise UsageError(
-                f"{plan.working_dir} cannot be entered: {error.strerror}.",
-                "It was given as the working directory.",
-                "check the path.",
-            ) from error
+            fact = f"{plan.working_dir} cannot be entered: {error.strerror}."
+            raise UsageError(fact, "It was given as the working directory.", "check the path.") from error
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is ignored stays so after exec

@@ -28,11 +28,7 @@ _UNSUPPORTED = ("time_limit", "min_workers", "max_workers", "max_restarts", "ima
 
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
-    """The horovodrun command of a job with hosts; `controller` is one of CONTROLLERS.
-
-    Raises:
-        UsageError: horovodrun cannot do what the job asks for.
-    """
+    """The command of a job with hosts, with one of CONTROLLERS; UsageError: it cannot do what the job asks for."""
     require_choice(f"The controller is {controller!r}.", controller, CONTROLLERS, "Horovod has none of that name.")
     require_supported(job, "horovodrun", _UNSUPPORTED)
     _require_fit(job)

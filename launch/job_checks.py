@@ -21,11 +21,8 @@ def require_command(command: Sequence[str], python: str, working_dir: str | None
     if not command:
         raise UsageError("The job has no command.", "There is nothing to start.", "end with `-- train ...`.")
     if any("\0" in word or "\n" in word for word in (*command, python, working_dir or "")):
-        raise UsageError(
-            "The job's command has a line break or a zero byte in it.",
-            "Launchers pass commands on by lines.",
-            "put such a value into a file for --config.",
-        )
+        fact = "The job's command has a line break or a zero byte in it."
+        raise UsageError(fact, "Launchers pass commands on by lines.", "put such a value into a file for --config.")
     if not python or python.startswith("-"):
         raise UsageError(f"The interpreter is {python!r}.", "This is not a program.", "give a path to python.")
     if working_dir is not None and not working_dir.startswith("/"):
@@ -65,19 +62,13 @@ def require_room(np: int, min_workers: int | None, max_workers: int | None, host
         )
     if not low <= np <= high:
         wrong, bound = ("--min-workers", low) if low > np else ("--max-workers", high)
-        raise UsageError(
-            f"The job starts {np} workers, and {wrong} is {bound}.",
-            "It would start outside of its own bounds.",
-            f"use -np {bound}, or {wrong} {np}.",
-        )
+        fact = f"The job starts {np} workers, and {wrong} is {bound}."
+        raise UsageError(fact, "It would start outside of its own bounds.", f"use -np {bound}, or {wrong} {np}.")
     slots = total_slots(hosts)
     if hosts and np > slots:
         shown = ", ".join(str(host) for host in hosts[:8]) + (", ..." if len(hosts) > 8 else "")
-        raise UsageError(
-            f"The job has {np} workers.",
-            f"Its hosts have {slots} slots: {shown}.",
-            f"use -np {slots}, or add hosts or slots.",
-        )
+        conflict = f"Its hosts have {slots} slots: {shown}."
+        raise UsageError(f"The job has {np} workers.", conflict, f"use -np {slots}, or add hosts or slots.")
 
 
 def require_names(name: str, variables: Iterable[str], nics: Iterable[str], image: str | None) -> None:
@@ -114,21 +105,17 @@ def require_names(name: str, variables: Iterable[str], nics: Iterable[str], imag
 def require_gpus_and_cores(slots: int, gpus_per_host: int, cores_per_host: int | None, binding: str) -> None:
     """Refuse hosts with fewer GPUs than workers, and a binding that cannot be."""
     if gpus_per_host and slots > gpus_per_host:
-        raise UsageError(
-            f"A host runs {slots} workers and has {gpus_per_host} GPUs.",
-            "Each worker needs a GPU of its own.",
-            f"use at most {gpus_per_host} slots a host.",
-        )
+        fact = f"A host runs {slots} workers and has {gpus_per_host} GPUs."
+        raise UsageError(fact, "Each worker needs a GPU of its own.", f"use at most {gpus_per_host} slots a host.")
     require_choice(f"The binding is {binding!r}.", binding, BINDINGS)
-    if binding == "core" and cores_per_host is None:
+    if binding != "core":
+        return
+    if cores_per_host is None:
         raise UsageError(
             "Workers are to be bound to cores.",
             "How many cores a host has is not known.",
             "say it with --cores-per-host, or use --binding none.",
         )
-    if binding == "core" and cores_per_host is not None and cores_per_host < slots:
-        raise UsageError(
-            f"A host runs {slots} workers and has {cores_per_host} cores.",
-            "Two workers would be bound to one core.",
-            "use fewer slots, or --binding none.",
-        )
+    if cores_per_host < slots:
+        fact = f"A host runs {slots} workers and has {cores_per_host} cores."
+        raise UsageError(fact, "Two workers would be bound to one core.", "use fewer slots, or --binding none.")

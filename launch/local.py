@@ -20,7 +20,7 @@ from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.restarts import command_for_restart, run_with_restarts, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import worker_environment
 
@@ -58,8 +58,8 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
                 specs = [WorkerSpec(rank, argv, variables) for rank, variables in enumerate(made)]
                 group = LocalWorkerGroup(specs, job.working_dir)
                 stack.callback(group.close)
-                timeouts = JobTimeouts(job.start_timeout if job.np > 1 and trains(command) else None, job.grace)
                 workers = [WorkerState(rank) for rank in range(job.np)]
-                return Supervisor([group], workers, console, inbox, timeouts, server).run()
+                start_timeout = job.start_timeout if job.np > 1 and trains(command) else None
+                return Supervisor([group], workers, console, inbox, start_timeout, job.grace, server).run()
 
         return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)

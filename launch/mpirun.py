@@ -21,11 +21,7 @@ _UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_pe
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
-    """The mpirun command of a job with hosts; `flavor` is one of FLAVORS.
-
-    Raises:
-        UsageError: mpirun cannot do what the job asks for.
-    """
+    """The command of a job with hosts, for one of FLAVORS; UsageError: it cannot do what the job asks for."""
     require_flavor(flavor)
     require_supported(job, "mpirun", _UNSUPPORTED)
     arguments = mpirun_arguments(job, flavor)

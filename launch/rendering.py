@@ -88,11 +88,7 @@ def _keep_only(patterns: tuple[str, ...]) -> str:
 
 
 def worker_variables(job: JobSpec) -> dict[str, str]:
-    """Variables that every worker must see, the same on all hosts.
-
-    Raises:
-        UsageError: hosts whose workers use different sets of GPUs.
-    """
+    """What every worker must see, the same on all hosts; UsageError where they are to use different GPUs."""
     variables = {}
     if job.cores_per_worker is not None:
         variables["OMP_NUM_THREADS"] = str(job.cores_per_worker)
@@ -161,10 +157,7 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
     """Raise UsageError if the job asks for one of `wishes`, or has no usable hosts and the launcher finds none itself.
 
-    Args:
-        job: to be rendered.
-        launcher: for the message.
-        wishes: fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
+    `wishes` are fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
     """
     if "hosts" not in wishes:
         _require_hosts(job, launcher)

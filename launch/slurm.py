@@ -76,11 +76,7 @@ class SlurmOptions:
 
 
 def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sbatch") -> LaunchPlan:
-    """The script of a job without hosts, and the sbatch that submits it: Slurm finds nodes for the workers.
-
-    Raises:
-        UsageError: Slurm cannot do what the job asks for.
-    """
+    """The script of a job for which Slurm finds nodes, and its sbatch; UsageError: Slurm cannot do what it asks for."""
     options = options or SlurmOptions()
     require_supported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
     script = f"{job.name}.sbatch"

@@ -45,11 +45,8 @@ def worker_environment(
         interface: the network interface on which workers talk to each other.
         token: of the job's processes on this host; several are separated by commas.
     """
-    threads = str(max(1, len(os.sched_getaffinity(0)) // place.local_size))
     return {
-        **dict.fromkeys(THREADS, threads),
-        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
-        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **share_of_host(place.local_size),
         **without_launcher(inherited),
         **place.variables,
         "HOROVOD_CONTROLLER": "gloo",
@@ -62,6 +59,15 @@ def worker_environment(
     }
 
 
+def share_of_host(local_size: int) -> dict[str, str]:
+    """What the user may set otherwise: each of `local_size` workers computes with its share of this host's cores."""
+    return {
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // local_size))),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
+        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+    }
+
+
 def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the variables in `environ` that workers on other hosts need, in a fixed order."""
     return tuple(name for name in sorted(environ) if matches(name, _NEEDED) and not matches(name, _KEPT_HERE))
@@ -70,7 +76,12 @@ def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
 def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
     names = (*needed_names(environ), *job.env)
-    variables = {name: environ[name] for name in names if name in environ}
+    return {name: environ[name] for name in names if name in environ} | stated_variables(job, host)
+
+
+def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
+    """Those of `host_variables` that options and the rank table decide, and so are no secret."""
+    variables: dict[str, str] = {}
     if job.cores_per_worker is not None:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
     if job.nics:

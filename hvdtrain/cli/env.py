@@ -93,11 +93,9 @@ def horovod_frameworks() -> list[str]:
 
 
 def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
-    """Transport → whether Horovod was built with it, asked in a child process; a sentence if the child failed.
+    """Transport → whether Horovod was built with it, asked in a child process that imports the binding for `framework`.
 
-    Args:
-        framework: "torch" or "tensorflow", whose binding the child imports.
-        deadline: seconds after which the child is ended.
+    A sentence if the child failed, or was ended after `deadline` seconds.
     """
     try:
         done = run_program([sys.executable, "-c", _PROBE, framework], deadline)

@@ -22,11 +22,7 @@ _KERAS_ARGUMENTS = re.compile(r"\n\nArguments received by [^\n]*(?:\n  • [^\n]
 
 
 class Failure:
-    """One exception.
-
-    Args:
-        error: as it was caught.
-    """
+    """One exception, as it was caught."""
 
     def __init__(self, error: BaseException) -> None:
         self.full = _COLOURS.sub("", "".join(TracebackException.from_exception(error).format()))
@@ -39,8 +35,7 @@ class Failure:
     def traceback(self, log: str | None) -> str:
         """The end of a line, and a traceback whose last frame is the user's, where any is; else the whole one.
 
-        Args:
-            log: the file that holds the whole one, if there is any.
+        `log` is the file that holds the whole one, if there is any.
         """
         if not self._own and not self._in_text:
             return f":\n{self.full}"

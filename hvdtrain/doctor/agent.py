@@ -4,7 +4,8 @@
     connect         reach another agent's port
     facts           what `hvdtrain.doctor.facts.collect` finds
     listen          accept the other agents on one address; returns the port
-    mark            make, look for, or remove token files in the output folder
+    look            which hosts' token files are in the output folder
+    mark, unmark    make or remove this host's
     port            a free port, for rank 0 of a measurement
     received        what arrived of a stream
     send            stream bytes to another agent for a while
@@ -42,10 +43,12 @@ def main(seconds: float) -> None:
             "connect": reach,
             "facts": collect,
             "listen": streams.listen,
-            "mark": tokens.mark,
+            "look": look,
+            "mark": tokens.make,
             "port": free_port,
             "received": streams.received,
             "send": send,
+            "unmark": tokens.remove,
         }
 
         Agent(seconds, questions, _start).run()
@@ -75,7 +78,11 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
 
 
 class TokenFiles(AbstractContextManager["TokenFiles"]):
-    """The token files of one agent. A context manager: leaving it removes those that are still there."""
+    """The token files of one agent. A context manager: leaving it removes those that are still there.
+
+    A token is "HEX-NUMBER"; HEX is the same for all hosts, NUMBER is this host's. All that takes one raises OSError
+    (the folder cannot be used), ValueError (no token).
+    """
 
     def __init__(self) -> None:
         self._made: set[str] = set()
@@ -84,53 +91,41 @@ class TokenFiles(AbstractContextManager["TokenFiles"]):
         for path in self._made:
             os.unlink(path)
 
-    def mark(self, folder: str, token: str, step: str, wanted: int = 0, seconds: float = 0.0) -> Any:
-        """One step of the comparison.
+    def make(self, folder: str, token: str) -> None:
+        """Make this host's file in a folder, which is there."""
+        path = _path(folder, token)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        except FileNotFoundError as error:
+            if not os.path.isdir(folder):
+                raise
+            raise OSError("it belongs to a file system in which nobody makes files, as /proc is") from error
+        except OSError as error:
+            raise OSError(error.strerror) from error  # the token's name says nothing to the reader
+        self._made.add(path)
 
-        Args:
-            folder: which is there on this host.
-            token: "HEX-NUMBER"; HEX is the same for all hosts, NUMBER is this host's.
-            step: "make"; "look": returns the sorted numbers of all token files that are seen; or "remove".
-            wanted: of "look", how many there should be; network disks show new files a while later.
-            seconds: how long to wait for them.
-
-        Raises:
-            OSError: the folder cannot be written.
-            ValueError: no such step, or a token that is none.
-        """
-        if not _TOKEN.fullmatch(token):
-            raise ValueError(f"{token!r} is not a token")
-        path = os.path.join(folder, _PREFIX + token)
-        if step == "make":
-            _make(path)
-            self._made.add(path)
-        elif step == "look":
-            return _look(folder, _PREFIX + token.partition("-")[0] + "-", wanted, time.monotonic() + seconds)
-        elif step == "remove":
-            os.unlink(path)
-            self._made.discard(path)
-        else:
-            raise ValueError(f"there is no step {step!r}")
-        return None
+    def remove(self, folder: str, token: str) -> None:
+        """Remove this host's file."""
+        path = _path(folder, token)
+        os.unlink(path)
+        self._made.discard(path)
 
 
-def _make(path: str) -> None:
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-    except FileNotFoundError as error:
-        if not os.path.isdir(os.path.dirname(path)):
-            raise
-        raise OSError("it belongs to a file system in which nobody makes files, as /proc is") from error
-    except OSError as error:
-        raise OSError(error.strerror) from error  # the token's name says nothing to the reader
-
-
-def _look(folder: str, prefix: str, wanted: int, deadline: float) -> list[int]:
+def look(folder: str, token: str, wanted: int, seconds: float) -> list[int]:
+    """The sorted numbers of all hosts' files that are seen in the folder; waits `seconds` until there are `wanted`."""
+    prefix = os.path.basename(_path(folder, token)).rpartition("-")[0] + "-"
+    deadline = time.monotonic() + seconds
     while True:
         names = [name for name in os.listdir(folder) if name.startswith(prefix)]
         if len(names) >= wanted or time.monotonic() > deadline:
             return sorted(int(name.removeprefix(prefix)) for name in names)
         time.sleep(0.1)  # a network disk gives no notice of what other hosts do
+
+
+def _path(folder: str, token: str) -> str:
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"{token!r} is not a token")
+    return os.path.join(folder, _PREFIX + token)
 
 
 if __name__ == "__main__":

@@ -32,11 +32,7 @@ class StreamServer(AbstractContextManager["StreamServer"]):
             self._listener.close()
 
     def listen(self, address: str, token: str, seconds: float) -> int:
-        """Accept peers on `address` for `seconds`; returns the port, which the kernel chooses.
-
-        Raises:
-            OSError: no interface bears the address.
-        """
+        """Accept peers on `address` for `seconds`; returns the port, the kernel's choice. OSError: nothing bears it."""
         self._token = token.encode()
         self._listener = socket.create_server((address, 0), backlog=64)
         self._listener.settimeout(seconds)
@@ -81,11 +77,7 @@ class StreamServer(AbstractContextManager["StreamServer"]):
 
 
 def reach(address: str, port: int, token: str, seconds: float) -> float:
-    """Connect to another agent and wait for its answer; returns how many seconds this took.
-
-    Raises:
-        OSError: refused, no route, or no answer within `seconds`.
-    """
+    """How many seconds another agent takes to answer; OSError: refused, no route, or no answer within `seconds`."""
     begin = time.monotonic()
     _connect(address, port, token, "reach", 0.0, seconds).close()
     return time.monotonic() - begin

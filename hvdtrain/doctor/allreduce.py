@@ -13,7 +13,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,8 +46,6 @@ def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequ
 
     Args:
         comm: of two ranks or more.
-        operation: what is measured.
-        framework: its name.
         sizes: bytes, multiples of 4.
         seconds: about how long it may take; sizes for which no time is left are left out, the smallest two never.
     """
@@ -99,7 +97,7 @@ def _point(comm: Communicator, run: Callable[[], None], length: int, share: floa
         "bytes": length,
         "count": count,
         "seconds": slowest,
-        "algorithm_bandwidth": algorithm_bandwidth(length, slowest),
+        "algorithm_bandwidth": length / slowest,
         "bus_bandwidth": bus_bandwidth(comm.topology.size, length, slowest),
     }
 
@@ -134,12 +132,7 @@ class RingModel:
 def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:
     """The model nearest to measured times, by least squares of relative errors with α ≥ 0 and B > 0.
 
-    Args:
-        workers: 2 or more.
-        times: bytes → seconds, both positive; two sizes or more.
-
-    Raises:
-        ValueError: too few workers or sizes.
+    `times` maps bytes to seconds, both positive. ValueError for less than two workers or two sizes.
     """
     if workers < 2 or len(times) < 2:
         raise ValueError("a ring has two workers or more, and a line needs two points")
@@ -147,7 +140,7 @@ def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:
     bandwidth = 2 * (workers - 1) / (workers * slope) if slope > 0 else float("inf")
     model = RingModel(workers, intercept / (2 * (workers - 1)), bandwidth)
     deviation = max(abs(model.seconds(size) / seconds - 1) for size, seconds in times.items())
-    return RingModel(workers, model.latency, model.bandwidth, deviation)
+    return replace(model, deviation=deviation)
 
 
 def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
@@ -159,11 +152,6 @@ def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
     return (0.0, float((x / t).sum() / (x**2 / t**2).sum())) if intercept < 0 else (intercept, slope)
 
 
-def algorithm_bandwidth(size: int, seconds: float) -> float:
-    """Bytes that were reduced per second."""
-    return size / seconds
-
-
 def bus_bandwidth(workers: int, size: int, seconds: float) -> float:
     """Bytes per second that each link carried if the ring is what moved them; comparable over numbers of workers."""
-    return algorithm_bandwidth(size, seconds) * 2 * (workers - 1) / workers
+    return size / seconds * 2 * (workers - 1) / workers

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, on_each_host
+from hvdtrain.launch.supervisor.restarts import after_program
 
 _PREFIXES = ("HOROVOD_", "NCCL_", "OMP_", "MKL_", "GLOO_", "HVDTRAIN_", "UCX_", "OMPI_MCA_", "PRTE_MCA_")
 _NAMES = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD")
@@ -51,23 +52,11 @@ def job_command(words: Sequence[str]) -> str | None:
     program = Path(words[0]).name if words else ""
     if not (program.startswith("python") or program == "hvdtrain"):
         return None
-    own = _own_arguments(list(words))
+    own = after_program(words)
     if own is None:
         return None
     name = own[0] if own and not own[0].startswith("-") else "train"
     return f"hvdtrain {name}" if name in _COMMANDS and "--help" not in own else None
-
-
-def _own_arguments(words: list[str]) -> list[str] | None:
-    """What follows `-m hvdtrain` or the console script; None for another program."""
-    for number, word in enumerate(words):
-        if word == "-m":
-            return words[number + 2 :] if words[number + 1 : number + 2] == ["hvdtrain"] else None
-        if Path(word).name == "hvdtrain":
-            return words[number + 1 :]
-        if number and not word.startswith("-"):
-            return None  # another script
-    return None
 
 
 _SLOWER = {

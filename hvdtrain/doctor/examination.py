@@ -32,9 +32,7 @@ _CLOCK_QUESTIONS = 5
 def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     """Examine all hosts. What cannot be examined is a finding; nothing is changed but token files that are removed.
 
-    Args:
-        request: what to examine.
-        say: told what is going on, in a few words.
+    `say` is told what is going on, in a few words.
     """
     result = DoctorResult()
     with ExitStack() as stack:
@@ -168,14 +166,14 @@ def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, request: DoctorRe
             continue
         arguments = {"folder": output["folder"], "token": f"{token}-{number}"}
         try:
-            agent.ask("mark", _SHORT_SECONDS, step="make", **arguments)
+            agent.ask("mark", _SHORT_SECONDS, **arguments)
             made[host] = arguments
         except AgentError as error:
             refused[host] = str(error)
-    look = {"step": "look", "wanted": len(made), "seconds": _SHARED_DISK_SECONDS}
-    seen = {host: agents[host].ask("mark", _SHORT_SECONDS, **look, **arguments) for host, arguments in made.items()}
+    look = {"wanted": len(made), "seconds": _SHARED_DISK_SECONDS}
+    seen = {host: agents[host].ask("look", _SHORT_SECONDS, **look, **arguments) for host, arguments in made.items()}
     for host, arguments in made.items():  # what a lost agent made, it removes itself
-        agents[host].ask("mark", _SHORT_SECONDS, step="remove", **arguments)
+        agents[host].ask("unmark", _SHORT_SECONDS, **arguments)
     return output_findings(facts, seen, refused, request.output_dir is not None)
 
 

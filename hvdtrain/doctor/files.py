@@ -33,7 +33,10 @@ def _described(path: str, deadline: float) -> dict[str, Any]:
                 break
             digest.update(f"{name}\0{length}\n".encode(errors="surrogateescape"))
             files, size, first = files + 1, size + length, first or file
-        error = _unreadable(first)
+        if first is not None:
+            with open(first, "rb") as opened:
+                opened.read(1)
+        error = None if first else "there are no files"
     except OSError as refusal:
         error = f"{refusal.filename or path}: {refusal.strerror}"
     return {
@@ -63,14 +66,6 @@ def _below(path: str, shown: str) -> Iterator[tuple[str, int, str]]:
         entries = sorted(listing, key=lambda entry: entry.name)
     for entry in entries:
         yield from _below(entry.path, f"{shown}/{entry.name}")
-
-
-def _unreadable(path: str | None) -> str | None:
-    if path is None:
-        return "there are no files"
-    with open(path, "rb") as file:
-        file.read(1)
-    return None
 
 
 def data_findings(hosts: HostFacts) -> list[Finding]:
@@ -110,7 +105,6 @@ def output_findings(
     """Whether every host writes to one output folder.
 
     Args:
-        hosts: their facts.
         seen: host → numbers (places in `hosts`) of the hosts whose token files it saw.
         refused: host → why it could not make its own; "" where something that is no folder is in the way.
         was_named: whether the user named the folder; a guessed one that is not shared is only worth a warning.

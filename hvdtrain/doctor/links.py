@@ -41,11 +41,9 @@ def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:
     chosen = {}
     for host, facts in hosts.items():
         usable = [interface for interface in facts["interfaces"] if interface["name"] in nics or _leads_out(interface)]
-        found = (
-            _first_listed(usable, nics)
-            if nics
-            else _known_by_name(usable, host, hosts) or _common(usable, hosts) or next(iter(usable), None)
-        )
+        found = next((own for nic in nics for own in usable if own["name"] == nic), None)
+        if not nics:
+            found = _known_by_name(usable, host, hosts) or _common(usable, hosts) or next(iter(usable), None)
         if found is not None:
             chosen[host] = found
     return chosen
@@ -54,10 +52,6 @@ def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:
 def _leads_out(interface: Facts) -> bool:
     loopback = ipaddress.ip_address(interface["address"]).is_loopback
     return not loopback and interface["up"] and not interface["name"].startswith(BRIDGES)
-
-
-def _first_listed(usable: Sequence[Facts], nics: Sequence[str]) -> Facts | None:
-    return next((own for nic in nics for own in usable if own["name"] == nic), None)
 
 
 def _known_by_name(usable: Sequence[Facts], host: str, hosts: HostFacts) -> Facts | None:
@@ -81,8 +75,7 @@ def _common(usable: Sequence[Facts], hosts: HostFacts) -> Facts | None:
 def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:
     """Connect every host with every other, both ways; then measure. Takes about a second per round of pairs.
 
-    Raises:
-        AgentError: a host cannot listen on its address.
+    Raises AgentError where a host cannot listen on its address.
     """
     token = secrets.token_hex(16)
     broken: dict[Link, str] = {}

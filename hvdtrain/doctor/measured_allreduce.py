@@ -33,13 +33,9 @@ _LOOPBACK = "127.0.0.1"
 
 
 def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, framework: str, request: DoctorRequest) -> Any:
-    """The report of `hvdtrain bench allreduce`.
+    """The report of `hvdtrain bench allreduce`, with the workers, time and sizes of `request`.
 
-    Args:
-        agents: of all hosts.
-        chosen: their interfaces; not asked where there is one host only.
-        framework: whose tensors.
-        request: the workers, and how long and with which sizes to measure.
+    The `agents` are of all hosts; where there is one host only, the `chosen` interfaces are not asked.
 
     Raises:
         AgentError: it did not end well; the text is the last words of the worker that failed.
@@ -94,11 +90,7 @@ class _Events:
 
 
 def _output(groups: Sequence[WorkerGroup], workers: Mapping[int, WorkerState], seconds: float) -> str:
-    """What rank 0 prints until all workers have ended well.
-
-    Raises:
-        AgentError: one failed, or not all ended within `seconds`.
-    """
+    """What rank 0 prints until all have ended well; AgentError if one fails, or not all end within `seconds`."""
     events, deadline = _Events(workers), time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         try:
@@ -129,12 +121,7 @@ def _require_success(failed: Sequence[WorkerState]) -> None:
 
 
 def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]:
-    """What the measured allreduce says.
-
-    Args:
-        report: of `run_allreduce`.
-        slowest_link: bytes/s of the slowest link between hosts, as streams measured it; None for one host.
-    """
+    """What the measured allreduce says. `slowest_link`: bytes/s between hosts, by streams; None for one host."""
     model, largest = report["model"], max(report["sizes"], key=lambda point: point["bytes"])
     taken = f"{in_bytes(largest['bytes'])} take {in_seconds(largest['seconds'])}"
     if model is None or model["bandwidth"] is None or largest["bytes"] < _TELLING_BYTES:

@@ -1,9 +1,7 @@
 """Interfaces, host names and clocks: what each host has, and whether the hosts agree."""
 
-import fcntl
 import ipaddress
 import socket
-import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, each_value, on_each_host
 from hvdtrain.launch.processes.control_group import read_text
+from hvdtrain.launch.ssh.network import ask_interface, interface_address
 
 # linux/sockios.h; netdevice(7)
-_GET_FLAGS, _GET_ADDRESS, _GET_MASK, _GET_MTU = 0x8913, 0x8915, 0x891B, 0x8921
-_ALL = b"\0\0\0\0\xff\xff\xff\xff"  # the mask of a point-to-point link that tells none
+_GET_FLAGS, _GET_MASK, _GET_MTU = 0x8913, 0x891B, 0x8921
+_ALL = "255.255.255.255"  # the mask of a point-to-point link that tells none
 _UP = 1  # IFF_UP of linux/if.h
 
 
@@ -22,37 +21,21 @@ def interfaces() -> list[dict[str, Any]]:
     """Each with an IPv4 address: `name`, `address`, `network` ("10.0.0.0/24"), `mtu`, `speed` (Mbit/s, None where the
     driver does not know), `virtual` (no hardware, so that a speed is made up), `up`. Horovod's store knows IPv4 only.
     """
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for index, name in socket.if_nameindex():
-            address = _ask(probe, name, _GET_ADDRESS)
-            if address is not None:
-                mask, mtu, flags = (_ask(probe, name, question) for question in (_GET_MASK, _GET_MTU, _GET_FLAGS))
-                network = ipaddress.ip_network(f"{_address(address)}/{_address(mask or _ALL)}", strict=False)
-                found.append(
-                    {
-                        "name": name,
-                        "address": _address(address),
-                        "network": str(network),
-                        "mtu": int.from_bytes((mtu or b"")[:4], sys.byteorder),
-                        "up": bool(int.from_bytes((flags or b"")[:2], sys.byteorder) & _UP),
-                        **_hardware(name, index),
-                    }
-                )
-    return found
+    known = ((index, name, interface_address(name)) for index, name in socket.if_nameindex())
+    return [_interface(index, name, address) for index, name, address in known if address is not None]
 
 
-def _ask(probe: socket.socket, name: str, question: int) -> bytes | None:
-    """What follows the name, 16 bytes, in the struct ifreq of the answer; None: the interface has no such thing."""
-    try:
-        return fcntl.ioctl(probe, question, struct.pack("16s240x", name.encode()[:15]))[16:]
-    except OSError:  # EADDRNOTAVAIL
-        return None
-
-
-def _address(answer: bytes) -> str:
-    """Of a struct sockaddr_in: two bytes of family, two of port, four of address."""
-    return socket.inet_ntoa(answer[4:8])
+def _interface(index: int, name: str, address: str) -> dict[str, Any]:
+    mtu, flags = ask_interface(name, _GET_MTU) or b"", ask_interface(name, _GET_FLAGS) or b""
+    mask = interface_address(name, _GET_MASK) or _ALL
+    return {
+        "name": name,
+        "address": address,
+        "network": str(ipaddress.ip_network(f"{address}/{mask}", strict=False)),
+        "mtu": int.from_bytes(mtu[:4], sys.byteorder),
+        "up": bool(int.from_bytes(flags[:2], sys.byteorder) & _UP),
+        **_hardware(name, index),
+    }
 
 
 def _hardware(name: str, index: int) -> dict[str, Any]:

@@ -33,9 +33,7 @@ def software_facts() -> dict[str, Any]:
 def framework_facts(wanted: Sequence[str], seconds: float) -> dict[str, Any]:
     """Framework → what `hvdtrain.doctor.framework_probe` prints, or {`error`: a text}, each in a child of its own.
 
-    Args:
-        wanted: those to import; empty: those that are installed.
-        seconds: deadline of each.
+    Those that are `wanted`, or, if none is, those that are installed; each has `seconds` to answer.
     """
     there = versions()
     names = list(wanted) or [name for name in FRAMEWORKS if name in there]
@@ -107,7 +105,6 @@ def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) 
     """Whether frameworks and Horovod's bindings for them can be imported, and what Horovod was built for.
 
     Args:
-        hosts: their facts.
         frameworks: those asked for. Empty: what is installed must be whole, and the one that `hvdtrain train` then
             takes, the first, must have its Horovod.
         workers: of the job; one alone needs no Horovod.

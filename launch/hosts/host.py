@@ -156,19 +156,16 @@ def parse_name_and_slots(text: str, where: str) -> tuple[str, int | None]:
 
 def parse_slots(text: str, name: str, where: str) -> int:
     """A whole number of slots, 1 or more."""
-    if text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1:
-        return int(text)
-    if text.isascii() and text.isdigit() and int(text[:7]) >= 1:
+    if not (text.isascii() and text.isdigit() and int(text[:7]) >= 1):
         raise UsageError(
-            f"{where}the slots of {name} are {text[:80]}.",
-            f"A host runs {MAX_SLOTS} workers at most.",
-            f"write {name}:4 for four.",
+            f"{where}the slots of {name} are {text[:80]!r}.",
+            "A host runs a whole number of workers, 1 or more.",
+            f"write {name}:4 for four, or leave the host out.",
         )
-    raise UsageError(
-        f"{where}the slots of {name} are {text[:80]!r}.",
-        "A host runs a whole number of workers, 1 or more.",
-        f"write {name}:4 for four, or leave the host out.",
-    )
+    if len(text) > 6:
+        fact = f"{where}the slots of {name} are {text[:80]}."
+        raise UsageError(fact, f"A host runs {MAX_SLOTS} workers at most.", f"write {name}:4 for four.")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,7 @@ FORM = (
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
-    """Hosts of a file.
-
-    Raises:
-        UsageError: the file cannot be read; a line that is none, by its number; a host with slots that is there twice.
-    """
+    """Hosts of a file; UsageError: it cannot be read, line N is none, or a host with slots is there twice."""
     return parse_hostfile(read_text(path, "hostfile"), str(path))
 
 
@@ -63,11 +59,8 @@ def parse_hostfile(text: str, where: str = "the hostfile") -> tuple[Host, ...]:
 
 def _parse_line(words: list[str], where: str) -> tuple[str, int | None]:
     if "=" in (word[:1] for word in words[1:]) or any(word.endswith("=") for word in words[1:]):
-        raise UsageError(
-            f"{where}{' '.join(words)[:80]!r} has spaces around =.",
-            "Words are told apart by them.",
-            "write it without, e.g. slots=4.",
-        )
+        fact = f"{where}{' '.join(words)[:80]!r} has spaces around =."
+        raise UsageError(fact, "Words are told apart by them.", "write it without, e.g. slots=4.")
     settings = dict(_parse_setting(word, words[0], where) for word in words[1:])
     if "slots" not in settings:
         return parse_name_and_slots(words[0], where)
@@ -87,11 +80,8 @@ def _parse_setting(word: str, name: str, where: str) -> tuple[str, int]:
     key, equals, value = word.partition("=")
     key = key.lower().replace("-", "_")
     if not equals or key not in KEYS:
-        raise UsageError(
-            f"{where}{word[:80]!r} is not understood.",
-            "A line is a host, and then settings such as slots=4.",
-            did_you_mean(key, KEYS),
-        )
+        fact = f"{where}{word[:80]!r} is not understood."
+        raise UsageError(fact, "A line is a host, and then settings such as slots=4.", did_you_mean(key, KEYS))
     return key, parse_slots(value, name, where)
 
 

@@ -21,8 +21,7 @@ def platform_hosts(
 ) -> tuple[tuple[Host, ...], str] | None:
     """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
 
-    Raises:
-        UsageError: something states hosts and cannot be understood.
+    Raises UsageError where what states hosts cannot be understood.
     """
     if env.get("SLURM_JOB_NODELIST"):
         return hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}"
@@ -54,11 +53,7 @@ def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def hosts_from_sagemaker(env: Mapping[str, str]) -> tuple[Host, ...]:
-    """Hosts of SM_HOSTS, a JSON list of names, each with a slot for each of SM_NUM_GPUS, else one.
-
-    Raises:
-        UsageError: no such list, or an invalid number.
-    """
+    """Those of the JSON list SM_HOSTS, each with SM_NUM_GPUS slots, else one; UsageError: no such list or number."""
     try:
         names = json.loads(env.get("SM_HOSTS", ""))
     except (json.JSONDecodeError, RecursionError):

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, cast
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
@@ -76,15 +76,10 @@ class Worker:
             self._failure.close()
             raise _not_startable(spec.command[0], folder, error) from error
         self.pidfd = os.pidfd_open(self.process.pid)
+        self.pipes = cast(IO[bytes], self.process.stdout), cast(IO[bytes], self.process.stderr)
+        """Standard output and standard error, without blocking."""
         for pipe in self.pipes:
             os.set_blocking(pipe.fileno(), False)
-
-    @property
-    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Standard output and standard error, without blocking."""
-        if self.process.stdout is None or self.process.stderr is None:
-            raise RuntimeError("a worker's outputs are pipes")
-        return self.process.stdout, self.process.stderr
 
     def read(self, pipe: IO[bytes]) -> bytes | None:
         """What is there: None for nothing now, b"" for nothing any more."""

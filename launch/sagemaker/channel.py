@@ -115,11 +115,7 @@ Inputs = Input | Mapping[str, Input] | None
 
 
 def named_inputs(inputs: Inputs) -> dict[str, TrainingInput | PipePlanInput]:
-    """`fit`'s argument with every channel under its name.
-
-    Raises:
-        UsageError: a name that no channel can have, or a value that is no location of data.
-    """
+    """`fit`'s argument, every channel under its name; UsageError: a name or a value that no channel can have."""
     if inputs is None:
         return {}
     named = dict(inputs) if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}

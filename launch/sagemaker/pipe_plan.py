@@ -103,11 +103,7 @@ def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
 
 
 def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
-    """Find the files and divide them over the workers, in a process of its own.
-
-    Raises:
-        HvdtrainError: it failed; its message is repeated.
-    """
+    """Find the files and divide them over the workers, in its own process; HvdtrainError repeats its message."""
     wanted = {
         "workers-per-host": str(spec.processes_per_host),
         "hosts": str(spec.instance_count),

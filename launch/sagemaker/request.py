@@ -43,11 +43,7 @@ def archive_uri(spec: TrainingSpec, job_name: str) -> str:
 
 
 def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
-    """The job's region: what it says itself, that of its image, or that of the environment.
-
-    Raises:
-        UsageError: none of these names one.
-    """
+    """The region that the job itself names, or its image, or the environment; UsageError if none of these does."""
     if spec.region is not None:
         return spec.region
     match = _ECR_REGION.fullmatch(spec.image or "")

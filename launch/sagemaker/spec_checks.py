@@ -98,11 +98,8 @@ def require_spot(use_spot: bool, max_run_s: int, max_wait_s: int | None, keep_al
             f"give max_wait_s={2 * max_run_s} or another number from {max_run_s} up.",
         )
     if use_spot and keep_alive_period_s:
-        raise UsageError(
-            f"The job runs on spot instances, which are to be kept for {keep_alive_period_s} s.",
-            "SageMaker's warm pools have no spot instances.",
-            "choose one of the two.",
-        )
+        fact = f"The job runs on spot instances, which are to be kept for {keep_alive_period_s} s."
+        raise UsageError(fact, "SageMaker's warm pools have no spot instances.", "choose one of the two.")
     if max_wait_s is not None and not use_spot:
         raise UsageError(
             f"The waiting time is {max_wait_s} s.",

@@ -123,8 +123,7 @@ class Agent:
         try:
             data = os.read(0, _READ_BYTES)
             for frame in self._reader.feed(data):
-                if frame.kind in _ORDERS:
-                    _ORDERS[frame.kind](self, frame.fields)
+                self._obey(frame.kind, frame.fields)
         except BlockingIOError:
             return
         except (*_GONE, BrokenFrameError):
@@ -138,13 +137,20 @@ class Agent:
             self._group.close()
         return left
 
-    def _signal(self, order: dict[str, Any]) -> None:
-        if self._group is not None:
+    def _obey(self, kind: str, order: dict[str, Any]) -> None:
+        if kind == "start":
+            self._start_workers(self, order)
+        elif kind == "signal" and self._group is not None:
             self._group.send(signal.Signals(order["number"]))
-
-    def _kill(self, _order: dict[str, Any]) -> None:
-        if self._group is not None:
+        elif kind == "kill" and self._group is not None:
             self._group.kill()
+        elif kind == "ask":
+            self._ask(order)
+        elif kind == "read":
+            self._unread -= order["bytes"]
+            self._pause_or_go_on()
+        elif kind == "heartbeat":
+            self._lives_until = max(self._lives_until, order["sent"] + self._seconds)
 
     def _ask(self, question: dict[str, Any]) -> None:
         number, do, arguments = question["number"], question["do"], question["arguments"]
@@ -163,13 +169,6 @@ class Agent:
         self._answers.put(Frame("answer", {"number": number, **fields}))
         with suppress(OSError):
             os.eventfd_write(self._answered, 1)
-
-    def _read(self, order: dict[str, Any]) -> None:
-        self._unread -= order["bytes"]
-        self._pause_or_go_on()
-
-    def _on_heartbeat_answer(self, order: dict[str, Any]) -> None:
-        self._lives_until = max(self._lives_until, order["sent"] + self._seconds)
 
     def _pause_or_go_on(self) -> None:
         if self._group is not None:
@@ -210,16 +209,6 @@ class Agent:
                 self._selector.register(1, selectors.EVENT_WRITE, self._flush)
             else:
                 self._selector.unregister(1)
-
-
-_ORDERS: dict[str, Callable[[Agent, dict[str, Any]], None]] = {
-    "start": lambda agent, order: agent._start_workers(agent, order),
-    "signal": Agent._signal,
-    "kill": Agent._kill,
-    "ask": Agent._ask,
-    "read": Agent._read,
-    "heartbeat": Agent._on_heartbeat_answer,
-}
 
 
 def _start(agent: Agent, job: dict[str, Any]) -> None:

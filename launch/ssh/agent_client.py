@@ -41,11 +41,7 @@ class Agent:
         self.link.send("ask", do=do, number=self._asked, arguments=arguments)
 
     def answer(self, deadline: float) -> Any:
-        """The answer to the last question, until `deadline` of the monotonic clock.
-
-        Raises:
-            AgentError: it refused, ended, or did not answer in time.
-        """
+        """The answer to the last question, by `deadline` of the monotonic clock; AgentError: none, or a refusal."""
         while not self.link.lost:
             for frame in self.link.take():
                 if frame.kind == "answer" and frame.fields["number"] == self._asked:

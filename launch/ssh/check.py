@@ -13,22 +13,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.ssh.network import is_this_machine
-
-Kind = Literal[
-    "name-unknown",
-    "unreachable",
-    "no-sshd",
-    "key-refused",
-    "host-key-changed",
-    "host-key-unknown",
-    "no-python",
-    "other",
-]
 
 CHECK_SECONDS = 15.0
 """For each host to answer."""
@@ -40,15 +28,18 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used; `message` is half a sentence of fact, without the host's name."""
+    """What keeps a host from being used; `message` is half a sentence of fact, without the host's name.
+
+    `kind` is one of `_SAID`, "no-python" or "other".
+    """
 
     host: str
-    kind: Kind
+    kind: str
     message: str
     hint: str
 
 
-_SAID: tuple[tuple[str, Kind, str, str], ...] = (
+_SAID = (
     # What ssh says; kind; what that means; what to do. {detail} is the pattern's first group.
     (
         r"Could not resolve hostname [^:]*: (.*)",
@@ -93,13 +84,11 @@ _OTHER_WAYS = ("OMPI_MCA_plm*", "PRTE_MCA_plm*", "HYDRA_LAUNCHER*", "I_MPI_HYDRA
 """Variables that let mpirun start its helpers by something else than plain ssh."""
 
 
-def require_usable_hosts(
-    job: JobSpec, launcher: str, environ: Mapping[str, str], deadline_s: float = CHECK_SECONDS
-) -> None:
+def require_usable_hosts(job: JobSpec, launcher: str, environ: Mapping[str, str]) -> None:
     """Refuse a job whose other hosts cannot be used by ssh, if its launcher will use that.
 
     By the caller's variables `environ` it knows, for one, that Slurm has its own way to start mpirun's helpers. Each
-    host has `deadline_s` seconds to answer, or the job's start timeout if that is less.
+    host has `CHECK_SECONDS` to answer, or the job's start timeout if that is less.
 
     Raises:
         UsageError: it names hosts, causes, and what to do.
@@ -107,7 +96,7 @@ def require_usable_hosts(
     names = [host.name for host in job.used_hosts if not host.is_local]
     if launcher == "mpirun" and any(fnmatch.filter(environ, pattern) for pattern in _OTHER_WAYS):
         return
-    findings = check_hosts(names, job.ssh_port, min(deadline_s, job.start_timeout), job.python)
+    findings = check_hosts(names, job.ssh_port, min(CHECK_SECONDS, job.start_timeout), job.python)
     if not findings:
         return
     facts = [f"{finding.host}: {finding.message}" for finding in findings[:_SHOWN]]
@@ -123,16 +112,13 @@ def require_usable_hosts(
 def check_hosts(
     names: Sequence[str], port: int | None = None, deadline_s: float = CHECK_SECONDS, python: str | None = None
 ) -> list[Finding]:
-    """Log in to all hosts at once, asking nothing of anybody.
+    """Log in to all hosts at once, asking nothing of anybody; a finding for each that cannot be used, in their order.
 
     Args:
         names: this machine's own is tried too, and never reported.
         port: None: what ssh's own configuration says.
         deadline_s: seconds that each host has to answer.
         python: a program that must start on each host, such as the job's interpreter; None: `true`.
-
-    Returns:
-        One finding for each host that cannot be used, in the order of `names`; empty if all can.
 
     Raises:
         UsageError: there is no ssh here.

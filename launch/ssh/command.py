@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
-from hvdtrain.launch.worker_environment import THREADS, host_variables, worker_environment
+from hvdtrain.launch.worker_environment import THREADS, host_variables, stated_variables, worker_environment
 
 _FOUND = {
     "HOROVOD_GLOO_RENDEZVOUS_ADDR": "<this machine's address and a token>",
@@ -28,7 +28,6 @@ class SshOptions:
         port: None: what ssh's configuration says.
         link_seconds: of silence, after which a host counts as lost, and a connection as refused.
         checks_host_keys: False: whoever answers is believed to be the host.
-        program: ssh.
         agent: the module that runs on the hosts.
         folder: where the agent starts if that exists there; None: in the user's home.
         python_path: the agent's PYTHONPATH, with `folder`.
@@ -38,7 +37,6 @@ class SshOptions:
     port: int | None = None
     link_seconds: float = 15.0
     checks_host_keys: bool = True
-    program: str = "ssh"
     agent: str = "hvdtrain.launch.ssh.agent"
     folder: str | None = None
     python_path: str = ""
@@ -72,7 +70,7 @@ def ssh_argv(options: SshOptions, host: str) -> tuple[str, ...]:
     words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     port = ["-p", str(options.port)] if options.port is not None else []
     # ssh joins what follows the host by spaces and hands it to the user's shell there, so it is quoted as one word.
-    return (options.program, "-T", *words, *port, "--", host, f"exec {_on_host(options)}")
+    return ("ssh", "-T", *words, *port, "--", host, f"exec {_on_host(options)}")
 
 
 def _on_host(options: SshOptions) -> str:
@@ -97,9 +95,9 @@ def preview(
     parts = [comment(title, _notes(job, options))]
     for host in job.used_hosts:
         own = [place for place in places if place.host == host.name]
-        passed = host_variables(job, host, environ)
+        shown = dict.fromkeys(host_variables(job, host, environ), "<its value here>") | stated_variables(job, host)
         parts.append(_agent_command(host, own, options, is_here(host.name)))
-        parts.append("\n".join(_order(job, own, passed, job.working_dir or folder)))
+        parts.append("\n".join(_order(job, own, shown, job.working_dir or folder)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -146,25 +144,14 @@ def _agent_command(host: Host, own: list[RankAssignment], options: SshOptions, h
     return f"# {host.name} {how} starts {ranks}:\n{wrap_command(argv)}"
 
 
-def _order(job: JobSpec, own: list[RankAssignment], passed: Mapping[str, str], folder: str) -> list[str]:
-    shown = dict.fromkeys(passed, "<its value here>")
+def _order(job: JobSpec, own: list[RankAssignment], shown: Mapping[str, str], folder: str) -> list[str]:
     made = worker_environment({}, own[0], _FOUND, _INTERFACE, "<of this job and host>", 0)
     threads = dict.fromkeys(THREADS, f"<cores of the host, shared by {len(own)}>")
     own_names = own[0].variables
-    common = {**made, **threads, **shown, **_stated(job, passed)}
+    common = {**made, **threads, **shown}
     lines = [f"#   in {shlex.quote(folder)}:", f"#   {shlex.join(job.argv)}", "#   all of its ranks get:"]
     lines += [f"#     {name}={value}" for name, value in sorted(common.items()) if name not in own_names]
     for place in own:
         variables = " ".join(f"{name}={value}" for name, value in place.variables.items())
         lines.append(f"#   rank {place.rank}: {variables}")
     return lines
-
-
-def _stated(job: JobSpec, passed: Mapping[str, str]) -> dict[str, str]:
-    """What options decided, and so is no secret."""
-    names = list(THREADS) if job.cores_per_worker is not None else []
-    if job.nics:
-        names.append("NCCL_SOCKET_IFNAME")
-    if any(host.devices for host in job.hosts):
-        names.append("CUDA_VISIBLE_DEVICES")
-    return {name: passed[name] for name in names if name in passed}

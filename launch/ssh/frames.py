@@ -45,11 +45,7 @@ class Frame:
 
 
 class FrameReader:
-    """Puts frames together from what arrives, in whatever pieces.
-
-    Args:
-        skips_greeting: whether all before the PREAMBLE is to be skipped.
-    """
+    """Puts frames together from what arrives, in whatever pieces; if it `skips_greeting`, all after the PREAMBLE."""
 
     def __init__(self, skips_greeting: bool = False) -> None:
         self._skipping = skips_greeting

@@ -21,7 +21,7 @@ from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.restarts import command_for_restart, given, run_with_restarts, trains, with_run_folder
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
 
@@ -116,9 +116,9 @@ class Attempt:
             }
             groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]
-            watched = len(places) > 1 and trains(self._command)
-            timeouts = JobTimeouts(self.job.start_timeout if watched else None, self.job.grace)
-            return Supervisor(groups, workers, self.console, self.inbox, timeouts, server).run()
+            start_timeout = self.job.start_timeout if len(places) > 1 and trains(self._command) else None
+            supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
+            return supervisor.run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         def exists(path: str) -> bool:

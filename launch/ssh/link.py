@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
@@ -50,6 +50,7 @@ class HostLink:
         self._suspended = 0.0
         self._writing = threading.Lock()
         self._process = _started(argv, self._errors)
+        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name=f"link to {name}", daemon=True)
         self._thread.start()
@@ -87,13 +88,12 @@ class HostLink:
         data = Frame(kind, fields).encode()
         with self._writing, suppress(OSError, ValueError):
             while data:
-                data = data[os.write(self._stdin, data) :]
+                data = data[os.write(self._in.fileno(), data) :]
 
     def hang_up(self) -> None:
         """End the agent's input: it kills its workers and ends."""
-        if self._process.stdin is not None:
-            with self._writing, suppress(OSError):
-                self._process.stdin.close()
+        with self._writing, suppress(OSError):
+            self._in.close()
 
     def close(self, seconds: float = 0.0) -> None:
         """Wait until the agent has ended, but no longer than `seconds`: then end ssh."""
@@ -104,12 +104,6 @@ class HostLink:
             self._thread.join()
         self._errors.close()
         os.close(self._event)
-
-    @property
-    def _stdin(self) -> int:
-        if self._process.stdin is None:
-            raise RuntimeError("ssh's input is a pipe")
-        return self._process.stdin.fileno()
 
     def _listen(self) -> None:
         why = "the thread that listens to it failed"
@@ -123,9 +117,7 @@ class HostLink:
 
     def _follow(self) -> str:
         """Read all until nothing more can come; returns why not."""
-        if self._process.stdout is None:
-            raise RuntimeError("ssh's output is a pipe")
-        with self._process.stdout as out:
+        with self._out as out:
             why = ""
             while not why:
                 if self._wait_for(out.fileno()):
@@ -179,8 +171,8 @@ class HostLink:
             try:
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
                 with suppress(OSError, ValueError):
-                    if _is_ready([self._stdin], select.POLLOUT, 0):
-                        os.write(self._stdin, data)
+                    if _is_ready([self._in.fileno()], select.POLLOUT, 0):
+                        os.write(self._in.fileno(), data)
             finally:
                 self._writing.release()
 

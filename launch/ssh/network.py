@@ -44,7 +44,7 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     if not far:
         return LOOPBACK
     for caller in far.values():
-        if _is_ipv4(caller) and is_own_address(caller):
+        if is_own_address(caller):
             return caller
     for host in far:
         for address in _resolved(host):
@@ -55,13 +55,6 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
         "Workers could not find each other at it; a jump host or an address translation may stand between.",
         "name the network interface that the hosts reach with --nic, or launch from one of the hosts.",
     )
-
-
-def _is_ipv4(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).version == 4
-    except ValueError:
-        return False
 
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
@@ -93,14 +86,20 @@ def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
     return found
 
 
-def interface_address(name: str) -> str | None:
-    """The first IPv4 address of an interface of this host."""
+def interface_address(name: str, question: int = _SIOCGIFADDR) -> str | None:
+    """The first IPv4 address of an interface of this host, or what `ask_interface` else answers by an address."""
+    answer = ask_interface(name, question)
+    return None if answer is None else socket.inet_ntoa(answer[4:8])  # sockaddr_in: 2 bytes of family, 2 of port
+
+
+def ask_interface(name: str, question: int) -> bytes | None:
+    """What follows the name, 16 bytes, in the struct ifreq of an ioctl's answer; None: the interface has no such thing,
+    or there is none of that name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
-            answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("16s240x", name.encode()[:15]))
+            return fcntl.ioctl(asking, question, struct.pack("16s240x", name.encode()[:15]))[16:]
         except OSError:
-            return None  # it has none, or there is no such interface
-    return socket.inet_ntoa(answer[20:24])
+            return None
 
 
 def _source_address(address: str) -> str:
@@ -109,7 +108,7 @@ def _source_address(address: str) -> str:
 
 
 def is_own_address(address: str) -> bool:
-    """Whether this host bears the IPv4 address."""
+    """Whether this host bears the address, which is one of IPv4."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address, 0))

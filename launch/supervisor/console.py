@@ -6,6 +6,7 @@ import select
 import signal
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.worker_group import ERR, OUT
@@ -116,7 +117,8 @@ class Console:
         try:
             while data and self._has_room(stream):
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
-                data = data[_written(stream, data[:_PIPE_BYTES]) :]
+                with suppress(BlockingIOError):  # another process was faster
+                    data = data[os.write(stream, data[:_PIPE_BYTES]) :]
         except OSError as error:
             if self._is_hangup(error):
                 return
@@ -149,10 +151,3 @@ class Console:
             self.may_vanish = True
             signal.raise_signal(signal.SIGHUP)
         return self.may_vanish
-
-
-def _written(stream: int, data: bytes) -> int:
-    try:
-        return os.write(stream, data)
-    except BlockingIOError:
-        return 0  # another process was faster

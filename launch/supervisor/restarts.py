@@ -90,18 +90,19 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
 
 def trains(command: Sequence[str]) -> bool:
     """Whether `command` is `python -m hvdtrain` or `hvdtrain`, with `train` or with no subcommand."""
-    rest = _after_program(command)
+    rest = after_program(command)
     return rest is not None and (not rest or rest[0] == "train" or rest[0].startswith("-"))
 
 
-def _after_program(command: Sequence[str]) -> Sequence[str] | None:
-    if Path(command[0]).name == "hvdtrain":
-        return command[1:]
-    for i in range(1, len(command) - 1):
-        if command[i] == "-m":
-            return command[i + 2 :] if command[i + 1] == "hvdtrain" else None
-        if not command[i].startswith("-"):
-            return None
+def after_program(command: Sequence[str]) -> Sequence[str] | None:
+    """What follows `-m hvdtrain` or the console script; None for another program."""
+    for number, word in enumerate(command):
+        if word == "-m":
+            return command[number + 2 :] if "hvdtrain" in command[number + 1 : number + 2] else None
+        if Path(word).name == "hvdtrain":
+            return command[number + 1 :]
+        if number and not word.startswith("-"):
+            return None  # another script
     return None
 
 

@@ -24,32 +24,27 @@ _QUOTED_RANKS = 4  # of those that never came
 _KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel, and is left to the sweep that follows
 
 
-@dataclass(frozen=True, slots=True)
-class JobTimeouts:
-    """Seconds: until all ranks are connected (None: not watched), and from a forwarded signal to SIGKILL."""
-
-    start: float | None
-    grace: float
-
-
 @dataclass(eq=False)
 class Supervisor:
     """One start of a job, whose workers are ordered to start already, in a group for each host.
 
     This fills in `workers`, which are in the order of their ranks. They meet at `server`; None: they meet elsewhere.
+    Seconds: `start_timeout` until all ranks are connected (None: not watched), `grace` from a forwarded signal to
+    SIGKILL.
     """
 
     groups: Sequence[WorkerGroup]
     workers: Sequence[WorkerState]
     console: Console
     inbox: SignalInbox
-    timeouts: JobTimeouts
+    start_timeout: float | None
+    grace: float
     server: RendezvousServer | None
 
     def __post_init__(self) -> None:
         self._ended = 0
         begin = time.monotonic()
-        self._start_by = None if self.timeouts.start is None else begin + self.timeouts.start
+        self._start_by = None if self.start_timeout is None else begin + self.start_timeout
         self._hold_until: float | None = begin + _HOLD_SECONDS
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
@@ -92,7 +87,7 @@ class Supervisor:
         self._ended += 1
         if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            seconds = self.timeouts.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
+            seconds = self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
             self._kill_at = time.monotonic() + seconds
             self._start_by = None
 
@@ -118,7 +113,7 @@ class Supervisor:
             self._stopped_by = number
             self.console.patient = False
             if self._give_up_at is None:
-                self._kill_at = time.monotonic() + self.timeouts.grace
+                self._kill_at = time.monotonic() + self.grace
             self._start_by = None
 
     def _kill(self) -> None:
@@ -163,7 +158,7 @@ class Supervisor:
                 self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _start_timed_out(self) -> JobOutcome:
-        limit, workers = self.timeouts.start, list(self.workers)
+        workers = list(self.workers)
         for there in (self.server.connected, self.server.arrived) if self.server else ():
             workers = [worker for worker in workers if worker.rank not in there] or workers
         named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers)
@@ -172,7 +167,7 @@ class Supervisor:
         return JobOutcome(
             1,
             workers[0].rank,
-            f"hvdtrain launch: {named} did not join the other ranks within {limit:g} seconds.\n"
+            f"hvdtrain launch: {named} did not join the other ranks within {self.start_timeout:g} seconds.\n"
             + "\n".join(words)
             + "\nHINT: if it only needs longer to begin, give --start-timeout more seconds.",
             may_restart=True,

@@ -41,11 +41,7 @@ _SHOWN_WORKERS = 8
 
 
 def run(argv: Sequence[str]) -> int:
-    """Measure; returns the exit code.
-
-    Raises:
-        UsageError: an option that neither this command nor train has, or one that could have no effect.
-    """
+    """Measure; returns the exit code. UsageError: an option that neither this nor train has, or that has no effect."""
     options, train_argv = _parse(argv)
     protocol = Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
     config = parse_train_config(train_argv)

@@ -22,7 +22,7 @@ def job_from(
     env: tuple[str, ...] = (),
     python: str = sys.executable,
 ) -> JobSpec:
-    """The job.
+    """The job; UsageError for one that cannot be started.
 
     Args:
         options: parsed options; each whose name is a field of JobSpec becomes that field.
@@ -30,9 +30,6 @@ def job_from(
         hosts: where, in rank order; empty where the launcher finds machines itself.
         env: names of variables that this launcher has to pass on, besides those of --pass-env.
         python: the interpreter where --python does not say.
-
-    Raises:
-        UsageError: a job that cannot be started.
     """
     given = vars(options)
     fields = JobSpec.__dataclass_fields__.keys() & given.keys() - {"np", "hosts", "python"}
@@ -57,11 +54,7 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
 
 
 def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
-    """The hosts of -H, --hostfile or --rank-table, those of the environment, or this one with -np slots.
-
-    Raises:
-        UsageError: hosts that cannot be understood.
-    """
+    """Those of -H, --hostfile, --rank-table or the environment, or this host with -np slots. Raises UsageError."""
     if options.hosts is not None:
         return parse_host_list(options.hosts)
     if options.hostfile is not None:

@@ -13,11 +13,7 @@ _PRINTERS = (*PAGES, "--print-config")
 
 
 def require_trains(words: Sequence[str]) -> TrainConfig:
-    """The config that workers get from these options of `hvdtrain train`.
-
-    Raises:
-        UsageError: what every worker would refuse, or options with which nothing is trained.
-    """
+    """The config that workers get from these options; UsageError where they would refuse, or train nothing."""
     printer = next((word for word in words if word.partition("=")[0].replace("_", "-") in _PRINTERS), None)
     if printer is not None:
         raise _trains_nothing(printer)

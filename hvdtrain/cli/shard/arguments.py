@@ -36,11 +36,7 @@ class Parser(CommandParser):
 
 
 def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
-    """Names and values of an option that was given several times.
-
-    Raises:
-        UsageError: one of them is not of the form NAME=VALUE.
-    """
+    """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE."""
     found = [text.partition(sign) for text in texts]
     for name, equals, value in found:
         if not (name and equals):

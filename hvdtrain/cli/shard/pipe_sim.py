@@ -71,11 +71,8 @@ def _feeds(options: argparse.Namespace) -> dict[str, ChannelFeed]:
     truncated = pairs("--truncate", options.truncate, ":")
     for name in truncated:
         if name not in files:
-            raise UsageError(
-                f"--truncate names the channel {name!r}.",
-                "It is not among those that are fed.",
-                did_you_mean(name, files),
-            )
+            fact = f"--truncate names the channel {name!r}."
+            raise UsageError(fact, "It is not among those that are fed.", did_you_mean(name, files))
     return {
         name: ChannelFeed(paths, options.shuffle, options.late, _bytes(truncated[name]) if name in truncated else None)
         for name, paths in files.items()

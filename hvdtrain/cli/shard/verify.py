@@ -45,7 +45,9 @@ def _verdict(report: CoverageReport) -> str:
     if not finished:
         return "no epoch is finished yet; so far no record was used twice"
     epochs = "the finished epoch" if finished == 1 else f"each of {finished} finished epochs"
-    return f"exact: {epochs} used every one of {records} once{_left_out(report)}"
+    damaged = {record_id for epoch in report.epochs for record_id in epoch.damaged}
+    left_out = f", but for {len(damaged):,} damaged ones that were left out" if damaged else ""
+    return f"exact: {epochs} used every one of {records} once{left_out}"
 
 
 def _rows(report: CoverageReport) -> list[list[str]]:
@@ -68,11 +70,6 @@ def _once(epoch: EpochCoverage) -> int:
     audit = epoch.audit
     used = audit.count if epoch.exact else audit.num_records - len(audit.missing()) - len(epoch.damaged)
     return used - len(audit.duplicates())
-
-
-def _left_out(report: CoverageReport) -> str:
-    damaged = {record_id for epoch in report.epochs for record_id in epoch.damaged}
-    return f", but for {len(damaged):,} damaged ones that were left out" if damaged else ""
 
 
 def _name_faults(report: CoverageReport, epoch: EpochCoverage, limit: int) -> None:

@@ -77,11 +77,7 @@ def folders_of(environ: Mapping[str, str]) -> Folders:
 
 
 def read_container(environ: Mapping[str, str]) -> Container:
-    """The container whose variables are `environ`.
-
-    Raises:
-        UsageError: something is missing, or is not as SageMaker writes it.
-    """
+    """The container whose variables are `environ`; UsageError: something is missing, or not as SageMaker writes it."""
     folders = folders_of(environ)
     resources = _read(folders.config / "resourceconfig.json", environ.get("SM_RESOURCE_CONFIG"))
     if resources is None:

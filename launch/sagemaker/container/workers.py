@@ -1,6 +1,5 @@
 """Start this container's workers, supervise them, and report how they ended."""
 
-import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,9 @@ from hvdtrain.launch.sagemaker.failure import OutputParser, cause_of
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import THREADS, worker_environment
+from hvdtrain.launch.worker_environment import share_of_host, worker_environment
 from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
@@ -63,12 +62,23 @@ def run_workers(command: WorkerCommand, container: Container, environ: Mapping[s
     inherited = {**environ, **script_variables(container)}
     with SignalInbox() as inbox, OrphanReaper(token), ExitStack() as stack:
         stack.callback(kill_job, token)
+        server, host = None, ""
         if own[0].size > len(own):
+            host = container.current_host
+            command = _connecting(command, inherited)
             variables = [_variables_among_hosts(inherited, container, each, token) for each in own]
-            return _supervise(_connecting(command, inherited), variables, own, container.current_host, None, inbox)
-        server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
-        variables = [worker_environment(inherited, each, server.environment, "lo", token, 0) for each in own]
-        return _supervise(command, variables, own, "", server, inbox)
+        else:
+            server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
+            variables = [worker_environment(inherited, each, server.environment, "lo", token, 0) for each in own]
+        # Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business.
+        orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
+        outputs = [OutputParser() for _ in orders]
+        workers = [WorkerState(number, host, tail=output.tail) for number, output in enumerate(outputs)]
+        group = stack.enter_context(closing(LocalWorkerGroup(orders, str(command.folder))))
+        watched = server is not None and command.run_folder is not None and len(own) > 1
+        start_timeout = START_SECONDS if watched else None
+        outcome = Supervisor([group], workers, Console(), inbox, start_timeout, GRACE_SECONDS, server).run()
+    return _container_exit(outcome, workers, own, outputs, command)
 
 
 def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerCommand:
@@ -76,26 +86,6 @@ def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerC
     if command.run_folder is not None or inherited.get("HOROVOD_CONTROLLER") == "mpi":
         return command
     return replace(command, argv=(sys.executable, "-P", "-m", "hvdtrain.comm.script_start", *command.argv))
-
-
-def _supervise(
-    command: WorkerCommand,
-    variables: Sequence[Mapping[str, str]],
-    own: Sequence[RankAssignment],
-    host: str,
-    server: RendezvousServer | None,
-    inbox: SignalInbox,
-) -> ContainerExit:
-    """Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business."""
-    orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
-    outputs = [OutputParser() for _ in orders]
-    workers = [WorkerState(order.rank, host, tail=output.tail) for order, output in zip(orders, outputs, strict=True)]
-    group = LocalWorkerGroup(orders, str(command.folder))
-    watched = server is not None and command.run_folder is not None and len(own) > 1
-    timeouts = JobTimeouts(START_SECONDS if watched else None, GRACE_SECONDS)
-    with closing(group):
-        outcome = Supervisor([group], workers, Console(), inbox, timeouts, server).run()
-    return _container_exit(outcome, workers, own, outputs, command)
 
 
 def _variables_among_hosts(
@@ -107,9 +97,7 @@ def _variables_among_hosts(
     else:
         of_rank = without_launcher(inherited) | rendezvous_variables(container, assignment, inherited)
     return {
-        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // assignment.local_size))),
-        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
-        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+        **share_of_host(assignment.local_size),
         **({"NCCL_SOCKET_IFNAME": container.network_interface} if container.network_interface else {}),
         **of_rank,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),

@@ -2,13 +2,13 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
@@ -65,16 +65,13 @@ class PipeFeeder:
 
     Args:
         data: folder of the FIFOs, /opt/ml/input/data of the container.
-        channels: name → folder whose files it delivers, in the order of their names; without any, nothing is started.
+        channels: name → folder whose files it delivers, in the order of their names.
         log: for the simulator's output.
         environment: with the job's token, by which the job's reaper finds it.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        if not channels:
-            return
         named = [word for name, folder in channels.items() for word in ("--channel", f"{name}={folder}/*")]
         command = [sys.executable, "-m", "hvdtrain", "shard", "pipe-sim", "--dir", str(data)]
         with log.open("wb") as output:
@@ -89,7 +86,7 @@ class PipeFeeder:
 
     def require_running(self) -> None:
         """Raise HvdtrainError if the simulator has ended, which it does only when something is wrong."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._process.poll() is not None:
             said = self._log.read_text(errors="replace").strip()
             raise HvdtrainError(
                 f"The simulator of the pipes has ended: {said[-600:] or 'it said nothing'}.",
@@ -99,8 +96,7 @@ class PipeFeeder:
 
     def close(self) -> None:
         """End the simulator, which removes its FIFOs."""
-        if self._process is not None:
-            _end(self._process, _FEEDER_END_SECONDS)
+        _end(self._process, _FEEDER_END_SECONDS)
 
 
 @dataclass(eq=False)
@@ -144,13 +140,10 @@ class ContainerSupervisor:
         self._raise_failure()
 
     def _wait_for_an_event(self) -> None:
-        poll = select.poll()
-        for container in self._running:
-            poll.register(container.pidfd, select.POLLIN)
-        if self.inbox is not None:
-            poll.register(self.inbox, select.POLLIN)
+        ends = [container.pidfd for container in self._running]
+        signals = [self.inbox.fileno()] if self.inbox is not None else []
         deadline = self._stop_at if self._kill_at is None else self._kill_at
-        poll.poll(1000 * min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
+        wait([*ends, *signals], min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
 
     def _on_end(self, container: LocalContainer) -> None:
         self._running.remove(container)

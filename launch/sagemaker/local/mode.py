@@ -55,7 +55,9 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
         feeders = []
         for number, folders in enumerate(bases):
             write_config(folders, spec, found, hosts, job)
-            feeders.append(stack.enter_context(closing(_lay_out(folders, found, number, len(hosts), environment))))
+            if piped := _lay_out(folders, found, number, len(hosts)):
+                feeder = PipeFeeder(folders.data, piped, folders.base / "pipe-sim.log", environment)
+                feeders.append(stack.enter_context(closing(feeder)))
         containers = [stack.enter_context(closing(LocalContainer(folders, environment))) for folders in bases]
         ContainerSupervisor(containers, feeders, spec.max_run_s, inbox).run()
     return bases[0].base
@@ -78,14 +80,12 @@ def _make_all_folders(spec: TrainingSpec, bases: Sequence[Folders], shared: Path
         make_folders(folders, None if uri is None else checkpoint_folder(uri, shared), source)
 
 
-def _lay_out(
-    folders: Folders, channels: Sequence[LocalChannel], number: int, hosts: int, environment: Mapping[str, str]
-) -> PipeFeeder:
-    """Put the channels' files into their folders, and those for pipes where the simulator takes them."""
+def _lay_out(folders: Folders, channels: Sequence[LocalChannel], number: int, hosts: int) -> dict[str, Path]:
+    """Put the channels' files into their folders, and those for pipes where the simulator takes them: name → folder."""
     piped = {}
     for channel in channels:
         folder = (folders.base / ".feed" if channel.mode == "Pipe" else folders.data) / channel.name
         channel.lay_out(folder, number, hosts)
         if channel.mode == "Pipe":
             piped[channel.name] = folder
-    return PipeFeeder(folders.data, piped, folders.base / "pipe-sim.log", environment)
+    return piped

@@ -50,7 +50,7 @@ def running(command: Sequence[str] = COMMAND) -> Iterator[Agent]:
 def test_it_tells_the_time_and_goes_on_after_a_refusal(agent: Agent) -> None:
     assert abs(agent.ask("clock", 10.0) - time.time()) < 5
     with pytest.raises(AgentError, match="is not a token"):
-        agent.ask("mark", 10.0, folder="/", token="../../etc/x", step="make")
+        agent.ask("mark", 10.0, folder="/", token="../../etc/x")
     with pytest.raises(AgentError, match="Cannot assign"):
         agent.ask("listen", 10.0, address="192.0.2.1", token="x", seconds=1.0)
     assert agent.ask("clock", 10.0) > 0
@@ -60,18 +60,18 @@ def test_token_files_are_seen_by_others_and_removed(agent: Agent, tmp_path: Path
     other = tmp_path / "other"
     other.mkdir()
     for number in (0, 1):
-        agent.ask("mark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-{number}", step="make")
-    agent.ask("mark", 10.0, folder=str(other), token=f"{'ab' * 8}-2", step="make")
-    look = {"token": f"{'ab' * 8}-0", "step": "look", "wanted": 3, "seconds": 0.0}
-    assert agent.ask("mark", 10.0, folder=str(tmp_path), **look) == [0, 1]
-    assert agent.ask("mark", 10.0, folder=str(other), **look) == [2]
+        agent.ask("mark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-{number}")
+    agent.ask("mark", 10.0, folder=str(other), token=f"{'ab' * 8}-2")
+    look = {"token": f"{'ab' * 8}-0", "wanted": 3, "seconds": 0.0}
+    assert agent.ask("look", 10.0, folder=str(tmp_path), **look) == [0, 1]
+    assert agent.ask("look", 10.0, folder=str(other), **look) == [2]
     for number in (0, 1):
-        agent.ask("mark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-{number}", step="remove")
+        agent.ask("unmark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-{number}")
     assert list(tmp_path.iterdir()) == [other]
     with pytest.raises(AgentError, match="No such file"):
-        agent.ask("mark", 10.0, folder=str(tmp_path / "none"), token=f"{'ab' * 8}-0", step="make")
+        agent.ask("mark", 10.0, folder=str(tmp_path / "none"), token=f"{'ab' * 8}-0")
     with pytest.raises(AgentError, match="in which nobody makes files"):
-        agent.ask("mark", 10.0, folder="/proc", token=f"{'ab' * 8}-0", step="make")
+        agent.ask("mark", 10.0, folder="/proc", token=f"{'ab' * 8}-0")
 
 
 def test_what_a_shell_prints_first_is_kept_apart() -> None:
@@ -90,7 +90,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_never_taken_for_the_next(a
 
 def test_many_are_asked_at_once(agent: Agent) -> None:
     with running() as other:
-        asked = [(agent, "mark", {"folder": "/", "token": "", "step": ""}), (other, "clock", {})]
+        asked = [(agent, "mark", {"folder": "/", "token": ""}), (other, "clock", {})]
         refused, told = ask_at_once(asked, 10.0)
     assert isinstance(refused, AgentError)
     assert told > 0
@@ -98,7 +98,7 @@ def test_many_are_asked_at_once(agent: Agent) -> None:
 
 def test_token_files_go_with_the_agent(tmp_path: Path) -> None:
     with running() as agent:
-        agent.ask("mark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-0", step="make")
+        agent.ask("mark", 10.0, folder=str(tmp_path), token=f"{'ab' * 8}-0")
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
 

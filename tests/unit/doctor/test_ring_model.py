@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.doctor.allreduce import RingModel, algorithm_bandwidth, bus_bandwidth, fit_ring
+from hvdtrain.doctor.allreduce import RingModel, bus_bandwidth, fit_ring
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 
 SIZES = [4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26]
@@ -41,7 +41,6 @@ def test_too_little_is_refused(workers: int, times: dict[int, float]) -> None:
 
 def test_rates_as_in_nccl_tests() -> None:
     """doc/PERFORMANCE.md of nccl-tests: 4 ranks have a factor of 1.5."""
-    assert algorithm_bandwidth(10**9, 2.0) == 5e8
     assert bus_bandwidth(4, 10**9, 2.0) == 7.5e8
     assert bus_bandwidth(2, 10**9, 2.0) == 5e8
 

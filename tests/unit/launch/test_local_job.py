@@ -40,6 +40,7 @@ def test_what_the_user_set_stays_and_other_launchers_ranks_go() -> None:
         ((*PYTHON, "train", "--epochs", "3"), True),
         (("python", "-u", "-m", "hvdtrain", "--epochs", "3"), True),
         (("/usr/bin/hvdtrain", "train"), True),
+        (("python", "/usr/bin/hvdtrain", "train"), True),
         ((*PYTHON, "shard", "verify"), False),
         (("python", "script.py", "-m", "hvdtrain"), False),
         (("sleep", "5"), False),

@@ -18,7 +18,7 @@ from hvdtrain.launch.processes.worker_group import ERR, OUT, WorkerEvents
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
-from hvdtrain.launch.supervisor.supervisor import JobTimeouts, Supervisor
+from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.stop_requests import REQUESTS
 
@@ -125,7 +125,7 @@ def test_a_second_signal_is_told_apart_from_patience_that_ended(
     monkeypatch.setattr(stop_requests, "ECHO_SECONDS", -1.0)
     with SignalInbox() as inbox:
         signal.raise_signal(signal.SIGTERM)
-        Supervisor([Deaf()], [WorkerState(0)], Console(inbox), inbox, JobTimeouts(None, 3600.0), None).run()
+        Supervisor([Deaf()], [WorkerState(0)], Console(inbox), inbox, None, 3600.0, None).run()
     assert "SIGTERM came as a second request, so rank 0 was killed at once" in capfd.readouterr().err
 
 
