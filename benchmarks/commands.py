@@ -11,8 +11,10 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def printed_json(argv: Sequence[str], key: str, environ: Mapping[str, str], deadline_s: float) -> dict[str, Any]:
-    """The object with `key` in it that the command prints, in one line, from the repository's root.
+def printed_json(
+    argv: Sequence[str], key: str, environ: Mapping[str, str], deadline_s: float, folder: Path = REPOSITORY
+) -> dict[str, Any]:
+    """The object with `key` in it that the command prints, in one line, from the repository's root or another folder.
 
     Raises:
         RuntimeError: the command failed, or printed no such line, or several.
@@ -20,7 +22,7 @@ def printed_json(argv: Sequence[str], key: str, environ: Mapping[str, str], dead
     """
     done = subprocess.run(
         argv,
-        cwd=REPOSITORY,
+        cwd=folder,
         env=environ,
         stdin=subprocess.DEVNULL,
         capture_output=True,

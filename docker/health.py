@@ -7,8 +7,6 @@ HVDTRAIN_HEALTH_SECONDS (default 3600): hvdtrain's own timeouts end a job that h
 the second line, for what they cannot see. Runs with an --output-dir elsewhere are not looked at.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -3,8 +3,6 @@
 The image installs them before the sources are there, so that a change of the sources installs nothing again.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from pathlib import Path

@@ -1,0 +1,1 @@
+"""How fast one checkout of hvdtrain is, beside another one."""

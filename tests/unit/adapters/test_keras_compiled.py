@@ -1,0 +1,24 @@
+"""Compiled steps: one graph for each layout of a batch, and collectives of one graph at the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Forker
+
+SCRIPT = Path(__file__).parents[1] / "support" / "keras_compiled.py"
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        "each_layout_is_traced_once_and_has_its_own_result",
+        "what_was_traced_is_not_all_kept",
+        "operations_that_do_not_need_each_other_wait_at_the_same_time",
+        "numbers_of_a_step_come_back_exactly",
+    ],
+)
+def test_it_holds(law: str, keras_forker: Forker, tmp_path: Path) -> None:
+    done = keras_forker.run_python([str(SCRIPT), law], tmp_path)
+    assert done.code == 0, done

@@ -1,0 +1,68 @@
+"""Checks of compiled steps, each a function; the name of one is the argument."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from hvdtrain.adapters.keras import compiled
+from hvdtrain.adapters.keras.compiled import CompiledStep
+from hvdtrain.adapters.keras.step_numbers import StepNumbers
+
+
+def each_layout_is_traced_once_and_has_its_own_result() -> None:
+    traced: list[tuple[int, ...]] = []
+    total = tf.Variable(0.0)
+
+    def add(features: dict[str, tf.Tensor], factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        traced.append(tuple(features["x"].shape))
+        total.assign_add(tf.reduce_sum(features["x"]) * factor)
+        return tf.constant(True), tf.reduce_max(features["x"])
+
+    step = CompiledStep(add)
+    for rows in (2, 3, 2, 3, 2):
+        done, largest = step((rows,), {"x": tf.range(rows, dtype=tf.float32)}, tf.constant(2.0))
+        assert bool(done)
+        assert float(largest) == rows - 1
+    assert sorted(traced) == [(2,), (3,)]
+    assert float(total.numpy()) == 2 * (1 + 3 + 1 + 3 + 1)
+
+
+def what_was_traced_is_not_all_kept() -> None:
+    kept = compiled._GRAPHS_KEPT
+    step = CompiledStep(lambda x: [tf.reduce_sum(x)])
+    for rows in (*range(1, kept + 3), *range(1, 4)):
+        (total,) = step((rows,), tf.ones(rows))
+        assert float(total) == rows
+        assert len(step._graphs) <= kept
+
+
+def operations_that_do_not_need_each_other_wait_at_the_same_time() -> None:
+    """As two collectives do: one after the other, each rank could begin with another one."""
+    both = threading.Barrier(2, timeout=60)
+
+    def wait(value: tf.Tensor) -> tf.Tensor:
+        def work(number: np.float32) -> np.float32:
+            both.wait()
+            return number
+
+        return tf.numpy_function(work, [value], tf.float32, stateful=False)
+
+    (total,) = CompiledStep(lambda one, two: [wait(one) + wait(two)])((), tf.constant(1.0), tf.constant(2.0))
+    assert float(total) == 3
+
+
+def numbers_of_a_step_come_back_exactly() -> None:
+    seeds = [2**63 - 1, 0, 0x1234_5678_9ABC_DEF0]
+    found = StepNumbers.unpacked(StepNumbers(2**40 + 1, 0.1, 2.0**-20, 123_457.0, seeds).packed())
+    assert int(found.step) == 2**40 + 1
+    assert [float(n) for n in found[1:4]] == [float(np.float32(0.1)), 2.0**-20, 123_457.0]
+    assert [(int(high) << 32) + int(low) for high, low in found.seeds.numpy()] == seeds
+
+
+if __name__ == "__main__":
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    globals()[sys.argv[1]]()
