@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench-loader bench-startup bench-step bench-overhead bench-allreduce clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-overhead bench-allreduce bench-scaling clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ constraints: PYTHON := python3.11
 constraints: ## resolve pyproject.toml's ranges again and pin the result
 	$(PYTHON) -m hvdtrain.horovod_wheel pin $(EXTRAS:%=--extras %)
 
+bench: with-dev ## a short form of every benchmark, at most 15 minutes (root, for the one with limited links)
+	$(BIN)/python -m benchmarks $(ARGS)
+
 bench-loader: with-dev ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.loader --peers-venv $(PEERS)
 
@@ -79,6 +82,9 @@ bench-overhead: with-dev ## time the loop around a step, beside Fabric, Accelera
 
 bench-allreduce: with-dev ## time the sum of a tensor over workers, beside Horovod's defaults, torch.distributed and mpi4py
 	$(BIN)/python -m benchmarks.allreduce $(ARGS)
+
+bench-scaling: with-dev ## time two workers beside two unconnected processes, and allreduces over limited links (root)
+	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 clean: ## remove .venv, .venv-3.13 and what tools left; the cache of Horovod wheels stays
 	rm -rf $(VENV) .venv-3.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -111,7 +111,7 @@ class _Run:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loader", description=__doc__)
-    parser.add_argument("--peers-venv", type=Path, required=True, help="made by benchmarks.loader.setup_peers")
+    parser.add_argument("--peers-venv", type=Path, help="made by benchmarks.loader.setup_peers; without it, no peers")
     parser.add_argument("--data", type=Path, default=Path("/tmp/loader-benchmark"), help="folder for the data (3 GB)")
     parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the result")
     parser.add_argument("--core", type=int, default=1, help="the CPU that all arms run on")
@@ -121,7 +121,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--prepare-only", action="store_true", help="make and convert the data, and stop")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="peers to measure")
     options = parser.parse_args()
-    options.arms = [*OURS, *options.peers]
+    options.arms = [*OURS, *(options.peers if options.peers_venv else [])]
     return options
 
 
@@ -139,9 +139,10 @@ def main() -> None:
     path = options.out / f"loader-{run.result['date'][:10]}.json"
     path.write_text(report.compact_json(run.result))
     path.with_suffix(".md").write_text(report.markdown(json.loads(path.read_text())))
-    plot = [str(options.peers_venv / "bin" / "python"), "-m", "benchmarks.loader.plot"]
-    subprocess.run([*plot, str(path), str(path.with_suffix(".svg"))], check=True, cwd=_RESULTS.parents[1])
-    run.say(f"wrote {path}, .md and .svg")
+    run.say(f"wrote {path} and .md")
+    if options.peers_venv:  # matplotlib is there
+        plot = [str(options.peers_venv / "bin" / "python"), "-m", "benchmarks.loader.plot"]
+        subprocess.run([*plot, str(path), str(path.with_suffix(".svg"))], check=True, cwd=_RESULTS.parents[1])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+"""A short form of every benchmark, for a look: `python -m benchmarks`, or `make bench`; 10 to 15 minutes.
+
+One block of each comparison says little about differences of a few percent: results that are kept and quoted come from
+the benchmarks themselves (benchmarks/README.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.commands import REPOSITORY
+
+_LOOK = ("--counts", "3", "5", "4")
+SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "step": (
+        ("--blocks", "1", "--suites", "mlp", "mlp-tensorflow"),
+        ("--blocks", "1", "--suites", "linear20", *_LOOK),
+    ),
+    "overhead": (("--blocks", "1"),),
+    "startup": (("--blocks", "1"),),
+    "allreduce": (("--blocks", "1"),),
+    "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
+    "loader": (("--blocks", "1", "--scale", "0.05", "--repeats", "1"),),
+}
+"""Arguments of each run of each benchmark."""
+
+
+def main() -> int:
+    """Run them one after the other, and print their pages; 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(SHORT), metavar="NAME", help=f"of {', '.join(SHORT)}")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "runs" / "bench", help="folder for results")
+    options = parser.parse_args()
+    began = time.time()
+    runs = [
+        [f"benchmarks.{name}", *words, "--out", str(options.out)] for name in options.names for words in SHORT[name]
+    ]
+    failed = [argv[0] for argv in runs if subprocess.run([sys.executable, "-m", *argv], cwd=REPOSITORY).returncode]
+    for page in sorted(options.out.glob("*.md")):
+        if page.stat().st_mtime >= began:
+            print(f"\n{page.read_text()}")
+    print(f"{len(runs) - len(failed)} of {len(runs)} runs in {time.time() - began:.0f} s; results are in {options.out}")
+    for name in failed:
+        print(f"{name} failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
