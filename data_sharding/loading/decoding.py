@@ -30,7 +30,11 @@ def read_and_decode(
         PlanError: `decode` returned no mapping of arrays, or another number of rows.
         ShardingError: as `RecordReader.load`; and whatever `decode` raises.
     """
-    records = reader.load(ids, random)
+    return decoded(decode, reader.load(ids, random))
+
+
+def decoded(decode: Decode, records: RecordBatch) -> Decoded:
+    """Decode k records. Errors as `read_and_decode`."""
     return Decoded(decode_rows(decode, records), records.intact)
 
 

@@ -4,6 +4,7 @@ import copy
 import functools
 import itertools
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypedDict
 
@@ -87,6 +88,20 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             )
         labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
         return RecordBatch(payloads, ids, labels, intact, random)
+
+    def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
+        """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
+        ids = self._checked_ids(np.concatenate([ids for ids, _ in batches]))
+        payloads, intact = self._unpacked(ids)
+        if not intact.all():  # the stand-in of a damaged record is to be of its own batch
+            return [self.load(*batch) for batch in batches]
+        labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
+        ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
+        places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
+        return [
+            RecordBatch(payloads[at], own, labels[at] if labels is not None else None, intact[at], random)
+            for at, (own, random) in zip(places, batches, strict=True)
+        ]
 
     def raw(self, record_id: int) -> bytes:
         """The bytes of a record's span as they are in the file, damaged or not. Errors as `read`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
+from data_sharding.loading.decoding import Decode, Decoded, decoded, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.shard_plan import ShardPlan
@@ -61,7 +61,11 @@ class LoadedBatch(NamedTuple):
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    features, intact = fetch(slots.ids, slots.random)
+    return _batch_of(slots, fetch(slots.ids, slots.random))
+
+
+def _batch_of(slots: StepSlots, made: Decoded) -> LoadedBatch:
+    features, intact = made
     if intact.all():
         return LoadedBatch(slots.step, slots.ids, slots.weights, features, slots.global_weight)
     damaged = slots.ids[~intact & (slots.weights > 0)]
@@ -75,6 +79,13 @@ def _load_step(planner: SlotPlanner, fetch: Fetch, who: str, step: int) -> Loade
     except Exception as error:
         error.add_note(f"while loading step {step} of {who}")
         raise
+
+
+def _load_steps(planner: SlotPlanner, reader: RecordReader, decode: Decode, steps: range) -> list[LoadedBatch]:
+    """As `_load_step` one by one, but the records of all these steps are read at once."""
+    slots = [planner(step) for step in steps]
+    several = reader.load_several([(one.ids, one.random) for one in slots])
+    return [_batch_of(one, decoded(decode, records)) for one, records in zip(slots, several, strict=True)]
 
 
 class ShardLoader:
@@ -132,6 +143,7 @@ class ShardLoader:
         plan.step_at(whole("start_step", start_step) * plan.global_batch)
         plan.shard(rank, size, 0)
         fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
+        here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
         own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
 
@@ -144,7 +156,8 @@ class ShardLoader:
                 depth=max(prefetch, at_a_time),
                 threads=max(threads, at_a_time),
                 timeout_s=timeout_s,
-                run_s=0.0 if isinstance(fetch, DecodeProcesses) else _RUN_S,
+                run_s=0.0 if here is None else _RUN_S,
+                produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here),
             )
 
         self._begin, self._own = begin, own

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,15 @@ settings_of = st.fixed_dictionaries(
 )
 
 
+several_of = st.sampled_from([None, lambda produce, indices: [produce(i) for i in indices], lambda *_: 1 / 0])
+"""How several are made at once: one by one, as by one call, or not."""
+
+
+def made_by(produce: Callable[[int], int], several: Any, settings: dict[str, Any]) -> OrderedPrefetch[int]:
+    together = None if several is None else functools.partial(several, produce)
+    return OrderedPrefetch(produce, timeout_s=WAIT_S, produce_several=together, **settings)
+
+
 def taken(prefetch: OrderedPrefetch[int]) -> list[int]:
     found = []
     while True:
@@ -31,18 +42,18 @@ def taken(prefetch: OrderedPrefetch[int]) -> list[int]:
             return found
 
 
-@given(settings_of)
-def test_results_come_in_order_each_once(settings: dict[str, float]) -> None:
+@given(settings_of, several_of)
+def test_results_come_in_order_each_once(settings: dict[str, float], several: Any) -> None:
     made = []
-    prefetch = OrderedPrefetch(lambda index: made.append(index) or index, timeout_s=WAIT_S, **settings)
+    prefetch = made_by(lambda index: made.append(index) or index, several, settings)
     prefetch.start()
     assert taken(prefetch) == list(range(int(settings["start"]), int(settings["stop"])))
     assert sorted(made) == list(range(int(settings["start"]), int(settings["stop"])))
     prefetch.close()
 
 
-@given(settings_of, st.integers(0, 39))
-def test_an_error_comes_after_all_results_before_it(settings: dict[str, float], bad: int) -> None:
+@given(settings_of, several_of, st.integers(0, 39))
+def test_an_error_comes_after_all_results_before_it(settings: dict[str, float], several: Any, bad: int) -> None:
     def produce(index: int) -> int:
         if index == bad:
             raise KeyError(index)
@@ -50,7 +61,7 @@ def test_an_error_comes_after_all_results_before_it(settings: dict[str, float], 
 
     start, stop = int(settings["start"]), int(settings["stop"])
     bad += start
-    prefetch = OrderedPrefetch(produce, timeout_s=WAIT_S, **settings)
+    prefetch = made_by(produce, several, settings)
     prefetch.start()
     for index in range(start, min(bad, stop)):
         assert prefetch.take() == index
@@ -59,19 +70,18 @@ def test_an_error_comes_after_all_results_before_it(settings: dict[str, float], 
     prefetch.close()
 
 
-def test_a_run_reads_ahead_and_what_is_ready_does_not_wait_for_its_end() -> None:
-    reached, release = threading.Event(), threading.Event()
+def test_small_results_are_made_together_and_large_ones_one_by_one() -> None:
+    made: list[int] = []
 
-    def produce(index: int) -> int:
-        if index == 4:
-            reached.set()
-            assert release.wait(WAIT_S)
-        return index
+    def several(indices: range) -> list[int]:
+        made.append(len(indices))
+        return list(indices)
 
-    prefetch = OrderedPrefetch(produce, 0, 6, depth=1, threads=1, timeout_s=WAIT_S, run_s=WAIT_S)
-    prefetch.start()
-    assert reached.wait(WAIT_S)  # further than the depth
-    assert [prefetch.take() for _ in range(4)] == [0, 1, 2, 3]
-    release.set()
-    assert taken(prefetch) == [4, 5]
-    prefetch.close()
+    for run_s in (WAIT_S, 0.0):
+        prefetch = OrderedPrefetch(
+            int, 0, 200, depth=1, threads=1, timeout_s=WAIT_S, run_s=run_s, produce_several=several
+        )
+        prefetch.start()
+        assert taken(prefetch) == list(range(200))
+        prefetch.close()
+    assert made == [64, 64, 64, 7]  # after the first one, which shows that they are small

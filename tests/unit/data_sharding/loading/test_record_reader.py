@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -69,3 +71,31 @@ def test_a_replaced_file_is_read_as_it_was_or_refused(tmp_path: Path) -> None:
         assert reader.read(np.arange(1)) == [b"old data"]
     with ds.RecordReader(catalog) as reader, pytest.raises(ds.ChangedDataError, match="was modified after"):
         reader.read(np.arange(1))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 56), min_size=1, max_size=8), min_size=1, max_size=6),
+    st.sampled_from(["raise", "mask"]),
+    st.booleans(),
+)
+def test_several_batches_read_at_once_are_those_read_one_by_one(
+    catalog: ds.Catalog, batches: list[list[int]], on_corrupt: Literal["raise", "mask"], damaged: bool
+) -> None:
+    """Also where a record is damaged: its stand-in is of its own batch, and an error is raised."""
+    if damaged:
+        crcs = np.array(catalog.crcs)
+        crcs[batches[0][0]] ^= 1
+        catalog = dataclasses.replace(catalog, crcs=crcs)
+    several = [(np.array(ids, np.int64), ds.SampleRandom(1, 0, np.array(ids))) for ids in batches]
+    with ds.RecordReader(catalog, on_corrupt=on_corrupt) as reader:
+        if damaged and on_corrupt == "raise":
+            with pytest.raises(ds.CorruptRecordError):
+                reader.load_several(several)
+            return
+        for one, (ids, random) in zip(reader.load_several(several), several, strict=True):
+            alone = reader.load(ids, random)
+            assert one.payloads == alone.payloads
+            np.testing.assert_array_equal(one.intact, alone.intact)
+            np.testing.assert_array_equal(one.ids, ids)
+            assert (one.labels is None) == (alone.labels is None)
+            assert one.random is random
