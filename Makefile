@@ -65,7 +65,7 @@ constraints: PYTHON := python3.11
 constraints: ## resolve pyproject.toml's ranges again and pin the result
 	$(PYTHON) -m hvdtrain.horovod_wheel pin $(EXTRAS:%=--extras %)
 
-bench: with-dev ## a short form of every benchmark, at most 15 minutes (root, for the one with limited links)
+bench: with-dev ## a short form of every benchmark, for a look (root, for the one with limited links)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-loader: with-dev ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)

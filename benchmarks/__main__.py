@@ -1,4 +1,4 @@
-"""A short form of every benchmark, for a look: `python -m benchmarks`, or `make bench`; 10 to 15 minutes.
+"""A short form of every benchmark, for a look: `python -m benchmarks`, or `make bench`.
 
 One block of each comparison says little about differences of a few percent: results that are kept and quoted come from
 the benchmarks themselves (benchmarks/README.md).

@@ -145,13 +145,14 @@ class OrderedPrefetch(Generic[T]):
                 self._held += len(indices)
             begin = time.perf_counter()
             self._hand_over(indices, self._made(indices))
-            each_s = (time.perf_counter() - begin) / len(indices)
+            each_s = max(time.perf_counter() - begin, 1e-9) / len(indices)
             together = min(max(int(self._run_s / each_s), 1), _MOST_TOGETHER)
 
     def _made(self, indices: range) -> list[_Result[T]]:
         """Results of these, or of the first ones, of which the last is an error."""
         if self._produce_several is not None and len(indices) > 1:
-            with suppress(Exception):  # raised again below
+            # Whatever it is, SystemExit too: it is raised again below, at its own place.
+            with suppress(BaseException):
                 return [(value, None, self._weigh(value)) for value in self._produce_several(indices)]
         results: list[_Result[T]] = []
         for index in indices:

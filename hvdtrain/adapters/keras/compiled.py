@@ -8,8 +8,6 @@ import tensorflow as tf
 _EXECUTOR = "DEFAULT"
 """Runs operations as soon as their inputs are ready. Without a name one thread runs them one by one and waits for each:
 two collectives then begin in another order on each rank, and neither ends."""
-_GRAPHS_KEPT = 64
-"""Of one step. A task whose batches have ever other shapes is traced ever again; what was traced is not all kept."""
 
 
 def graph(function: Callable[..., Any], jit_compile: bool = False) -> Callable[..., Any]:
@@ -50,8 +48,6 @@ class CompiledStep:
         return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
 
     def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
-        if len(self._graphs) == _GRAPHS_KEPT:
-            self._graphs.clear()
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
         self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
         return self._graphs[layout]

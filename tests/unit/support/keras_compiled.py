@@ -8,7 +8,6 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras import compiled
 from hvdtrain.adapters.keras.compiled import CompiledStep
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 
@@ -29,15 +28,6 @@ def each_layout_is_traced_once_and_has_its_own_result() -> None:
         assert float(largest) == rows - 1
     assert sorted(traced) == [(2,), (3,)]
     assert float(total.numpy()) == 2 * (1 + 3 + 1 + 3 + 1)
-
-
-def what_was_traced_is_not_all_kept() -> None:
-    kept = compiled._GRAPHS_KEPT
-    step = CompiledStep(lambda x: [tf.reduce_sum(x)])
-    for rows in (*range(1, kept + 3), *range(1, 4)):
-        (total,) = step((rows,), tf.ones(rows))
-        assert float(total) == rows
-        assert len(step._graphs) <= kept
 
 
 def operations_that_do_not_need_each_other_wait_at_the_same_time() -> None:
