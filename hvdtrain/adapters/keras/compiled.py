@@ -1,5 +1,7 @@
 """Compiled steps, called without what TensorFlow does again at each call of a function."""
 
+import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -45,9 +47,26 @@ class CompiledStep:
             return self._function(*arguments)
         traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
         tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
-        return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
+        try:
+            return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
+        except tf.errors.OpError as error:
+            for node in re.findall(r"\{\{node ([^}]+)\}\}", error.message):
+                error.add_note(_place_of(node, traced.graph))
+            raise
 
     def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
         self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
         return self._graphs[layout]
+
+
+def _place_of(node: str, within: tf.Graph) -> str:
+    """Where Python made an operation of a graph, or the one of which it is a part, as a `tf.function` tells it."""
+    names = {operation.name: operation for operation in within.get_operations()}
+    name = node
+    while name not in names and "/" in name:
+        name = name.rpartition("/")[0]
+    if name not in names:
+        return f"TensorFlow's operation {node} is of its own making."
+    frames = "".join(traceback.format_list(names[name].traceback))
+    return f"TensorFlow's operation {node} was defined at (most recent call last):\n{frames}"

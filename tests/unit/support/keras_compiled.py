@@ -6,6 +6,7 @@ import sys
 import threading
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.compiled import CompiledStep
@@ -28,6 +29,17 @@ def each_layout_is_traced_once_and_has_its_own_result() -> None:
         assert float(largest) == rows - 1
     assert sorted(traced) == [(2,), (3,)]
     assert float(total.numpy()) == 2 * (1 + 3 + 1 + 3 + 1)
+
+
+def an_error_says_where_its_operation_was_made() -> None:
+    def refuse(x: tf.Tensor) -> list[tf.Tensor]:
+        tf.debugging.assert_less(x, 0.0, message="words of the task")
+        return [x]
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="words of the task") as raised:
+        CompiledStep(refuse)((), tf.constant(1.0))
+    notes = raised.value.__notes__
+    assert any(f'{__file__}", line' in note and "in refuse" in note for note in notes), notes
 
 
 def operations_that_do_not_need_each_other_wait_at_the_same_time() -> None:
