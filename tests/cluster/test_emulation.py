@@ -17,6 +17,15 @@ def test_hosts_have_names_processes_and_addresses_of_their_own(hosts: EmulatedHo
         assert "host_init.py" in done.stdout
 
 
+def test_temporary_files_are_a_hosts_own(hosts: EmulatedHosts) -> None:
+    made = hosts.run("host1", ["mktemp"], 10).stdout.strip()
+    assert hosts.run("host1", ["test", "-f", made], 10).returncode == 0
+    assert hosts.run("host2", ["test", "-e", made], 10).returncode == 1
+    over_ssh = hosts.run("host1", ["ssh", "host2", "mktemp"], 10).stdout.strip()
+    assert hosts.run("host2", ["test", "-f", over_ssh], 10).returncode == 0
+    assert hosts.run("host1", ["test", "-e", over_ssh], 10).returncode == 1
+
+
 def test_what_runs_on_a_host_is_seen_and_swept(hosts: EmulatedHosts) -> None:
     spawned = hosts.spawn("host2", ["sleep", "60"])
     wait_until("it runs", lambda: bool(hosts.left_over()), 10)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from host_init import TEMPORARY
 from processes import Finished, Spawned, kill, processes_in, wait_until
 from slot import Slot, clear
 from ssh_files import write_ssh_files
@@ -267,7 +268,7 @@ class EmulatedHosts:
 
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**os.environ, "PATH": path, "TMPDIR": str(TEMPORARY), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def _command(*argv: str) -> None:

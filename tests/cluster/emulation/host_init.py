@@ -13,6 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+# TMPDIR of all that runs on a host, in files of its own. mpirun keeps its session in $TMPDIR/ompi.PID: two hosts that
+# share /tmp and count processes from 1 would remove each other's.
+TEMPORARY = Path("/run/tmp")
+
 
 def main() -> None:
     """Prepare, say "PID ready", and stay until killed; then the kernel ends all processes of this host."""
@@ -37,6 +41,7 @@ def _mount_own_files(etc: Path) -> None:
     _mount("-t", "tmpfs", "tmpfs", "/dev/shm")
     _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")  # /run/sshd, and no sockets of the machine's services
     Path("/run/sshd").mkdir(mode=0o755)
+    TEMPORARY.mkdir(mode=0o700)
     for file in ("hosts", "resolv.conf"):
         _mount("--bind", str(etc / file), f"/etc/{file}")
     _mount("--bind", str(etc / "ssh"), "/etc/ssh")

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from host_init import TEMPORARY
+
 CLIENT = """\
 Host *
     IdentityFile /etc/ssh/id
@@ -27,6 +29,7 @@ StrictModes no
 UsePAM no
 MaxStartups 100
 PidFile none
+SetEnv TMPDIR={temporary}
 """
 
 
@@ -59,4 +62,4 @@ def write_ssh_files(folders: Mapping[str, Path], addresses: Mapping[str, str], k
         (folder / "authorized_keys").write_text(public["id"] + "\n")
         (folder / "known_hosts").write_text(known)
         (folder / "ssh_config").write_text(CLIENT)
-        (folder / "sshd_config").write_text(SERVER)
+        (folder / "sshd_config").write_text(SERVER.format(temporary=TEMPORARY))
