@@ -39,7 +39,7 @@ def how_to_read(comparison: Comparison) -> str:
     """The sentence on the ratios of a table."""
     return (
         f"Below 1, ours takes less time than theirs. A against A: {shown(comparison.noise)}; a ratio in brackets is "
-        "not beyond that and chance."
+        "not beyond that and chance." + (" One block says nothing about chance." if len(comparison.blocks) == 1 else "")
     )
 
 

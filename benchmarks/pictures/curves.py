@@ -24,9 +24,9 @@ def figure(title: str, result: dict[str, Any], curves: Mapping[str, Mapping[int,
     axes.grid(axis="y", which="major", alpha=0.25)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    for number, (seconds, mark) in enumerate(zip(curves.values(), _MARKS, strict=False)):
+    for number, seconds in enumerate(curves.values()):
         width = 2.0 if number == 0 else 1.0
-        axes.plot(list(seconds), list(seconds.values()), mark, color=_colour(number), linewidth=width, markersize=5)
+        axes.plot(list(seconds), list(seconds.values()), _MARKS[number], color=_colour(number), lw=width, ms=5)
     sizes = list(next(iter(curves.values())))
     axes.set_xticks(sizes[::2], [_bytes(size) for size in sizes[::2]])
     axes.yaxis.set_major_formatter(lambda value, _: _seconds(value))
