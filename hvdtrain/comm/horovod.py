@@ -61,8 +61,8 @@ def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> Non
     # Horovod exchanges a tensor as soon as it is ready, not when its cycle of 1 ms is over. A variable of our patches
     # to Horovod, on with any value; read by hvd.init().
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
-    # Gradients are flat buckets that Horovod reduces in place. It would copy those that are ready together into a buffer
-    # of its own and back. Read by hvd.init().
+    # Gradients are flat buckets that Horovod reduces in place. It would copy those that are ready together into a
+    # buffer of its own and back. Read by hvd.init().
     environ.setdefault("HOROVOD_FUSION_THRESHOLD", "0")
     # Where no RDMA device is, Open MPI does not look for one: its `ofi` module then sleeps a second
     # (`mca_btl_ofi_component_close` of Open MPI 5.0). Read by MPI_Init.

@@ -170,7 +170,8 @@ _ROW = 32
 def flattened(values: Sequence[Any], dtype: tf.DType) -> Any:
     """All numbers in order in one tensor of shape [numbers], as `dtype`; zeros fill each value's last row."""
     flat = [tf.reshape(tf.cast(value, dtype), [-1]) for value in values]
-    return tf.concat([tf.pad(value, [[0, -value.shape[0] % _ROW]]) if value.shape[0] % _ROW else value for value in flat], 0)
+    missing = [-value.shape[0] % _ROW for value in flat]
+    return tf.concat([tf.pad(value, [[0, m]]) if m else value for value, m in zip(flat, missing, strict=True)], 0)
 
 
 def cut(flat: Any, shapes: Sequence[Sequence[int]]) -> list[Any]:
