@@ -24,7 +24,9 @@ FIRST: Final = tuple(
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Task and model": ("task", "model", "task_args", "framework", "init_weights", "init_weights_exclude"),
     "Data": tuple(f"data.{field.name}" for field in fields(DataConfig)),
-    "Length and batches": ("epochs", "max_steps", "max_time", "batch_size", "global_batch_size", "accumulate_steps"),
+    "Length and batches": (
+        *("epochs", "max_steps", "max_time", "batch_size", "global_batch_size", "accumulate_steps", "steps_per_call"),
+    ),
     "Optimizer": (
         *("optimizer", "momentum", "nesterov", "beta1", "beta2", "eps", "weight_decay", "decay_norm_and_bias"),
         *("trust_coefficient", "ema_decay"),

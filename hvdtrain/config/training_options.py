@@ -44,6 +44,8 @@ class TrainingOptions:
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
         accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
             memory.
+        steps_per_call: number of training steps that TensorFlow makes in one call of its graph; small models then do
+            not wait for Python at each step. torch is called at each step anyway.
         activation_checkpointing: compute activations again in the backward pass, to save memory.
         sync_batch_norm: BatchNorm computes its statistics over the micro batches of all workers.
         compile: use torch.compile, or XLA (jit_compile) for everything except the gradient exchange.
@@ -75,6 +77,7 @@ class TrainingOptions:
     ema_decay: float | None = None
     precision: Precision = "fp32"
     accumulate_steps: int = 1
+    steps_per_call: int = 1
     activation_checkpointing: bool = False
     sync_batch_norm: bool = False
     compile: bool = False
@@ -92,7 +95,7 @@ class TrainingOptions:
         require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
         require_range(self, POSITIVE, {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0"})
         require_range(self, NOT_NEGATIVE, {"weight_decay": "0"})
-        require_range(self, AT_LEAST_ONE, dict.fromkeys(("accumulate_steps", "powersgd_rank", "sync_every"), "1"))
+        require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
         refuse_first([*_combinations_of_gradients(self), *_combinations_of_local_sgd(self)])
@@ -110,6 +113,8 @@ def non_default_options(options: TrainingOptions) -> list[str]:
     given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
     return [option_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
 
+
+_COUNTS = ("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every")
 
 _OPTIMIZERS_OF = {
     option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
@@ -154,6 +159,13 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
             "Rows are gathered as they are, and added up.",
             "leave --sparse-gradients out, which makes them dense.",
+        ),
+        (
+            options.steps_per_call > 1 and (options.accumulate_steps > 1 or local or options.precision == "fp16"),
+            f"--steps-per-call {options.steps_per_call} is given with --accumulate-steps, --sync-every or --precision "
+            "fp16.",
+            "These have something to do in Python between two steps.",
+            "leave --steps-per-call out.",
         ),
         (
             options.data_parallel and (local or packed or options.sync_batch_norm),

@@ -3,10 +3,11 @@
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
@@ -170,18 +171,33 @@ class Engine:
         with self._meter.watch.span("data"):  # a pipe is waited for here
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
-            for batch in islice(self._meter.watch.waits("data", loader), end - start.step):
-                self.adapter.train_step(batch, position.step, self.schedule.lr(position.step))
-                self._meter.count(batch)
-                self._guard.add(batch)
-                self.ledger.add(batch)
-                position = position.after(batch.global_weight)
-                stop = self._vote.after_step()
-                self._after_step(epoch, position, is_last=stop or position.step == end)
+            waited = self._meter.watch.waits("data", loader)
+            for batches in self._calls(waited, start.step, end):
+                lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
+                self.adapter.train_steps(batches, position.step, lrs)
+                position, stop = self._count(batches, epoch, position, end)
                 if stop:
                     loader.abandon()  # storage that hangs must not keep the save waiting
                     break
         return position
+
+    def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:
+        """The batches of each call of the adapter, from update `step` to `end`."""
+        while step < end and (call := list(islice(batches, self.limits.next_call(step, end)))):
+            yield call
+            step += len(call)
+
+    def _count(self, batches: Sequence[LoadedBatch], epoch: int, position: Position, end: int) -> tuple[Position, bool]:
+        """After a call of the adapter: where training is, and whether all ranks stop there."""
+        stop = False
+        for number, batch in enumerate(batches, 1):
+            self._meter.count(batch)
+            self._guard.add(batch)
+            self.ledger.add(batch)
+            position = position.after(batch.global_weight)
+            stop = self._vote.after_step()  # but all of these batches have been trained
+            self._after_step(epoch, position, is_last=position.step == end or (stop and number == len(batches)))
+        return position, stop
 
     def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
         self._step = position.step

@@ -77,7 +77,10 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """`step` counts updates since the start of training, from 1: it is the number of updates done."""
+    """`step` counts updates since the start of training, from 1: it is the number of updates done.
+
+    With --steps-per-call the events of a call follow it, one for each of its updates.
+    """
 
     epoch: int
     step: int

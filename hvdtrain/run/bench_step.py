@@ -79,7 +79,12 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     def tell_speed(number: int, one: _Iteration) -> None:
         tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
 
-    iterations = _run(adapter, batch, setup.schedule.peak, protocol, tell_speed)
+    def train(steps: range) -> None:
+        for first in steps[:: setup.config.steps_per_call]:
+            count = min(setup.config.steps_per_call, steps.stop - first)
+            adapter.train_steps([batch] * count, first, [setup.schedule.peak] * count)
+
+    iterations = _run(adapter, train, protocol, tell_speed)
     workers = [
         [_Iteration(*values) for values in worker]
         for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
@@ -113,17 +118,15 @@ def fixed_batch(setup: RunSetup) -> LoadedBatch:
 
 
 def _run(
-    adapter: Adapter, batch: LoadedBatch, lr: float, protocol: Protocol, after: Callable[[int, _Iteration], None]
+    adapter: Adapter, train: Callable[[range], None], protocol: Protocol, after: Callable[[int, _Iteration], None]
 ) -> list[_Iteration]:
-    for step in range(protocol.warmup_batches):
-        adapter.train_step(batch, step, lr)
+    train(range(protocol.warmup_batches))
     adapter.read_sums()
     iterations = []
     for number in range(protocol.iters):
         first = protocol.warmup_batches + number * protocol.batches_per_iter
         begin = time.perf_counter()
-        for step in range(first, first + protocol.batches_per_iter):
-            adapter.train_step(batch, step, lr)
+        train(range(first, first + protocol.batches_per_iter))
         sums = adapter.read_sums()  # waits for the device
         seconds = time.perf_counter() - begin
         iterations.append(_Iteration(seconds, sums.allreduce_seconds, sums.values["loss"], sums.skipped))

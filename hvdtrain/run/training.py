@@ -144,7 +144,8 @@ class _Training:
             validation=setup.validation,
             schedule=setup.schedule,
             limits=RunLimits(
-                setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
+                *(setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
+                *(config.data.max_corrupt, config.steps_per_call),
             ),
             checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite),
             ledger=self._ledger(),

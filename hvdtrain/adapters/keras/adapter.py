@@ -1,12 +1,14 @@
 """The Keras 3 adapter (TensorFlow backend): one compiled step, gradients summed over ranks inside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import groupby
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
@@ -18,6 +20,7 @@ from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_stat
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
+from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
@@ -65,6 +68,7 @@ class KerasAdapter(AdapterState):
         )
         self._collect = CompiledStep(self._collect_graph)
         self._train = CompiledStep(self._train_graph)
+        self._train_several = SeveralSteps(self._train_graph)
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
@@ -72,15 +76,30 @@ class KerasAdapter(AdapterState):
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                self._collect(_layout(part), *self._tensors(part), self._numbers(part, step, number, lr))
-            changed, norm = self._train(_layout(last), *self._tensors(last), self._numbers(last, step, len(parts), lr))
+                numbers = tf.constant(self._numbers(part, step, number, lr))
+                self._collect(_layout(part), *self._tensors(part), numbers)
+            numbers = tf.constant(self._numbers(last, step, len(parts), lr))
+            changed, norm = self._train(_layout(last), *self._tensors(last), numbers)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        if self._options.steps_per_call == 1:
+            super().train_steps(batches, step, lrs)
+            return
+        self._create_sums(batches[0])
+        numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
+        for layout, group in groupby(numbered, lambda update: _layout(update[0])):
+            updates = list(group)
+            numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
+            with self._syncing(), task_errors():
+                norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
+            self._update.after_steps(norms)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
-    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> Any:
+    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> NDArray[np.float64]:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
         seeds = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
         return StepNumbers(step, lr, self._update.scale, max(batch.global_weight, 1.0), seeds).packed()

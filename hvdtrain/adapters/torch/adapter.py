@@ -14,7 +14,7 @@ from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.torch import state
-from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync
+from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
@@ -39,6 +39,7 @@ class TorchAdapter(AdapterState):
     _update: Update
 
     def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
+        require_supported(options)
         self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)

@@ -50,6 +50,16 @@ def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology)
     return nn.DataParallel(model)
 
 
+def require_supported(options: TrainingOptions) -> None:
+    """Raise `UsageError` for what only TensorFlow has."""
+    if options.steps_per_call > 1:
+        raise UsageError(
+            f"--steps-per-call {options.steps_per_call} is given with torch.",
+            "A torch model is called from Python at each step.",
+            "leave it out; --compile makes what is called faster.",
+        )
+
+
 def open_gradient_sync(
     model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
 ) -> GradientSync:

@@ -75,6 +75,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "max_grad_norm": ("1.5", 1.5),
     "ema_decay": ("0.999", 0.999),
     "precision": ("bf16", "bf16"),
+    "steps_per_call": ("4", 4),
     "accumulate_steps": ("4", 4),
     "activation_checkpointing": ("True", True),
     "sync_batch_norm": ("True", True),

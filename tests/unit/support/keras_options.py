@@ -121,6 +121,27 @@ def refusal(**options: Any) -> str:
     return ""
 
 
+def in_calls(steps_per_call: int) -> tuple[dict[str, Any], Any]:
+    """The weights after 8 steps, and what they measured; dropout, momentum, clipping and an average included."""
+    keras.backend.clear_session()
+    options = TrainingOptions(
+        steps_per_call=steps_per_call, optimizer="sgd", max_grad_norm=0.5, ema_decay=0.9, weight_decay=0.01
+    )
+    adapter = KerasAdapter(Parts(), Topology.single(), 3, 0.1, options)
+    for first in range(0, 8, steps_per_call):
+        steps = range(first, min(8, first + steps_per_call))
+        adapter.train_steps([batch(step) for step in steps], first, [0.1 / (1 + step) for step in steps])
+    return adapter.state(), adapter.read_sums()
+
+
+def calls(facts: dict[str, Any]) -> None:
+    state, sums = in_calls(1)
+    for count in (3, 8):
+        others, other_sums = in_calls(count)
+        same = state.keys() == others.keys() and all(np.array_equal(state[name], others[name]) for name in state)
+        facts[f"same_in_calls_of_{count}"] = same and sums == other_sums
+
+
 def overflow(facts: dict[str, Any]) -> None:
     keras.backend.clear_session()
     adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, TrainingOptions(precision="fp16"))
@@ -191,6 +212,7 @@ def main() -> None:
     facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
     overflow(facts)
     parts(facts)
+    calls(facts)
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
     facts["unused_weight"] = float(next(a for n, a in decayed.items() if n.startswith("model/unused"))[0, 0])
     facts["refused"] = {
