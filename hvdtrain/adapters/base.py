@@ -38,6 +38,12 @@ class AdapterState(ABC):
     def _syncing(self) -> AbstractContextManager[None]:
         """For blocks that wait for other ranks."""
 
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        return self._gradient_sync.buckets(cap)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        self._gradient_sync.set_bucket_cap(cap)
+
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
+from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
@@ -65,6 +66,7 @@ class KerasAdapter(AdapterState):
         )
         self._collect = CompiledStep(self._collect_graph)
         self._train = CompiledStep(self._train_graph)
+        self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
@@ -76,6 +78,11 @@ class KerasAdapter(AdapterState):
             changed, norm = self._train(_layout(last), *self._tensors(last), self._numbers(last, step, len(parts), lr))
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        super().set_bucket_cap(cap)
+        # A graph holds the buckets with which it was traced.
+        self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)

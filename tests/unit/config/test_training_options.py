@@ -22,6 +22,7 @@ OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": "adam", "eps": 0.0}, "--eps is 0"),
     ({"optimizer": "adamw", "weight_decay": -1.0}, "--weight-decay is -1"),
     ({"optimizer": "lars", "trust_coefficient": 0.0}, "--trust-coefficient is 0"),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0"),
 ]
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"momentum": 0.9}, "--momentum is given without --optimizer"),
@@ -39,6 +40,7 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sync_every": 4, "sync_batch_norm": True}, "--sync-batch-norm is given with --sync-every 4"),
     ({"process_sets": "node"}, "--process-sets is given without --sync-every"),
     ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
+    ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4.0 is given with --sync-every or"),
     ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),
 ]
 
