@@ -26,6 +26,7 @@ class Arrays(Protocol):
 class AdapterState(ABC):
     """The half of an `Adapter` that knows no framework; the other half sets these attributes."""
 
+    compiles_buckets = False
     model: Any
     optimizer: Any
     _arrays: Arrays

@@ -39,6 +39,7 @@ class KerasAdapter(AdapterState):
     gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.
     """
 
+    compiles_buckets = True
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
