@@ -98,7 +98,7 @@ def described(tuned: Tuned, times: Times) -> str:
     """One line for people."""
     chosen = f"gradients are exchanged in buckets of up to {tuned['bucket_cap_mb']:g} MiB"
     if not times:
-        return f"{chosen}, as the {tuned['from']} says (--bucket-cap-mb or --tune off change that)"
+        return f"{chosen}, as the {tuned['from']} says (--bucket-cap-mb or --tune never change that)"
     looks = ", ".join(
         f"{cap / _MIB:g} MiB {' and '.join(f'{1e3 * one:.3g}' for one in both)} ms" for cap, both in times.items()
     )

@@ -61,7 +61,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_interval": ("4", 4),
     "progress": ("lines", "lines"),
     "stall_timeout": ("60", 60.0),
-    "tune": ("off", "off"),
+    "tune": ("never", "never"),
     "dry_run": ("True", True),
     "debug": ("True", True),
     "optimizer": ("lamb", "lamb"),
