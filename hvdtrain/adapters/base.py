@@ -45,6 +45,13 @@ class AdapterState(ABC):
     def set_bucket_cap(self, cap: int) -> None:
         self._gradient_sync.set_bucket_cap(cap)
 
+    @property
+    def threads(self) -> int:
+        return 0
+
+    def set_threads(self, count: int) -> None:  # noqa: B027
+        """Nothing may be changed."""
+
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 

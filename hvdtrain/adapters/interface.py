@@ -73,9 +73,16 @@ class TunableAdapter(Adapter, Protocol):
 
     Attributes:
         compiles_buckets: whether the first step with other buckets compiles anew.
+        threads: that compute, where they may be changed; else 0.
     """
 
     compiles_buckets: bool
+
+    @property
+    def threads(self) -> int: ...
+
+    def set_threads(self, count: int) -> None:
+        """Compute by `count` threads from now on, where `threads` is not 0."""
 
     def buckets(self, cap: int) -> tuple[int, ...]:
         """How many gradients each bucket holds if the largest has `cap` bytes; () where nothing can be chosen."""

@@ -25,6 +25,12 @@ def test_laws(run_ranks: Callable[..., Any], tmp_path: Path, framework: str, np:
     finished = run_ranks(["python", str(WORKER), framework, str(tmp_path / "runs")], np, launcher, 300, env)
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == [str(rank) for rank in range(np)]
-    (measured,) = re.findall(r"hvdtrain: .*, since a step took with (.*); not tuned: ", finished.stdout)
-    assert re.fullmatch(r"25 MiB \S+ and \S+ ms, 1 MiB \S+ and \S+ ms", measured)
-    assert len(re.findall("hvdtrain: gradients are exchanged in buckets of up to", finished.stdout)) == 5
+    *with_threads, measured = re.findall(r"hvdtrain: .*, since a step took with (.*); not tuned: ", finished.stdout)
+    of_buckets = r"25 MiB \S+ and \S+ ms, 1 MiB \S+ and \S+ ms"
+    assert re.fullmatch(of_buckets, measured)
+    assert len(with_threads) == (framework == "torch")
+    assert all(
+        re.fullmatch(of_buckets + r"; 2 threads \S+ and \S+ ms, 1 threads \S+ and \S+ ms", one) for one in with_threads
+    )
+    told = re.findall("hvdtrain: gradients are exchanged in buckets of up to", finished.stdout)
+    assert len(told) == 5 + 2 * len(with_threads)

@@ -1,7 +1,7 @@
-"""Time real training steps with several sizes of buckets."""
+"""Time real training steps with several settings of one kind."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from hvdtrain.algorithms.tuning import FIRST_STEPS, Looks, affordable
 from hvdtrain.comm.interface import Communicator
 
 Times = dict[int, list[float]]
-"""Bytes of the largest bucket → seconds of a step in each look, on the slowest rank."""
+"""A setting → seconds of a step in each look at it, on the slowest rank."""
 
 
 @dataclass(frozen=True)
@@ -31,30 +31,31 @@ class StepTimer:
     comm: Communicator
     number: int
 
-    def look_at(self, caps: Sequence[int], remaining: int, most_seconds: float) -> Times:
-        """Look at as many of `caps` as may be afforded; empty where that is too expensive.
+    def look_at(self, arms: Sequence[int], use: Callable[[int], object], remaining: int, most_seconds: float) -> Times:
+        """Look at as many settings as may be afforded; empty where that is too expensive.
 
         Args:
-            caps: sizes of buckets, the default first, the most promising next. The same on all ranks.
+            arms: the default first, the most promising next. The same on all ranks.
+            use: makes the adapter use one of them.
             remaining: how many updates are to come.
             most_seconds: that all looks may take.
         """
         own = [self._seconds(1), self._seconds(FIRST_STEPS - 1)]
         first, step = self.comm.allreduce(np.array(own), "hvdtrain.tuning.step", "max").tolist()
         change = max(0.0, first - step) if self.adapter.compiles_buckets else 0.0
-        looks = affordable(caps, remaining, step, change, most_seconds)
-        return {} if looks is None else self._looked(looks)
+        looks = affordable(arms, remaining, step, change, most_seconds)
+        return {} if looks is None else self._looked(looks, use)
 
-    def _looked(self, looks: Looks) -> Times:
+    def _looked(self, looks: Looks, use: Callable[[int], object]) -> Times:
         own = []
-        for cap in looks.order:
-            self.adapter.set_bucket_cap(cap)
+        for arm in looks.order:
+            use(arm)
             self._seconds(1)
             own.append(self._seconds(looks.steps))
         slowest = self.comm.allreduce(np.array(own), "hvdtrain.tuning.looks", "max").tolist()
         times: Times = {}
-        for cap, seconds in zip(looks.order, slowest, strict=True):
-            times.setdefault(cap, []).append(seconds)
+        for arm, seconds in zip(looks.order, slowest, strict=True):
+            times.setdefault(arm, []).append(seconds)
         return times
 
     def _seconds(self, steps: int) -> float:

@@ -12,7 +12,6 @@ from typing import Any
 
 from linear_training import done
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES
 from hvdtrain.adapters.open import bind_device_and_threads
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
@@ -30,10 +29,9 @@ from hvdtrain.user_cache import user_cache
 
 STEPS = 3
 PATIENT = 60.0  # seconds: a loaded machine may take long to compile a step
-MIB = 2**20
 FLAGS = ["--task-args.width", "96", "--ema-decay", "0.9", "--max-grad-norm", "1"]  # 2.1 MiB of gradients
 EPOCHS = {
-    "torch": "40",
+    "torch": "54",
     "tensorflow": "5000",
 }  # of 30 steps: those make a few measured steps cheap, these a compilation
 
@@ -52,8 +50,13 @@ class Runs:
         bind_device_and_threads(framework, topology)
         self.comm: Communicator = open_communicator(framework, topology, 120)
 
-    def steps(self, **options: Any) -> tuple[dict[str, Any] | None, State]:
-        """What was tuned, and the state after some steps of training."""
+    def steps(self, threads: int = 1, **options: Any) -> tuple[dict[str, Any] | None, State]:
+        """What was tuned, and the state after some steps of training, which torch begins with so many threads."""
+        os.environ.pop("OMP_NUM_THREADS", None)
+        if self.kind.framework == "torch":
+            import torch
+
+            torch.set_num_threads(threads)
         setup = prepare(replace(self.config, **options), self.kind, self.comm)
         adapter = open_own_adapter(setup, self.comm)
         restore_and_broadcast(setup, adapter, None, self.comm)
@@ -79,30 +82,38 @@ class Runs:
 
 def main(framework: str, folder: Path) -> None:
     runs = Runs(framework, folder)
-    tuned, first = runs.steps()
-    assert tuned is not None
-    assert tuned["from"] == "measurement", tuned
-    again, second = runs.steps()
-    assert again == {**tuned, "from": "cache"}, again
-    by_hand, third = runs.steps(bucket_cap_mb=tuned["bucket_cap_mb"])
-    assert by_hand is None
-    require_equal(first, second)
-    require_equal(first, third)
-    check_resume(runs, int(tuned["bucket_cap_mb"] * MIB))
+    for threads in [2, 1] if framework == "torch" else [1]:
+        cap = check_as_by_hand(runs, threads)
+    check_resume(runs, cap)
     runs.comm.close()
     done(runs.comm.topology.rank)
 
 
-def check_resume(runs: Runs, cap: int) -> None:
+def check_as_by_hand(runs: Runs, threads: int) -> float:
+    """Measured, remembered, or chosen by hand: the same training. Returns the size of buckets in MiB."""
+    tuned, first = runs.steps(threads)
+    assert tuned is not None
+    assert tuned["from"] == "measurement", tuned
+    assert tuned["threads"] in (None, *range(1, threads)), tuned
+    again, second = runs.steps(threads)
+    assert again == {**tuned, "from": "cache"}, again
+    by_hand, third = runs.steps(tuned["threads"] or threads, bucket_cap_mb=tuned["bucket_cap_mb"])
+    assert by_hand is None
+    require_equal(first, second)
+    require_equal(first, third)
+    return float(tuned["bucket_cap_mb"])
+
+
+def check_resume(runs: Runs, cap: float) -> None:
     """A resumed run keeps its buckets, though the cache says something else by then."""
-    other = {BUCKET_BYTES: MIB, MIB: BUCKET_BYTES}[cap]
-    assert runs.run("run", 3)["tuned"] == {"bucket_cap_mb": cap / MIB, "from": "cache"}
+    own, other = ({"bucket_cap_mb": size, "threads": None} for size in (cap, {25.0: 1.0, 1.0: 25.0}[cap]))
+    assert runs.run("run", 3)["tuned"] == {**own, "from": "cache"}
     if runs.comm.topology.is_root:
-        (file,) = (user_cache() / "tuning").iterdir()
-        file.write_text(json.dumps({"bucket_cap": other}))
+        for file in (user_cache() / "tuning").iterdir():
+            file.write_text(json.dumps({"tuned": other}))
     runs.comm.barrier("test.changed")
-    assert runs.run("run", 6)["tuned"] == {"bucket_cap_mb": cap / MIB, "from": "checkpoint"}
-    assert runs.run("fresh", 3)["tuned"] == {"bucket_cap_mb": other / MIB, "from": "cache"}
+    assert runs.run("run", 6)["tuned"] == {**own, "from": "checkpoint"}
+    assert runs.run("fresh", 3)["tuned"] == {**other, "from": "cache"}
 
 
 def require_equal(one: State, other: State) -> None:

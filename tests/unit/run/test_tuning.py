@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,16 @@ from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.tuning.cache import TuningCache, open_cache
+from hvdtrain.run.tuning.cache import MIB, Tuned, TuningCache, open_cache
 from hvdtrain.run.tuning.choice import distinct, may_be_tuned
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 
-MIB = 2**20
+USUAL = Tuned(BUCKET_BYTES, None, "measurement")
+
+
+def choice(cap: str, threads: str) -> str:
+    return f'{{"tuned": {{"bucket_cap_mb": {cap}, "threads": {threads}}}}}'
 
 
 @pytest.fixture(autouse=True)
@@ -80,25 +83,29 @@ def test_only_sizes_that_make_a_difference_are_tried(sizes: tuple[float, ...], c
 def test_what_is_remembered_is_read_again() -> None:
     cache = TuningCache({"a": 1})
     assert cache.read() is None
-    cache.write(MIB, {"1 MiB": [3.0, 4.0]})
-    assert TuningCache({"a": 1}).read() == MIB
+    for threads in (None, 3):
+        cache.write(Tuned(MIB, threads, "measurement"), "1 MiB 3 and 4 ms")
+        assert TuningCache({"a": 1}).read() == Tuned(MIB, threads, "cache")
     assert TuningCache({"a": 2}).read() is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"bucket_cap": "1"}', '{"bucket_cap": 0}', "\0\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"tuned": 1}', choice('"x"', "null"), choice("0", "null"), choice("1", "0"), "\0\xff"],
+)
 def test_a_torn_file_is_a_warning(content: str, caplog: pytest.LogCaptureFixture) -> None:
     cache = TuningCache({})
     cache.path.parent.mkdir(parents=True)
     cache.path.write_text(content)
     assert cache.read() is None
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    cache.write(BUCKET_BYTES, {})
-    assert json.loads(cache.path.read_text())["bucket_cap"] == BUCKET_BYTES
+    cache.write(USUAL, "")
+    assert cache.read() == replace(USUAL, source="cache")
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     own_cache.write_text("a file, where a folder should be")
-    TuningCache({}).write(MIB, {})
+    TuningCache({}).write(USUAL, "")
     assert TuningCache({}).read() is None
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
@@ -109,7 +116,7 @@ def test_the_file_is_that_of_the_job() -> None:
     state = {"model/w": np.zeros((3, 4), np.float32), "optimizer/w/step": np.zeros(1)}  # a new run has no slots yet
 
     def file_of(one: Any, arrays: dict[str, Any]) -> str:
-        return str(open_cache(one, arrays, SerialCommunicator(Topology.single())).path)
+        return str(open_cache(one, arrays, 1, SerialCommunicator(Topology.single())).path)
 
     own = file_of(setup, state)
     assert file_of(setup, {"model/w": np.ones((3, 4), np.float32)}) == own
@@ -121,4 +128,4 @@ def test_the_file_is_that_of_the_job() -> None:
         file_of(replace(setup, about={**setup.about, "global_batch_size": 7}), state),
     ]
     assert len({own, *others}) == 5
-    assert len(set(all_well(run_on_ranks(2, lambda comm: str(open_cache(setup, state, comm).path))))) == 1
+    assert len(set(all_well(run_on_ranks(2, lambda comm: str(open_cache(setup, state, 1, comm).path))))) == 1
