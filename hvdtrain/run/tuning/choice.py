@@ -13,9 +13,10 @@ import numpy as np
 
 from hvdtrain.adapters.gradient_sync import BUCKET_BYTES
 from hvdtrain.adapters.interface import TunableAdapter
-from hvdtrain.algorithms.tuning import MOST_SECONDS, SHORTEST_RUN, fastest
+from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.bench_step import fixed_batch
 from hvdtrain.run.prepare import RunSetup
@@ -62,7 +63,7 @@ def tune(
     tuned, measured = None if told is None else Tuned.from_json(told, told["from"]), ""
     if tuned is None and (remaining := _steps_left(setup, step)) >= SHORTEST_RUN:
         batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.tuning.batch")
-        race = _Race(StepTimer(adapter, batch, comm, step), remaining, most_seconds)
+        race = _Race(StepTimer(adapter, batch, comm, step), remaining, within(setup.config, most_seconds))
         tuned, measured = race.run(caps, threads)
         adapter.load_state(state)
     if tuned is None:
@@ -118,6 +119,11 @@ def may_be_tuned(config: TrainConfig, comm: Communicator) -> bool:
         and config.reduce_op != "adasum"
         and config.compression != "powersgd"
     )
+
+
+def within(config: TrainConfig, most_seconds: float) -> float:
+    """Seconds that a measurement may take in a run that --max-time may end before its steps do."""
+    return most_seconds if config.max_time is None else min(most_seconds, COST * seconds_of(config.max_time, ""))
 
 
 def distinct(adapter: TunableAdapter) -> list[int]:

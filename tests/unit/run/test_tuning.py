@@ -17,7 +17,7 @@ from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.tuning.cache import MIB, Tuned, TuningCache, open_cache
-from hvdtrain.run.tuning.choice import distinct, may_be_tuned
+from hvdtrain.run.tuning.choice import distinct, may_be_tuned, within
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 
@@ -50,6 +50,12 @@ def test_only_several_workers_are_tuned_and_only_where_nothing_is_chosen() -> No
     assert not may_be_tuned(TrainConfig(), SerialCommunicator(Topology.single()))
     for flags in NOT_TUNED:
         assert not may_be_tuned(parse(*flags), two), flags
+
+
+def test_a_run_that_ends_by_time_is_measured_less() -> None:
+    assert within(TrainConfig(), 5.0) == 5.0
+    assert within(TrainConfig(max_time="100"), 5.0) == pytest.approx(2.0)
+    assert within(TrainConfig(max_time="10:00:00"), 5.0) == 5.0
 
 
 class Sized:
