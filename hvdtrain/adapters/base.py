@@ -28,6 +28,7 @@ class Arrays(Protocol):
 class AdapterState(ABC):
     """The half of an `Adapter` that knows no framework; the other half sets these attributes."""
 
+    compiles_buckets = False
     model: Any
     optimizer: Any
     _arrays: Arrays
@@ -47,6 +48,19 @@ class AdapterState(ABC):
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
         for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
             self.train_step(batch, number, lr)
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        return self._gradient_sync.buckets(cap)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        self._gradient_sync.set_bucket_cap(cap)
+
+    @property
+    def threads(self) -> int:
+        return 0
+
+    def set_threads(self, count: int) -> None:  # noqa: B027
+        """Nothing may be changed."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()

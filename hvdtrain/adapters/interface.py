@@ -70,3 +70,26 @@ class Adapter(Protocol):
 
     def parameter_count(self) -> int:
         """Trainable parameters."""
+
+
+class TunableAdapter(Adapter, Protocol):
+    """An adapter whose exchange of gradients can be changed between steps.
+
+    Attributes:
+        compiles_buckets: whether the first step with other buckets compiles anew.
+        threads: that compute, where they may be changed; else 0.
+    """
+
+    compiles_buckets: bool
+
+    @property
+    def threads(self) -> int: ...
+
+    def set_threads(self, count: int) -> None:
+        """Compute by `count` threads from now on, where `threads` is not 0."""
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        """How many gradients each bucket holds if the largest has `cap` bytes; () where nothing can be chosen."""
+
+    def set_bucket_cap(self, cap: int) -> None:
+        """Exchange gradients in buckets of at most `cap` bytes from now on; the same on all ranks."""

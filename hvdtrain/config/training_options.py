@@ -62,6 +62,8 @@ class TrainingOptions:
             0-3,4-7 or 0+2,1+3 (default: none).
         sparse_gradients: dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the
             whole table.
+        bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
+            measurement at the start of a long run finds fastest, otherwise 25).
     """
 
     optimizer: OptimizerName | None = None
@@ -90,10 +92,12 @@ class TrainingOptions:
     sync_every: int | None = None
     process_sets: str | None = None
     sparse_gradients: Literal["dense", "allgather"] = "dense"
+    bucket_cap_mb: float | None = None
 
     def __post_init__(self) -> None:
         require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
-        require_range(self, POSITIVE, {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0"})
+        positive = {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0", "bucket_cap_mb": "25"}
+        require_range(self, POSITIVE, positive)
         require_range(self, NOT_NEGATIVE, {"weight_decay": "0"})
         require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
@@ -166,6 +170,12 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             "fp16.",
             "These have something to do in Python between two steps.",
             "leave --steps-per-call out.",
+        ),
+        (
+            options.bucket_cap_mb is not None and (local or options.sparse_gradients == "allgather"),
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --sync-every or --sparse-gradients allgather.",
+            "These do not sum all gradients in buckets at each update.",
+            "leave one of them out.",
         ),
         (
             options.data_parallel and (local or packed or options.sync_batch_norm),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
+from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
@@ -41,6 +42,7 @@ class KerasAdapter(AdapterState):
     gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.
     """
 
+    compiles_buckets = True
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
@@ -69,6 +71,7 @@ class KerasAdapter(AdapterState):
         self._collect = CompiledStep(self._collect_graph)
         self._train = CompiledStep(self._train_graph)
         self._train_several = SeveralSteps(self._train_graph)
+        self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
@@ -95,6 +98,12 @@ class KerasAdapter(AdapterState):
             with self._syncing(), task_errors():
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
             self._update.after_steps(norms)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        super().set_bucket_cap(cap)
+        # A graph holds the buckets with which it was traced.
+        self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
+        self._train_several = SeveralSteps(self._train_graph)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)

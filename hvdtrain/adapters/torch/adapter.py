@@ -1,5 +1,6 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ class TorchAdapter(AdapterState):
         self._skipped += not changed
         for totals in measured:
             self._add(totals)
+
+    @property
+    def threads(self) -> int:
+        """Not to be changed on GPUs, nor where the user or the launcher has chosen them."""
+        return 0 if self._device.type != "cpu" or "OMP_NUM_THREADS" in os.environ else torch.get_num_threads()
+
+    def set_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return self._waiting() if self._is_distributed else nullcontext()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, in_buckets, require_adasum
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, bucket_bytes, in_buckets, require_adasum
 from hvdtrain.adapters.torch import comm_hooks
 from hvdtrain.adapters.torch.powersgd import PowerSgd
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
@@ -102,16 +102,27 @@ class SummedGradients(GradientSync):
         trainable: names and parameters, in the model's order; gradients appear roughly in reverse.
         hook: how each bucket is reduced.
         wait: waits for a handle of the hook, and returns what the hook is sent.
-        bucket_bytes: the largest bucket of several gradients.
+        cap: bytes of the largest bucket of several gradients.
     """
 
-    def __init__(
-        self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, bucket_bytes: int = BUCKET_BYTES
-    ) -> None:
+    def __init__(self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, cap: int = BUCKET_BYTES) -> None:
         super().__init__(hook)
-        self._wait = wait
+        self._trainable, self._hook, self._wait = trainable, hook, wait
         self._held = False
-        self._buckets = _make_buckets(trainable, hook, bucket_bytes)
+        self._buckets: list[_Bucket] = []
+        self._hooks: list[Any] = []
+        self.set_bucket_cap(cap)
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        return tuple(len(group) for group in _groups(self._trainable, cap))
+
+    def set_bucket_cap(self, cap: int) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both
+        for _, parameter in self._trainable:
+            parameter.grad = None
+        self._buckets = _make_buckets(self._trainable, self._hook, cap)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -168,15 +179,18 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, bucket_bytes: int) -> list[_Bucket]:
+def _groups(parameters: Trainable, cap: int) -> list[list[tuple[str, nn.Parameter]]]:
     """Parameters from the last to the first, of one dtype and device in each bucket."""
-    groups = in_buckets(
+    return in_buckets(
         reversed(parameters),
         lambda named: (named[1].dtype, named[1].device),
         lambda named: named[1].numel() * named[1].element_size(),
-        bucket_bytes,
+        cap,
     )
-    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(groups)]
+
+
+def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, cap: int) -> list[_Bucket]:
+    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(_groups(parameters, cap))]
 
 
 def _bucket(name: str, parameters: Trainable, hook: comm_hooks.CommHook) -> _Bucket:
@@ -216,8 +230,10 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
     Raises:
         UsageError: Horovod has no such op here.
     """
+    cap = bucket_bytes(options)
     if alone:
-        return SummedGradients(trainable, _powersgd(lambda tensor, _name: tensor, 1, trainable, options), lambda h: h)
+        own = _powersgd(lambda tensor, _name: tensor, 1, trainable, options)
+        return SummedGradients(trainable, own, lambda handle: handle, cap)
     import horovod.torch as hvd
 
     def start_sum(tensor: torch.Tensor, name: str) -> comm_hooks.Handle:
@@ -236,7 +252,7 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
         hook = _powersgd(start_sum, hvd.size(), trainable, options)
     else:
         hook = comm_hooks.PlainSum(start_sum, loss_multiplier)
-    return SummedGradients(trainable, hook, hvd.synchronize)
+    return SummedGradients(trainable, hook, hvd.synchronize, cap)
 
 
 def _powersgd(start_sum: comm_hooks.StartSum, size: int, trainable: Trainable, options: TrainingOptions) -> PowerSgd:

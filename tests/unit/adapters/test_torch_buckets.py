@@ -290,3 +290,26 @@ def test_what_a_loss_does_not_need_has_a_zero_gradient_and_not_that_of_the_updat
         assert bool(model[1].weight.grad.any()) == whole
         assert model[0].weight.grad.any()
         buckets.clear()
+
+
+@settings(max_examples=20)
+@given(caps=st.lists(st.integers(1, 300), min_size=1, max_size=3), ranks=st.integers(1, 3))
+def test_buckets_can_be_changed_between_steps(caps: list[int], ranks: int) -> None:
+    """Each time the gradient is the plain one again, in the buckets that were foretold, and nothing is summed twice."""
+    torch.manual_seed(0)
+    model = layers(5, 4, 3, 2)
+    world = SameOnAllRanks(ranks)
+    buckets = buckets_of(model, world)
+    for cap in caps:
+        buckets.set_bucket_cap(cap)
+        plain, x = copy.deepcopy(model), torch.randn(3, 5)
+        for parameter in plain.parameters():
+            parameter.grad = None
+        world.started.clear()
+        for each in (model, plain):
+            each(x).sum().backward()
+        buckets.finish()
+        assert_gradients(model, plain, ranks)
+        assert len(world.started) == len(buckets.buckets(cap))
+        assert sum(count for _, count in world.started) == sum(p.numel() for p in model.parameters())
+        buckets.clear()

@@ -23,6 +23,7 @@ OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": "adam", "eps": 0.0}, "--eps is 0"),
     ({"optimizer": "adamw", "weight_decay": -1.0}, "--weight-decay is -1"),
     ({"optimizer": "lars", "trust_coefficient": 0.0}, "--trust-coefficient is 0"),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0"),
 ]
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"momentum": 0.9}, "--momentum is given without --optimizer"),
@@ -42,6 +43,7 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
     ({"steps_per_call": 4, "accumulate_steps": 2}, "--steps-per-call 4 is given with --accumulate-steps"),
     ({"steps_per_call": 4, "precision": "fp16"}, "--steps-per-call 4 is given with"),
+    ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4.0 is given with --sync-every or"),
     ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),
 ]
 

@@ -61,6 +61,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_interval": ("4", 4),
     "progress": ("lines", "lines"),
     "stall_timeout": ("60", 60.0),
+    "tune": ("never", "never"),
     "dry_run": ("True", True),
     "debug": ("True", True),
     "optimizer": ("lamb", "lamb"),
@@ -89,6 +90,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "sync_every": ("8", 8),
     "process_sets": ("node", "node"),
     "sparse_gradients": ("allgather", "allgather"),
+    "bucket_cap_mb": ("4", 4.0),
 }
 """For each key a value as SageMaker would pass it, and what it means."""
 
