@@ -20,6 +20,8 @@ enough for the first bucket's communication to start early."""
 
 def bucket_bytes(options: TrainingOptions) -> int:
     """The largest bucket of several gradients, in bytes: --bucket-cap-mb, which is in MiB as DDP's, or the default."""
+    if options.gradient_sync == "horovod":
+        return 1  # each gradient by itself
     return BUCKET_BYTES if options.bucket_cap_mb is None else max(1, int(options.bucket_cap_mb * 2**20))
 
 

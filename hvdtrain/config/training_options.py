@@ -62,6 +62,8 @@ class TrainingOptions:
             0-3,4-7 or 0+2,1+3 (default: none).
         sparse_gradients: dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the
             whole table.
+        gradient_sync: buckets, or for comparison horovod: each gradient by a message of its own, which Horovod fuses;
+            in torch by its DistributedOptimizer.
         bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
             measurement at the start of a long run finds fastest, otherwise 25).
     """
@@ -92,6 +94,7 @@ class TrainingOptions:
     sync_every: int | None = None
     process_sets: str | None = None
     sparse_gradients: Literal["dense", "allgather"] = "dense"
+    gradient_sync: Literal["buckets", "horovod"] = "buckets"
     bucket_cap_mb: float | None = None
 
     def __post_init__(self) -> None:
@@ -170,6 +173,20 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             "fp16.",
             "These have something to do in Python between two steps.",
             "leave --steps-per-call out.",
+        ),
+        (
+            options.gradient_sync == "horovod"
+            and (packed or local or options.sparse_gradients == "allgather" or options.reduce_op == "adasum"),
+            "--gradient-sync horovod is given with --compression, --sync-every, --sparse-gradients allgather or "
+            "--reduce-op adasum.",
+            "It sums gradients as they are, for comparison.",
+            "leave --gradient-sync out.",
+        ),
+        (
+            options.gradient_sync == "horovod" and options.bucket_cap_mb is not None,
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --gradient-sync horovod.",
+            "There are no buckets.",
+            "leave one of them out.",
         ),
         (
             options.bucket_cap_mb is not None and (local or options.sparse_gradients == "allgather"),

@@ -57,12 +57,17 @@ CASES = {
     | {
         "channels-last": "--channels-last --optimizer adam --weight-decay 1e-2",
         "deterministic": "--deterministic --accumulate-steps 2",
+        "horovod": "--gradient-sync horovod --accumulate-steps 2 --optimizer sgd --lr 0.05",
     },
     "tensorflow": {"plain": ""}
     | TOGETHER
     | LOW
     | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]}
-    | {"calls": "--steps-per-call 2 --log-interval 50 --optimizer sgd --lr 0.05 --max-grad-norm 0.5"},
+    | {
+        "calls": "--steps-per-call 2 --bucket-cap-mb 0.001 --log-interval 50 --optimizer sgd --lr 0.05 "
+        "--max-grad-norm 0.5",
+        "horovod": "--gradient-sync horovod --optimizer sgd --lr 0.05",
+    },
 }
 SIZES = {"torch": (2, 3), "tensorflow": (2,)}
 # What three ranks share otherwise than two: the batch, in one piece or several, and all that the options do together.

@@ -114,6 +114,7 @@ def may_be_tuned(config: TrainConfig, comm: Communicator) -> bool:
         comm.topology.is_distributed
         and config.tune == "auto"
         and config.bucket_cap_mb is None
+        and config.gradient_sync == "buckets"
         and not config.deterministic
         and config.data.mode == "file"
         and config.reduce_op != "adasum"

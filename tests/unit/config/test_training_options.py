@@ -43,6 +43,8 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
     ({"steps_per_call": 4, "accumulate_steps": 2}, "--steps-per-call 4 is given with --accumulate-steps"),
     ({"steps_per_call": 4, "precision": "fp16"}, "--steps-per-call 4 is given with"),
+    ({"gradient_sync": "horovod", "compression": "fp16"}, "--gradient-sync horovod is given with --compression"),
+    ({"gradient_sync": "horovod", "bucket_cap_mb": 4.0}, "--bucket-cap-mb 4.0 is given with --gradient-sync"),
     ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4.0 is given with --sync-every or"),
     ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),
 ]

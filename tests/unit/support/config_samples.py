@@ -90,6 +90,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "sync_every": ("8", 8),
     "process_sets": ("node", "node"),
     "sparse_gradients": ("allgather", "allgather"),
+    "gradient_sync": ("horovod", "horovod"),
     "bucket_cap_mb": ("4", 4.0),
 }
 """For each key a value as SageMaker would pass it, and what it means."""
