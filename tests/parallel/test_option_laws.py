@@ -73,7 +73,7 @@ SIZES = {"torch": (2, 3), "tensorflow": (2,)}
 # What three ranks share otherwise than two: the batch, in one piece or several, and all that the options do together.
 AT_THREE = {*TOGETHER, "plain", "accumulate", "fp16"}
 # Those that have something to resume: an optimizer's state, an average, a scale. At two ranks, they have most of it.
-RESUMED_ALONE = {"torch": {*CASES["torch"]}, "tensorflow": {*TOGETHER, "fp16", "adamw", "calls"}}
+RESUMED_ALONE = {"torch": {*CASES["torch"]}, "tensorflow": {*TOGETHER, "fp16", "adamw"}}
 INTERRUPTED_AT_TWO = {"torch": {"lamb-together", "fp16"}, "tensorflow": {"fp16", "calls"}}
 ALL = [(framework, case) for framework, cases in CASES.items() for case in cases]
 # Sums in another order, after 6 steps; Adam's first steps turn any difference of a gradient near 0 into a whole step.
