@@ -117,8 +117,8 @@ class TorchAdapter(AdapterState):
             share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
             losses = measures["loss"].float()
             require_trainable(losses.requires_grad)
-            # The gradient of their weighted sum, which itself is not needed.
-            torch.autograd.backward(losses, self._shares(rows, losses, share))
+            # Not torch.autograd.backward(losses, shares), which imports SymPy: a second before the first step.
+            losses.dot(self._shares(rows, losses, share)).backward()  # type: ignore[no-untyped-call]
         return totals
 
     def _shares(self, rows: "_Rows", losses: torch.Tensor, share: float) -> torch.Tensor:
