@@ -105,7 +105,8 @@ class TrainingOptions:
         require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
-        refuse_first([*_combinations_of_gradients(self), *_combinations_of_local_sgd(self)])
+        for combinations in (_combinations_of_gradients, _combinations_of_buckets, _combinations_of_local_sgd):
+            refuse_first(combinations(self))
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
@@ -175,6 +176,18 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             "leave --steps-per-call out.",
         ),
         (
+            options.data_parallel and (local or packed or options.sync_batch_norm),
+            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
+            "These are for several workers, and DataParallel is one process on several GPUs.",
+            "leave --data-parallel out, and start one worker per GPU.",
+        ),
+    ]
+
+
+def _combinations_of_buckets(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    local, packed = options.sync_every is not None, options.compression != "none"
+    return [
+        (
             options.gradient_sync == "horovod"
             and (packed or local or options.sparse_gradients == "allgather" or options.reduce_op == "adasum"),
             "--gradient-sync horovod is given with --compression, --sync-every, --sparse-gradients allgather or "
@@ -193,12 +206,6 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             f"--bucket-cap-mb {options.bucket_cap_mb} is given with --sync-every or --sparse-gradients allgather.",
             "These do not sum all gradients in buckets at each update.",
             "leave one of them out.",
-        ),
-        (
-            options.data_parallel and (local or packed or options.sync_batch_norm),
-            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
-            "These are for several workers, and DataParallel is one process on several GPUs.",
-            "leave --data-parallel out, and start one worker per GPU.",
         ),
     ]
 
