@@ -21,6 +21,9 @@ counts = st.none() | st.integers(1, 10**6)
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=20).filter(
     lambda text: not text.lstrip().startswith("#")  # a comment for YAML: refused as an option's value
 )
+NULLS = ("null", "Null", "NULL", "~")
+"""As the value of an option that may be left out, these mean that it is; so does "null" on the command line."""
+names = texts.filter(lambda text: text.strip() not in NULLS)
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | texts
 arguments = st.dictionaries(
     st.from_regex("[a-z]{1,8}", fullmatch=True), plain | st.lists(plain, max_size=3), max_size=3
@@ -29,12 +32,12 @@ arguments = st.dictionaries(
 configs = st.builds(
     TrainConfig,
     task=st.from_regex("[a-z_]{1,9}(:[A-Z][a-z]{1,9})?", fullmatch=True),
-    model=st.none() | st.from_regex("[a-z]{1,6}[0-9]{0,3}", fullmatch=True),
+    model=st.none() | st.from_regex("[a-z]{1,6}[0-9]{1,3}", fullmatch=True),
     task_args=arguments,
     framework=st.sampled_from(["auto", "torch", "tensorflow"]),
     data=st.builds(
         DataConfig,
-        dir=st.none() | texts,
+        dir=st.none() | names,
         download=st.booleans(),
         check_crc=st.booleans(),
         on_corrupt=st.sampled_from(["raise", "mask", "quarantine"]),
@@ -56,7 +59,7 @@ configs = st.builds(
     warmup_epochs=st.none() | st.floats(0, 1e3),
     lr_schedule=st.sampled_from(["constant", "cosine"]),
     seed=st.integers(0, 2**32 - 1),
-    output_dir=st.none() | texts,
+    output_dir=st.none() | names,
     resume=texts,
     keep_checkpoints=st.integers(1, 99),
     checkpoint_interval=st.integers(0, 99),
@@ -94,8 +97,7 @@ TRICKY = [
     ".5",
     "true",
     "no",
-    "null",
-    "~",
+    *NULLS,
     "2020-01-01",
     "12:30",
     "=",
@@ -108,7 +110,7 @@ TRICKY = [
 
 @pytest.mark.parametrize("text", TRICKY)
 def test_text_that_looks_like_something_else_stays_text(text: str, file: Path) -> None:
-    folder = None if text in ("null", "~") else text
+    folder = None if text in NULLS else text
     config = TrainConfig(output_dir=folder, task_args={"a": text, "b": [text], "c": {"d": text}})
     file.write_text(dump_config(config))
     assert parse("--config", str(file)) == config
