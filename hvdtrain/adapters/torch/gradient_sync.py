@@ -139,7 +139,7 @@ class SummedGradients(GradientSync):
         for bucket in self._buckets:
             for parameter, view in bucket.views:
                 if parameter.grad is not view:  # unused, or the task cleared it
-                    parameter.grad = view if bucket.reduction else view.zero_()
+                    parameter.grad = view.zero_() if bucket.reduction is None else view
             if bucket.reduction is None:
                 bucket.start()
         pending = self._buckets
@@ -160,7 +160,7 @@ class SummedGradients(GradientSync):
             if bucket.reduction is not None:
                 raise _too_late(bucket.bucket.name)
             gradient = parameter.grad
-            if gradient is not view and gradient is not None:
+            if gradient is not view and gradient is not None:  # autograd's own tensor: see `clear`
                 parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
             if self._held:
                 return
