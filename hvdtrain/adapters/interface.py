@@ -1,5 +1,6 @@
 """What the training loop needs from a framework."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +39,15 @@ class Adapter(Protocol):
             batch: this rank's slice of the global batch.
             step: the update's number since the start of training, from 0; random numbers depend on it.
             lr: the learning rate of this update.
+        """
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        """What `train_step` does, for each batch of at least one: updates `step`, `step + 1`, … Collective.
+
+        Args:
+            batches: of consecutive updates.
+            step: see `train_step`; of the first batch.
+            lrs: one learning rate for each batch.
         """
 
     def eval_step(self, batch: LoadedBatch) -> None:

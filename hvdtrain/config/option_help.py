@@ -33,7 +33,9 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("lr", "lr_scaling", "reference_batch_size", "warmup_epochs", "lr_schedule", "lr_power", "lr_min"),
         *("lr_milestones", "lr_gamma"),
     ),
-    "Precision, memory and speed": ("precision", "activation_checkpointing", "compile", "channels_last"),
+    "Precision, memory and speed": (
+        *("precision", "activation_checkpointing", "compile", "channels_last", "steps_per_call"),
+    ),
     "Gradients and communication": (
         *("max_grad_norm", "sync_batch_norm", "compression", "powersgd_rank", "reduce_op", "sync_every"),
         *("process_sets", "sparse_gradients", "data_parallel", "stall_timeout"),

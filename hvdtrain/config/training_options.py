@@ -23,6 +23,8 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 ReduceOp = Literal["average", "sum", "adasum"]
 
+_COUNTS = ("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every")
+
 
 @dataclass(frozen=True)
 class TrainingOptions:
@@ -44,6 +46,7 @@ class TrainingOptions:
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
         accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
             memory.
+        steps_per_call: updates in one call of TensorFlow's graph, e.g. 16: a small model then waits less for Python.
         activation_checkpointing: compute activations again in the backward pass, to save memory.
         sync_batch_norm: BatchNorm computes its statistics over the micro batches of all workers.
         compile: use torch.compile, or XLA (jit_compile) for everything except the gradient exchange.
@@ -75,6 +78,7 @@ class TrainingOptions:
     ema_decay: float | None = None
     precision: Precision = "fp32"
     accumulate_steps: int = 1
+    steps_per_call: int = 1
     activation_checkpointing: bool = False
     sync_batch_norm: bool = False
     compile: bool = False
@@ -92,10 +96,16 @@ class TrainingOptions:
         require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
         require_range(self, POSITIVE, {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0"})
         require_range(self, NOT_NEGATIVE, {"weight_decay": "0"})
-        require_range(self, AT_LEAST_ONE, dict.fromkeys(("accumulate_steps", "powersgd_rank", "sync_every"), "1"))
+        require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
-        refuse_first([*_combinations_of_gradients(self), *_combinations_of_local_sgd(self)])
+        refuse_first(
+            [
+                *_combinations_of_gradients(self),
+                *_combinations_of_local_sgd(self),
+                *_combinations_of_steps_per_call(self),
+            ]
+        )
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
@@ -196,6 +206,31 @@ def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, s
             "--process-sets is given without --sync-every.",
             "The sets would train different models for ever.",
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
+        ),
+    ]
+
+
+def _combinations_of_steps_per_call(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    several = options.steps_per_call > 1
+    given = f"is given with --steps-per-call {options.steps_per_call}."
+    return [
+        (
+            several and options.precision == "fp16",
+            f"--precision fp16 {given}",
+            "After each update the host looks for an overflow, and decides the loss scale of the next one.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            several and options.sync_every is not None,
+            f"--sync-every {options.sync_every} {given}",
+            "Weights are averaged between two calls.",
+            "leave one of them out.",
+        ),
+        (
+            several and options.accumulate_steps > 1,
+            f"--accumulate-steps {options.accumulate_steps} {given}",
+            "Each micro batch is a call of its own.",
+            "leave one of them out.",
         ),
     ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
@@ -170,22 +171,29 @@ class Engine:
         with self._meter.watch.span("data"):  # a pipe is waited for here
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
-            for batch in islice(self._meter.watch.waits("data", loader), end - start.step):
-                self.adapter.train_step(batch, position.step, self.schedule.lr(position.step))
-                self._meter.count(batch)
-                self._guard.add(batch)
-                self.ledger.add(batch)
-                position = position.after(batch.global_weight)
-                stop = self._vote.after_step()
-                self._after_step(epoch, position, is_last=stop or position.step == end)
+            batches = self._meter.watch.waits("data", loader)
+            while group := tuple(islice(batches, self.limits.steps_together(position.step, end))):
+                self._train_group(group, position.step)
+                stop = self._vote.after_step(len(group))
+                for batch in group:
+                    position = position.after(batch.global_weight)
+                    self._step = position.step
+                    self._emit(events.StepEnded(epoch, position.step))
+                self._after_group(epoch, position, is_last=stop or position.step == end)
                 if stop:
                     loader.abandon()  # storage that hangs must not keep the save waiting
                     break
         return position
 
-    def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
-        self._step = position.step
-        self._emit(events.StepEnded(epoch, position.step))
+    def _train_group(self, group: Sequence[LoadedBatch], step: int) -> None:
+        """The updates from `step` on, one for each batch, in one call of the adapter."""
+        self.adapter.train_steps(group, step, [self.schedule.lr(step + place) for place in range(len(group))])
+        for batch in group:
+            self._meter.count(batch)
+            self._guard.add(batch)
+            self.ledger.add(batch)
+
+    def _after_group(self, epoch: int, position: Position, is_last: bool) -> None:
         if is_last or self.limits.logs_after(position.step):
             self._log(epoch, position.step)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.

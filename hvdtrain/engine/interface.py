@@ -74,6 +74,7 @@ class RunLimits:
         log_interval: updates between two `Logged`.
         checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
         max_masked: share of a data set's records that may be left out as damaged in one pass.
+        steps_per_call: updates that the adapter makes in one call, at most.
     """
 
     epochs: int
@@ -81,6 +82,7 @@ class RunLimits:
     log_interval: int = 50
     checkpoint_interval: int = 0
     max_masked: float = 1.0
+    steps_per_call: int = 1
 
     def last_step(self, total: int) -> int:
         """The update after which a run ends whose epochs have `total` updates."""
@@ -93,6 +95,11 @@ class RunLimits:
     def logs_after(self, step: int) -> bool:
         """Whether a `Logged` is due: the first step of all says how long a step takes."""
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
+
+    def steps_together(self, step: int, end: int) -> int:
+        """How many of the updates from `step` to `end` are the next call: none but its last has anything to follow."""
+        last = min(step + self.steps_per_call, end)
+        return next((each for each in range(step + 1, last) if self.logs_after(each)), last) - step
 
     def require_few_masked(self, masked: int, records: int, what: str) -> None:
         """`masked` is reduced, so all ranks raise or none does."""

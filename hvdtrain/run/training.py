@@ -144,7 +144,12 @@ class _Training:
             validation=setup.validation,
             schedule=setup.schedule,
             limits=RunLimits(
-                setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval, config.data.max_corrupt
+                epochs=setup.epochs,
+                max_steps=config.max_steps,
+                log_interval=config.log_interval,
+                checkpoint_interval=config.checkpoint_interval,
+                max_masked=config.data.max_corrupt,
+                steps_per_call=config.steps_per_call,
             ),
             checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite),
             ledger=self._ledger(),

@@ -1,12 +1,13 @@
 """The Keras 3 adapter (TensorFlow backend): one compiled step, gradients summed over ranks inside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
@@ -65,6 +66,7 @@ class KerasAdapter(AdapterState):
         )
         self._collect = CompiledStep(self._collect_graph)
         self._train = CompiledStep(self._train_graph)
+        self._train_in_turn = CompiledStep(self._train_in_turn_graph, any_length=True)
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
@@ -72,15 +74,33 @@ class KerasAdapter(AdapterState):
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                self._collect(_layout(part), *self._tensors(part), self._numbers(part, step, number, lr))
-            changed, norm = self._train(_layout(last), *self._tensors(last), self._numbers(last, step, len(parts), lr))
+                self._collect(_layout(part), *self._tensors(part), tf.constant(self._numbers(part, step, number, lr)))
+            numbers = tf.constant(self._numbers(last, step, len(parts), lr))
+            changed, norm = self._train(_layout(last), *self._tensors(last), numbers)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        if len(batches) > 1 and len(set(map(_layout, batches))) == 1:
+            self._train_in_one_call(batches, step, lrs)
+            return
+        for place, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
+            self.train_step(batch, step + place, lr)
+
+    def _train_in_one_call(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        """Batches of one layout. What comes between two calls has nothing to do here: see `TrainingOptions`."""
+        self._create_sums(batches[0])
+        numbered = enumerate(zip(batches, lrs, strict=True))
+        numbers = tf.constant(np.stack([self._numbers(batch, step + n, 0, lr) for n, (batch, lr) in numbered]))
+        with self._syncing(), task_errors():
+            (norms,) = self._train_in_turn(_layout(batches[0]), *self._tensors(_stacked(batches)), numbers)
+        for norm in tf.unstack(norms):
+            self._update.after_step(True, norm)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
-    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> Any:
+    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> NDArray[np.float64]:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
         seeds = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
         return StepNumbers(step, lr, self._update.scale, max(batch.global_weight, 1.0), seeds).packed()
@@ -135,6 +155,16 @@ class KerasAdapter(AdapterState):
         self._average.update(numbers.step)
         return changed, norm
 
+    def _train_in_turn_graph(self, features: dict[str, Any], real: Any, packed: Any) -> list[Any]:
+        """As many steps as there are rows, each after the end of the one before."""
+
+        def norm_of(row: Any) -> Any:
+            _, norm = self._train_graph(*row)
+            return norm
+
+        rows = (features, real, packed)
+        return [tf.map_fn(norm_of, rows, parallel_iterations=1, fn_output_signature=tf.float32)]
+
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, training=False), real)
 
@@ -176,6 +206,12 @@ class KerasAdapter(AdapterState):
 def _layout(batch: LoadedBatch) -> tuple[object, ...]:
     """What must be equal for two batches to be trained by one graph."""
     return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
+
+
+def _stacked(batches: Sequence[LoadedBatch]) -> LoadedBatch:
+    """Batches of one layout with a new first dimension; all but features and weights is the first one's."""
+    features = {name: np.stack([batch.features[name] for batch in batches]) for name in batches[0].features}
+    return batches[0]._replace(features=features, weights=np.stack([batch.weights for batch in batches]))
 
 
 def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:

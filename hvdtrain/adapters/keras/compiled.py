@@ -29,10 +29,11 @@ class CompiledStep:
     Args:
         function: takes and returns tensors, in flat or nested structures for its arguments and a flat list or None
             for what it returns.
+        any_length: the first dimension of all tensors may differ between two calls of one layout.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = graph(function)
+    def __init__(self, function: Callable[..., Any], any_length: bool = False) -> None:
+        self._function, self._any_length = graph(function), any_length
         self._graphs: dict[object, tuple[Any, list[tf.DType]]] = {}
         self._is_direct = not tf.config.get_visible_devices("GPU")
 
@@ -43,9 +44,9 @@ class CompiledStep:
             layout: equal for two calls only if all of their tensors have the same shapes and dtypes. Hashable.
             arguments: tensors, or dicts of tensors.
         """
-        if not self._is_direct:
-            return self._function(*arguments)
         traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
+        if not self._is_direct:
+            return traced(*arguments)
         tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
         try:
             return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
@@ -55,9 +56,15 @@ class CompiledStep:
             raise
 
     def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
+        if self._any_length:
+            arguments = tf.nest.map_structure(_of_any_length, arguments)
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
         self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
         return self._graphs[layout]
+
+
+def _of_any_length(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _place_of(node: str, within: tf.Graph) -> str:

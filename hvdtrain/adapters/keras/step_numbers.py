@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 
 class StepNumbers(NamedTuple):
@@ -26,14 +27,14 @@ class StepNumbers(NamedTuple):
     global_weight: Any
     seeds: Any
 
-    def packed(self) -> Any:
-        """A float64 tensor of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
+    def packed(self) -> NDArray[np.float64]:
+        """float64 of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
         halves = [half for seed in self.seeds for half in (seed >> 32, seed & 0xFFFFFFFF)]
-        return tf.constant(np.array([*self[:-1], *halves], np.float64))
+        return np.array([*self[:-1], *halves], np.float64)
 
     @classmethod
     def unpacked(cls, packed: Any) -> "StepNumbers":
-        """What `packed` returned, in the graph that is given it."""
+        """What `packed` returned, as a tensor of the graph that is given it."""
         lr, scale, global_weight = tf.unstack(tf.cast(packed[1:4], tf.float32))
         seeds = tf.reshape(tf.cast(packed[4:], tf.uint32), [-1, 2])
         return cls(tf.cast(packed[0], tf.int64), lr, scale, global_weight, seeds)

@@ -1,6 +1,6 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.torch import state
-from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync
+from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
@@ -39,6 +39,7 @@ class TorchAdapter(AdapterState):
     _update: Update
 
     def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
+        require_supported(options)
         self._task, self._options = task, options
         self._device = own_device()
         apply_settings(options.precision, options.deterministic, self._device)
@@ -78,6 +79,10 @@ class TorchAdapter(AdapterState):
         self._skipped += not changed
         for totals in measured:
             self._add(totals)
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        for place, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
+            self.train_step(batch, step + place, lr)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return self._waiting() if self._is_distributed else nullcontext()

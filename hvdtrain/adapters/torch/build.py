@@ -62,3 +62,13 @@ def open_gradient_sync(
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set)
     return summed_gradients(trainable_of(model), options, alone=not topology.is_distributed)
+
+
+def require_supported(options: TrainingOptions) -> None:
+    """Raise `UsageError` for what only Keras has."""
+    if options.steps_per_call > 1:
+        raise UsageError(
+            f"--steps-per-call {options.steps_per_call} is given with torch.",
+            "Each update is run from Python, so that it would change nothing.",
+            "leave it out.",
+        )

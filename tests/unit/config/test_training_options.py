@@ -11,6 +11,7 @@ from hvdtrain.errors import UsageError
 
 OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"accumulate_steps": 0}, "--accumulate-steps is 0"),
+    ({"steps_per_call": 0}, "--steps-per-call is 0"),
     ({"sync_every": 0}, "--sync-every is 0"),
     ({"powersgd_rank": 0, "compression": "powersgd"}, "--powersgd-rank is 0"),
     ({"max_grad_norm": 0.0}, "--max-grad-norm is 0"),
@@ -37,6 +38,9 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sync_every": 4, "reduce_op": "sum"}, "--reduce-op sum is given with --sync-every 4"),
     ({"sync_every": 4, "precision": "fp16"}, "--precision fp16 is given with --sync-every 4"),
     ({"sync_every": 4, "sync_batch_norm": True}, "--sync-batch-norm is given with --sync-every 4"),
+    ({"steps_per_call": 8, "precision": "fp16"}, "--precision fp16 is given with --steps-per-call 8"),
+    ({"steps_per_call": 8, "sync_every": 4}, "--sync-every 4 is given with --steps-per-call 8"),
+    ({"steps_per_call": 8, "accumulate_steps": 2}, "--accumulate-steps 2 is given with --steps-per-call 8"),
     ({"process_sets": "node"}, "--process-sets is given without --sync-every"),
     ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
     ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),

@@ -76,6 +76,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "ema_decay": ("0.999", 0.999),
     "precision": ("bf16", "bf16"),
     "accumulate_steps": ("4", 4),
+    "steps_per_call": ("4", 4),
     "activation_checkpointing": ("True", True),
     "sync_batch_norm": ("True", True),
     "compile": ("True", True),
