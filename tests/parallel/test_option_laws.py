@@ -193,7 +193,7 @@ def test_steps_in_one_call_train_as_single_ones(size: int, runs: Runs) -> None:
     assert furthest(state_of(folder / "calls"), state_of(folder / "adamw")) == 0
     single, calls = (logged(folder / name) for name in ("adamw", "calls"))
     assert calls == single
-    assert [line["step"] for line in calls if line["event"] == "train"] == [1, 3, 4, 6]
+    assert [line["step"] for line in calls if line.get("split") == "train"] == [1, 3, 4, 6]
 
 
 def logged(run: Path) -> list[dict[str, Any]]:

@@ -132,6 +132,11 @@ def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> Non
         TorchAdapter(Flat(), Topology.single(), 3, 0.1, TrainingOptions(activation_checkpointing=True))
 
 
+def test_several_steps_in_one_call_are_refused() -> None:
+    with pytest.raises(UsageError, match="--steps-per-call 8 is given with torch"):
+        TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(steps_per_call=8))
+
+
 def test_deterministic_kernels_are_chosen_and_left_again() -> None:
     TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
