@@ -5,7 +5,6 @@ The order of events is documented in `hvdtrain.engine.events` and tested.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
@@ -20,6 +19,7 @@ from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.step_groups import in_groups
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
 
@@ -172,7 +172,7 @@ class Engine:
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
             batches = self._meter.watch.waits("data", loader)
-            while group := tuple(islice(batches, self.limits.steps_together(position.step, end))):
+            for group in in_groups(batches, start.step, end, self.limits):
                 self._train_group(group, position.step)
                 stop = self._vote.after_step(len(group))
                 for batch in group:

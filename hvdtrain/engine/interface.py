@@ -96,11 +96,6 @@ class RunLimits:
         """Whether a `Logged` is due: the first step of all says how long a step takes."""
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
 
-    def steps_together(self, step: int, end: int) -> int:
-        """How many of the updates from `step` to `end` are the next call: none but its last has anything to follow."""
-        last = min(step + self.steps_per_call, end)
-        return next((each for each in range(step + 1, last) if self.logs_after(each)), last) - step
-
     def require_few_masked(self, masked: int, records: int, what: str) -> None:
         """`masked` is reduced, so all ranks raise or none does."""
         if masked > self.max_masked * records:

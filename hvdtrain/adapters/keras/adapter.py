@@ -84,8 +84,8 @@ class KerasAdapter(AdapterState):
         if len(batches) > 1 and len(set(map(_layout, batches))) == 1:
             self._train_in_one_call(batches, step, lrs)
             return
-        for place, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
-            self.train_step(batch, step + place, lr)
+        for place, batch in enumerate(batches):
+            self.train_step(batch, step + place, lrs[place])
 
     def _train_in_one_call(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
         """Batches of one layout. What comes between two calls has nothing to do here: see `TrainingOptions`."""

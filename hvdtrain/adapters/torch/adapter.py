@@ -81,8 +81,8 @@ class TorchAdapter(AdapterState):
             self._add(totals)
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        for place, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
-            self.train_step(batch, step + place, lr)
+        for place, batch in enumerate(batches):
+            self.train_step(batch, step + place, lrs[place])
 
     def _syncing(self) -> AbstractContextManager[None]:
         return self._waiting() if self._is_distributed else nullcontext()

@@ -109,8 +109,8 @@ class NumpyAdapter:
         self.model["running_mean"] = (1 - DRIFT) * self.model["running_mean"] + DRIFT * mean
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        for place, (batch, lr) in enumerate(zip(batches, lrs, strict=True)):
-            self.train_step(batch, step + place, lr)
+        for place, batch in enumerate(batches):
+            self.train_step(batch, step + place, lrs[place])
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._add(batch)
