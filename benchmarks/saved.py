@@ -1,17 +1,18 @@
-"""What all saved results have in common: when, where and on what they were measured, as JSON and as a page."""
+"""What all saved results have in common: when, where and on what they were measured, as JSON, a page and a picture."""
 
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
 from benchmarks.commands import REPOSITORY
-from benchmarks.statistics import Ratio
+from benchmarks.compact_json import compact_json
+from benchmarks.render import render
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
@@ -27,14 +28,25 @@ def begun(versions: Mapping[str, str]) -> dict[str, Any]:
     return {"date": now, "machine": machine.describe(), "versions": dict(versions)}
 
 
-def save(result: dict[str, Any], kind: str, folder: Path, markdown: Callable[[dict[str, Any]], str]) -> None:
-    """Write KIND-<date>.json and .md; the page is made from what the JSON gives back."""
-    result["machine"]["load_at_end"] = machine.describe()["load"]
+def new_path(result: Mapping[str, Any], kind: str, folder: Path) -> Path:
+    """KIND-<date>.json in the folder, which is made; KIND-<date>-2.json if that is there, and so on."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{kind}-{result['date'][:10]}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".md").write_text(markdown(json.loads(path.read_text())))
-    print(f"wrote {path} and .md")
+    stem = f"{kind}-{result['date'][:10]}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(path for name in names if not (path := folder / f"{name}.json").exists())
+
+
+def write(result: dict[str, Any], path: Path) -> None:
+    """Write the result, and beside it the page and the picture, which are made from what the JSON gives back."""
+    result["machine"]["load_at_end"] = machine.describe()["load"]
+    path.write_text(compact_json(result))
+    render(path)
+    print(f"wrote {path}, .md and .svg")
+
+
+def save(result: dict[str, Any], kind: str, folder: Path) -> None:
+    """Write a new KIND-<date>.json, .md and .svg."""
+    write(result, new_path(result, kind, folder))
 
 
 def head(title: str, result: Mapping[str, Any]) -> str:
@@ -48,9 +60,3 @@ def head(title: str, result: Mapping[str, Any]) -> str:
         + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         + ". Method: [benchmarks/README.md](../README.md). Every block is in the JSON file beside this page."
     )
-
-
-def shown(ratio: Ratio, noise: Ratio | None = None) -> str:
-    """With its interval; in brackets if it is not beyond `noise`."""
-    text = f"{ratio.median:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
-    return text if noise is None or ratio.beyond(noise) else f"[{text}]"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 from pathlib import Path
 
 from benchmarks import saved
 from benchmarks.allreduce import report
+from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
 
 _DEADLINE_S = 300.0
@@ -38,23 +40,24 @@ def _run(arm: report.Arm, np: int) -> dict[int, float]:
     return {int(size): float(seconds) for size, seconds in found["allreduce_seconds"].items()}
 
 
-def _block(names: list[str], np: int) -> dict[str, dict[int, float]]:
-    """Mean of two runs of each arm for each size, in the order A B C … C B A."""
-    runs: dict[str, list[dict[int, float]]] = {name: [] for name in names}
-    for name in [*names, *reversed(names)]:
-        runs[name].append(_run(report.ARMS[report.OURS if name == report.AGAIN else name], np))
-    print({name: f"{1e6 * one[4]:.0f} {1e6 * other[4]:.0f} µs" for name, (one, other) in runs.items()}, flush=True)
-    return {name: {size: (one[size] + other[size]) / 2 for size in one} for name, (one, other) in runs.items()}
+def _mean(runs: list[dict[int, float]]) -> dict[int, float]:
+    """For each size."""
+    return {size: statistics.mean(run[size] for run in runs) for size in runs[0]}
 
 
 def main() -> None:
-    """Measure, then write allreduce-<date>.json and .md."""
+    """Measure, then write allreduce-<date>.json, .md and .svg."""
     options = _parse()
-    names = [*report.ARMS, report.AGAIN]
     result = {**saved.begun(report.versions()), "np": options.np}
-    turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(options.blocks)]
-    result["blocks"] = [_block(order, options.np) for order in turned]
-    saved.save(result, "allreduce", options.out, report.markdown)
+    result["blocks"] = measured(
+        list(report.ARMS),
+        (report.OURS, report.AGAIN),
+        options.blocks,
+        lambda name: _run(report.ARMS[name], options.np),
+        lambda seconds: f"{1e6 * seconds[4]:.0f} µs",
+        _mean,
+    )
+    saved.save(result, "allreduce", options.out)
 
 
 if __name__ == "__main__":

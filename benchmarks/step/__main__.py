@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import saved
+from benchmarks.blocks import measured
 from benchmarks.step import report
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Suite
-from benchmarks.step.measure import Measured, measure
+from benchmarks.step.measure import measure
 
 _LOSS_TOLERANCE = 1e-2
 """Relative. Arms add the same gradients up in another order; a forgotten exchange or another batch differs by more."""
@@ -27,27 +27,17 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _block(names: list[str], run: Callable[[str], Measured], losses: dict[str, float]) -> dict[str, float]:
-    """Mean seconds a step of two runs of each arm, in the order A B C … C B A."""
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for name in [*names, *reversed(names)]:
-        measured = run(OURS if name == AGAIN else name)
-        times[name].append(measured.seconds)
-        losses[name] = measured.loss
-    print({name: [f"{1e3 * value:.3g} ms" for value in values] for name, values in times.items()}, flush=True)
-    return {name: sum(values) / len(values) for name, values in times.items()}
-
-
 def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dict[str, Any]:
     print(f"{suite.model.label}, {suite.framework}", flush=True)
     counts = tuple(options.counts) if options.counts else suite.model.counts
-    names, losses = [*suite.arms, AGAIN], {}
+    losses: dict[str, float] = {}
 
-    def run(name: str) -> Measured:
-        return measure(suite.arms[name], options.np, suite.name, counts, cache)
+    def run(name: str) -> float:
+        found = measure(suite.arms[name], options.np, suite.name, counts, cache)
+        losses[name] = found.loss
+        return found.seconds
 
-    turned = [names[i % len(names) :] + names[: i % len(names)] for i in range(options.blocks)]
-    blocks = [_block(order, run, losses) for order in turned]
+    blocks = measured(list(suite.arms), (OURS, AGAIN), options.blocks, run, lambda seconds: f"{1e3 * seconds:.3g} ms")
     difference = max(abs(loss - losses[OURS]) / losses[OURS] for loss in losses.values())
     if not difference <= _LOSS_TOLERANCE:
         raise RuntimeError(f"the arms do not train alike, their losses are {losses}: their times say nothing")
@@ -55,13 +45,13 @@ def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dic
 
 
 def main() -> None:
-    """Measure, and write step-<suite>-<date>.json and .md after each suite."""
+    """Measure, and write step-<suite>-<date>.json, .md and .svg after each suite."""
     options = _parse()
     with tempfile.TemporaryDirectory() as cache:
         for name in options.suites:
             result = {**saved.begun(report.versions()), "np": options.np}
             result["suites"] = {name: _measure_suite(SUITES[name], options, cache)}
-            saved.save(result, f"step-{name}", options.out, report.markdown)
+            saved.save(result, f"step-{name}", options.out)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """What the adapters of both frameworks have in common: they save and load the state of their parts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.gradient_sync import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
@@ -26,6 +28,7 @@ class Arrays(Protocol):
 class AdapterState(ABC):
     """The half of an `Adapter` that knows no framework; the other half sets these attributes."""
 
+    compiles_buckets = False
     model: Any
     optimizer: Any
     _arrays: Arrays
@@ -37,6 +40,27 @@ class AdapterState(ABC):
     @abstractmethod
     def _syncing(self) -> AbstractContextManager[None]:
         """For blocks that wait for other ranks."""
+
+    @abstractmethod
+    def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
+        """See `Adapter`."""
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
+            self.train_step(batch, number, lr)
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        return self._gradient_sync.buckets(cap)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        self._gradient_sync.set_bucket_cap(cap)
+
+    @property
+    def threads(self) -> int:
+        return 0
+
+    def set_threads(self, count: int) -> None:  # noqa: B027
+        """Nothing may be changed."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()

@@ -7,6 +7,7 @@ A gradient sync reduces the gradients of all ranks in every update, or averages 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.state import State
 
@@ -15,6 +16,13 @@ T = TypeVar("T")
 BUCKET_BYTES = 25 * 2**20
 """PyTorch DDP's default (Li et al. 2020, "PyTorch Distributed", section 4.2): large enough for the network, and small
 enough for the first bucket's communication to start early."""
+
+
+def bucket_bytes(options: TrainingOptions) -> int:
+    """The largest bucket of several gradients, in bytes: --bucket-cap-mb, which is in MiB as DDP's, or the default."""
+    if options.gradient_sync == "horovod":
+        return 1  # each gradient by itself
+    return BUCKET_BYTES if options.bucket_cap_mb is None else max(1, int(options.bucket_cap_mb * 2**20))
 
 
 class HookState:
@@ -54,6 +62,13 @@ class SyncState:
         self.loss_multiplier = own.loss_multiplier
         self.rank_local_state, self.load_rank_local_state = own.rank_local_state, own.load_rank_local_state
         self.state, self.load_state = own.state, own.load_state
+
+    def buckets(self, cap: int) -> tuple[int, ...]:  # noqa: ARG002
+        """How many gradients each bucket holds where `cap` bytes are the largest; () where nothing can be chosen."""
+        return ()
+
+    def set_bucket_cap(self, cap: int) -> None:
+        """Cut the gradients into buckets of at most `cap` bytes. Between steps."""
 
     def after_update(self, step: int) -> None:
         """Update `step` (from 0) has changed the weights. Called between steps; may be collective."""

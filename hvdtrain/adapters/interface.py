@@ -42,13 +42,7 @@ class Adapter(Protocol):
         """
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        """What `train_step` does, for each batch of at least one: updates `step`, `step + 1`, … Collective.
-
-        Args:
-            batches: of consecutive updates.
-            step: see `train_step`; of the first batch.
-            lrs: one learning rate for each batch.
-        """
+        """Updates `step`, `step` + 1, …, one for each batch, as by `train_step`, in one call where that is faster."""
 
     def eval_step(self, batch: LoadedBatch) -> None:
         """Measure without training. Not collective."""
@@ -76,3 +70,26 @@ class Adapter(Protocol):
 
     def parameter_count(self) -> int:
         """Trainable parameters."""
+
+
+class TunableAdapter(Adapter, Protocol):
+    """An adapter whose exchange of gradients can be changed between steps.
+
+    Attributes:
+        compiles_buckets: whether the first step with other buckets compiles anew.
+        threads: that compute, where they may be changed; else 0.
+    """
+
+    compiles_buckets: bool
+
+    @property
+    def threads(self) -> int: ...
+
+    def set_threads(self, count: int) -> None:
+        """Compute by `count` threads from now on, where `threads` is not 0."""
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        """How many gradients each bucket holds if the largest has `cap` bytes; () where nothing can be chosen."""
+
+    def set_bucket_cap(self, cap: int) -> None:
+        """Exchange gradients in buckets of at most `cap` bytes from now on; the same on all ranks."""

@@ -1,6 +1,6 @@
 """The adapter of a framework, imported only when that framework is used."""
 
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.interface import TunableAdapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -28,7 +28,7 @@ def device_kind(framework: str) -> str:
     return kind()
 
 
-def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> Adapter:
+def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> TunableAdapter:
     """Build the task's model and optimizer on this rank's device.
 
     Args:

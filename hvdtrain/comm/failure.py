@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
@@ -52,17 +52,6 @@ def limit_waits(rank: int, stall_timeout: float) -> None:
         _deadline.append(StallDeadline(rank, stall_timeout))
 
 
-@contextmanager
-def waits_for_peers(current: CurrentWait = lambda: True) -> Iterator[None]:
-    """Run collectives, as in `peer_failures`, and for a limited time.
-
-    Args:
-        current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
-    """
-    with peer_failures(), _deadline[0].waiting(current) if _deadline else nullcontext():
-        yield
-
-
 def peer_failures() -> AbstractContextManager[None]:
     """Run a block with collectives; raise `PeerError` if one failed because of another rank."""
     return _peer_failures
@@ -81,6 +70,26 @@ class _PeerFailures(AbstractContextManager[None]):
 
 
 _peer_failures = _PeerFailures()
+
+
+class waits_for_peers(_PeerFailures):  # noqa: N801  read as a function
+    """Run collectives, as in `peer_failures`, and for a limited time.
+
+    Args:
+        current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
+    """
+
+    def __init__(self, current: CurrentWait = lambda: True) -> None:
+        self._current, self._limit = current, _deadline[0] if _deadline else None
+
+    def __enter__(self) -> None:
+        if self._limit is not None:
+            self._limit.begin(self, self._current)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._limit is not None:
+            self._limit.end(self)
+        super().__exit__(kind, error, traceback)
 
 
 def is_peer_failure(error: BaseException) -> bool:
@@ -176,15 +185,13 @@ class StallDeadline:
         self._waits: dict[object, CurrentWait] = {}  # several threads may wait
         threading.Thread(target=self._watch, name="hvdtrain-stall-deadline", daemon=True).start()
 
-    @contextmanager
-    def waiting(self, current: CurrentWait) -> Iterator[None]:
-        """The block waits for other ranks whenever `current` shows a wait."""
-        wait = object()
+    def begin(self, wait: object, current: CurrentWait) -> None:
+        """From now on this process waits for other ranks whenever `current` shows a wait."""
         self._waits[wait] = current
-        try:
-            yield
-        finally:
-            del self._waits[wait]
+
+    def end(self, wait: object) -> None:
+        """It does not any more; `wait` is what `begin` was given."""
+        del self._waits[wait]
 
     def _watch(self) -> None:
         since: dict[object, float] = {}

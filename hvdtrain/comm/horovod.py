@@ -61,6 +61,9 @@ def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> Non
     # Horovod exchanges a tensor as soon as it is ready, not when its cycle of 1 ms is over. A variable of our patches
     # to Horovod, on with any value; read by hvd.init().
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
+    # Gradients are flat buckets that Horovod reduces in place. It would copy those that are ready together into a
+    # buffer of its own and back. Read by hvd.init().
+    environ.setdefault("HOROVOD_FUSION_THRESHOLD", "0")
     # Where no RDMA device is, Open MPI does not look for one: its `ofi` module then sleeps a second
     # (`mca_btl_ofi_component_close` of Open MPI 5.0). Read by MPI_Init.
     if not any(True for kind in _FABRICS for _ in Path("/sys/class", kind).glob("*")):
@@ -72,6 +75,11 @@ def sum_in_order(environ: MutableMapping[str, str]) -> None:
     three or more ranks' values are added, and so their last bits.
     """
     environ["HOROVOD_FUSION_THRESHOLD"] = "0"
+
+
+def fuse_gradients(environ: MutableMapping[str, str]) -> None:
+    """Let Horovod put messages that are ready together into one, up to its usual size."""
+    environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(128 * 2**20))
 
 
 # Which node this is, where the launcher says so: emulated nodes of one machine share its host name. A node's number

@@ -24,7 +24,9 @@ FIRST: Final = tuple(
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Task and model": ("task", "model", "task_args", "framework", "init_weights", "init_weights_exclude"),
     "Data": tuple(f"data.{field.name}" for field in fields(DataConfig)),
-    "Length and batches": ("epochs", "max_steps", "max_time", "batch_size", "global_batch_size", "accumulate_steps"),
+    "Length and batches": (
+        *("epochs", "max_steps", "max_time", "batch_size", "global_batch_size", "accumulate_steps", "steps_per_call"),
+    ),
     "Optimizer": (
         *("optimizer", "momentum", "nesterov", "beta1", "beta2", "eps", "weight_decay", "decay_norm_and_bias"),
         *("trust_coefficient", "ema_decay"),
@@ -33,12 +35,11 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("lr", "lr_scaling", "reference_batch_size", "warmup_epochs", "lr_schedule", "lr_power", "lr_min"),
         *("lr_milestones", "lr_gamma"),
     ),
-    "Precision, memory and speed": (
-        *("precision", "activation_checkpointing", "compile", "channels_last", "steps_per_call"),
-    ),
+    "Precision, memory and speed": ("precision", "activation_checkpointing", "compile", "channels_last"),
     "Gradients and communication": (
         *("max_grad_norm", "sync_batch_norm", "compression", "powersgd_rank", "reduce_op", "sync_every"),
-        *("process_sets", "sparse_gradients", "data_parallel", "stall_timeout"),
+        *("gradient_sync", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
+        "stall_timeout",
     ),
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
     "Checkpoints and resume": ("output_dir", "resume", "keep_checkpoints", "checkpoint_interval"),

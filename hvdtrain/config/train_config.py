@@ -94,6 +94,8 @@ class RunConfig:
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
         stall_timeout: seconds after which the job ends if some workers have not joined a collective.
+        tune: auto: in a long run of several workers, choose bucket_cap_mb by a few seconds of measuring, once for each
+            job and machine; or never.
         dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
     """
@@ -122,6 +124,7 @@ class RunConfig:
     log_interval: int = 10
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     stall_timeout: float = 300.0
+    tune: Literal["auto", "never"] = "auto"
     dry_run: bool = False
     debug: bool = False
 

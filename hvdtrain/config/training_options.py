@@ -23,8 +23,6 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 ReduceOp = Literal["average", "sum", "adasum"]
 
-_COUNTS = ("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every")
-
 
 @dataclass(frozen=True)
 class TrainingOptions:
@@ -46,7 +44,8 @@ class TrainingOptions:
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
         accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
             memory.
-        steps_per_call: updates in one call of TensorFlow's graph, e.g. 16: a small model then waits less for Python.
+        steps_per_call: number of training steps that TensorFlow makes in one call of its graph; small models then do
+            not wait for Python at each step. torch is called at each step anyway.
         activation_checkpointing: compute activations again in the backward pass, to save memory.
         sync_batch_norm: BatchNorm computes its statistics over the micro batches of all workers.
         compile: use torch.compile, or XLA (jit_compile) for everything except the gradient exchange.
@@ -63,6 +62,10 @@ class TrainingOptions:
             0-3,4-7 or 0+2,1+3 (default: none).
         sparse_gradients: dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the
             whole table.
+        gradient_sync: buckets, or for comparison horovod: each gradient by a message of its own, which Horovod fuses;
+            in torch by its DistributedOptimizer.
+        bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
+            measurement at the start of a long run finds fastest, otherwise 25).
     """
 
     optimizer: OptimizerName | None = None
@@ -91,21 +94,18 @@ class TrainingOptions:
     sync_every: int | None = None
     process_sets: str | None = None
     sparse_gradients: Literal["dense", "allgather"] = "dense"
+    gradient_sync: Literal["buckets", "horovod"] = "buckets"
+    bucket_cap_mb: float | None = None
 
     def __post_init__(self) -> None:
         require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
-        require_range(self, POSITIVE, {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0"})
+        positive = {"eps": "1e-8", "trust_coefficient": "0.001", "max_grad_norm": "1.0", "bucket_cap_mb": "25"}
+        require_range(self, POSITIVE, positive)
         require_range(self, NOT_NEGATIVE, {"weight_decay": "0"})
         require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
-        refuse_first(
-            [
-                *_combinations_of_gradients(self),
-                *_combinations_of_local_sgd(self),
-                *_combinations_of_steps_per_call(self),
-            ]
-        )
+        refuse_first([*_combinations_of_gradients(self), *_combinations_of_local_sgd(self)])
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
@@ -120,6 +120,8 @@ def non_default_options(options: TrainingOptions) -> list[str]:
     given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
     return [option_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
 
+
+_COUNTS = ("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every")
 
 _OPTIMIZERS_OF = {
     option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
@@ -166,6 +168,33 @@ def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, s
             "leave --sparse-gradients out, which makes them dense.",
         ),
         (
+            options.steps_per_call > 1 and (options.accumulate_steps > 1 or local or options.precision == "fp16"),
+            f"--steps-per-call {options.steps_per_call} is given with --accumulate-steps, --sync-every or --precision "
+            "fp16.",
+            "These have something to do in Python between two steps.",
+            "leave --steps-per-call out.",
+        ),
+        (
+            options.gradient_sync == "horovod"
+            and (packed or local or options.sparse_gradients == "allgather" or options.reduce_op == "adasum"),
+            "--gradient-sync horovod is given with --compression, --sync-every, --sparse-gradients allgather or "
+            "--reduce-op adasum.",
+            "It sums gradients as they are, for comparison.",
+            "leave --gradient-sync out.",
+        ),
+        (
+            options.gradient_sync == "horovod" and options.bucket_cap_mb is not None,
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --gradient-sync horovod.",
+            "There are no buckets.",
+            "leave one of them out.",
+        ),
+        (
+            options.bucket_cap_mb is not None and (local or options.sparse_gradients == "allgather"),
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --sync-every or --sparse-gradients allgather.",
+            "These do not sum all gradients in buckets at each update.",
+            "leave one of them out.",
+        ),
+        (
             options.data_parallel and (local or packed or options.sync_batch_norm),
             "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
             "These are for several workers, and DataParallel is one process on several GPUs.",
@@ -206,31 +235,6 @@ def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, s
             "--process-sets is given without --sync-every.",
             "The sets would train different models for ever.",
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
-        ),
-    ]
-
-
-def _combinations_of_steps_per_call(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
-    several = options.steps_per_call > 1
-    given = f"is given with --steps-per-call {options.steps_per_call}."
-    return [
-        (
-            several and options.precision == "fp16",
-            f"--precision fp16 {given}",
-            "After each update the host looks for an overflow, and decides the loss scale of the next one.",
-            "use --precision bf16, which needs no scaling.",
-        ),
-        (
-            several and options.sync_every is not None,
-            f"--sync-every {options.sync_every} {given}",
-            "Weights are averaged between two calls.",
-            "leave one of them out.",
-        ),
-        (
-            several and options.accumulate_steps > 1,
-            f"--accumulate-steps {options.accumulate_steps} {given}",
-            "Each micro batch is a call of its own.",
-            "leave one of them out.",
         ),
     ]
 

@@ -3,8 +3,9 @@
 The order of events is documented in `hvdtrain.engine.events` and tested.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
@@ -19,7 +20,6 @@ from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
-from hvdtrain.engine.step_groups import in_groups
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
 
@@ -171,29 +171,39 @@ class Engine:
         with self._meter.watch.span("data"):  # a pipe is waited for here
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
-            batches = self._meter.watch.waits("data", loader)
-            for group in in_groups(batches, start.step, end, self.limits):
-                self._train_group(group, position.step)
-                stop = self._vote.after_step(len(group))
-                for batch in group:
-                    position = position.after(batch.global_weight)
-                    self._step = position.step
-                    self._emit(events.StepEnded(epoch, position.step))
-                self._after_group(epoch, position, is_last=stop or position.step == end)
+            waited = self._meter.watch.waits("data", loader)
+            for batches in self._calls(waited, start.step, end):
+                lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
+                self.adapter.train_steps(batches, position.step, lrs)
+                position, stop = self._count(batches, epoch, position, end)
                 if stop:
                     loader.abandon()  # storage that hangs must not keep the save waiting
                     break
         return position
 
-    def _train_group(self, group: Sequence[LoadedBatch], step: int) -> None:
-        """The updates from `step` on, one for each batch, in one call of the adapter."""
-        self.adapter.train_steps(group, step, [self.schedule.lr(step + place) for place in range(len(group))])
-        for batch in group:
+    def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:
+        """The batches of each call of the adapter, from update `step` to `end`."""
+        while step < end and (call := list(islice(batches, self.limits.next_call(step, end)))):
+            yield call
+            step += len(call)
+
+    def _count(self, batches: Sequence[LoadedBatch], epoch: int, position: Position, end: int) -> tuple[Position, bool]:
+        """After a call of the adapter: where training is, and whether all ranks stop there."""
+        for batch in batches:
             self._meter.count(batch)
             self._guard.add(batch)
             self.ledger.add(batch)
+        stop = self._vote.after_step(len(batches))
+        last = position.step + len(batches)
+        for batch in batches:
+            position = position.after(batch.global_weight)
+            is_last = position.step == last and (stop or last == end)
+            self._after_step(epoch, position, is_last)
+        return position, stop
 
-    def _after_group(self, epoch: int, position: Position, is_last: bool) -> None:
+    def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
+        self._step = position.step
+        self._emit(events.StepEnded(epoch, position.step))
         if is_last or self.limits.logs_after(position.step):
             self._log(epoch, position.step)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.

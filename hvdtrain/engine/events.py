@@ -4,7 +4,7 @@
     for epoch in epochs:
         EpochStarted
         for step in the epoch's steps:
-            one update             with --steps-per-call K up to K updates, and then their StepEnded
+            one update
             StepEnded
             Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
             Checkpoint…            every `checkpoint_interval` steps, where set, but not after the epoch's last step
@@ -20,7 +20,7 @@ Logged, EvalStarted, Evaluated, Checkpoint… and no EpochEnded. A run that resu
 after StoppedEarly, has RunStarted, EvalStarted, Evaluated, RunEnded. A run that fails
 ends with RunFailed on the ranks that can still report it; also after RunEnded, where a callback failed at that, and
 without RunStarted, where a sink cannot be opened. result.json is there before RunEnded.
-A request to stop ends training after any call: Logged, Checkpoint…, RunEnded; or validation after any batch: no
+A request to stop ends training after any step: Logged, Checkpoint…, RunEnded; or validation after any batch: no
 Evaluated, Checkpoint…, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
 EpochEnded, Checkpoint…. A request that came before the first step leads to RunStarted, Checkpoint… (unless resumed),
 RunEnded.
@@ -77,7 +77,10 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """`step` counts updates since the start of training, from 1: it is the number of updates done."""
+    """`step` counts updates since the start of training, from 1: it is the number of updates done.
+
+    With --steps-per-call the events of a call follow it, one for each of its updates.
+    """
 
     epoch: int
     step: int

@@ -73,8 +73,8 @@ class RunLimits:
         max_steps: stop (with a checkpoint) after this many updates since the start of training; None: no limit.
         log_interval: updates between two `Logged`.
         checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
+        steps_per_call: updates in one call of the adapter at most.
         max_masked: share of a data set's records that may be left out as damaged in one pass.
-        steps_per_call: updates that the adapter makes in one call, at most.
     """
 
     epochs: int
@@ -95,6 +95,13 @@ class RunLimits:
     def logs_after(self, step: int) -> bool:
         """Whether a `Logged` is due: the first step of all says how long a step takes."""
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
+
+    def next_call(self, step: int, end: int) -> int:
+        """How many updates follow `step` in one call: up to `end`, or to what is due before."""
+        count = 1
+        while count < min(self.steps_per_call, end - step) and not self.logs_after(step + count):
+            count += 1
+        return count
 
     def require_few_masked(self, masked: int, records: int, what: str) -> None:
         """`masked` is reduced, so all ranks raise or none does."""

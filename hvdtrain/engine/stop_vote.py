@@ -65,7 +65,7 @@ class StopVote:
         """To be called after each step, of training or validation; returns `decided`. Collective.
 
         Args:
-            steps: how many there were since the last call: those of one call of the adapter, the same on all ranks.
+            steps: how many there were since the last call, the same on all ranks: those of one call of the adapter.
         """
         if self.decided:
             return True

@@ -1,4 +1,4 @@
-"""How fast training steps are, by the protocol of Horovod's synthetic benchmark, through `Adapter.train_steps` itself.
+"""How fast training steps are, by the protocol of Horovod's synthetic benchmark, through `Adapter.train_step` itself.
 
 The protocol is that of Horovod's examples/pytorch/pytorch_synthetic_benchmark.py (v0.28.1): the same batch again and
 again, some batches to warm up, then iterations of some batches each, whose mean speed is told with 1.96 standard
@@ -79,11 +79,10 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     def tell_speed(number: int, one: _Iteration) -> None:
         tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
 
-    def train(first: int, count: int) -> None:
-        per_call, lr = setup.config.steps_per_call, setup.schedule.peak
-        for step in range(first, first + count, per_call):
-            together = min(per_call, first + count - step)
-            adapter.train_steps([batch] * together, step, [lr] * together)
+    def train(steps: range) -> None:
+        for first in steps[:: setup.config.steps_per_call]:
+            count = min(setup.config.steps_per_call, steps.stop - first)
+            adapter.train_steps([batch] * count, first, [setup.schedule.peak] * count)
 
     iterations = _run(adapter, train, protocol, tell_speed)
     workers = [
@@ -119,18 +118,15 @@ def fixed_batch(setup: RunSetup) -> LoadedBatch:
 
 
 def _run(
-    adapter: Adapter,
-    train: Callable[[int, int], None],
-    protocol: Protocol,
-    after: Callable[[int, _Iteration], None],
+    adapter: Adapter, train: Callable[[range], None], protocol: Protocol, after: Callable[[int, _Iteration], None]
 ) -> list[_Iteration]:
-    train(0, protocol.warmup_batches)
+    train(range(protocol.warmup_batches))
     adapter.read_sums()
     iterations = []
     for number in range(protocol.iters):
         first = protocol.warmup_batches + number * protocol.batches_per_iter
         begin = time.perf_counter()
-        train(first, protocol.batches_per_iter)
+        train(range(first, first + protocol.batches_per_iter))
         sums = adapter.read_sums()  # waits for the device
         seconds = time.perf_counter() - begin
         iterations.append(_Iteration(seconds, sums.allreduce_seconds, sums.values["loss"], sums.skipped))

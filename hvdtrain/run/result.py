@@ -86,7 +86,7 @@ def result(
     """Content of result.json. Times are in seconds; "data", "compute" and "allreduce" are means over ranks.
 
     Args:
-        about: what the run is: framework, task, world size, global batch size.
+        about: what the run is: framework, task, world size, global batch size, what was tuned.
         outcome: what the engine returned.
         totals: sums over this process's part of the run.
         seconds: of the whole run, and of these until training began.
@@ -100,6 +100,7 @@ def result(
     return {
         "status": "finished" if outcome.finished else "stopped",
         **{key: about[key] for key in ("framework", "task", "world_size", "global_batch_size")},
+        "tuned": about["tuned"],
         "steps": outcome.step,
         "epochs": outcome.epochs,
         "samples_seen": outcome.samples_seen,

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.interface import Adapter, TunableAdapter
 from hvdtrain.adapters.open import open_adapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
@@ -31,7 +31,7 @@ def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Ch
     return None if checkpoint is None else require_same_training(checkpoint, setup.about)
 
 
-def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:
+def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
     """This rank's model and optimizer, on its device. Collective.
 
     Raises:

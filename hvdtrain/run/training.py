@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from data_sharding import Catalog
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.interface import Adapter, TunableAdapter
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
@@ -37,6 +37,7 @@ from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
 from hvdtrain.run.start import named_checkpoint, open_own_adapter, own_checkpoint, restore_and_broadcast
+from hvdtrain.run.tuning.choice import tune
 from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
 
@@ -78,7 +79,7 @@ class _Training:
 
     setup: RunSetup
     comm: Communicator
-    adapter: Adapter
+    adapter: TunableAdapter
     folder: RunFolder
 
     def run(self, named: Checkpoint | None, begin: float, asked: StopRequest) -> int:
@@ -93,6 +94,12 @@ class _Training:
         position = restore_and_broadcast(setup, self.adapter, checkpoint, comm)
         if setup.validation is not None and setup.config.best_metric is not None:
             require_measured(self.adapter, comm, setup.validation, setup.config.best_metric)
+        written = {} if checkpoint is None else checkpoint.about
+        about = {**setup.about, "tuned": tune(setup, self.adapter, comm, position.step, written)}
+        return replace(self, setup=replace(setup, about=about))._train(position, begin, asked)
+
+    def _train(self, position: Position, begin: float, asked: StopRequest) -> int:
+        setup, comm, folder = self.setup, self.comm, self.folder
         agree(comm, lambda: self._write_down(position) if comm.topology.is_root else None, "hvdtrain.folder.config")
         totals = Totals(comm.topology.size)
         if comm.topology.is_root:
@@ -144,12 +151,8 @@ class _Training:
             validation=setup.validation,
             schedule=setup.schedule,
             limits=RunLimits(
-                epochs=setup.epochs,
-                max_steps=config.max_steps,
-                log_interval=config.log_interval,
-                checkpoint_interval=config.checkpoint_interval,
-                max_masked=config.data.max_corrupt,
-                steps_per_call=config.steps_per_call,
+                *(setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
+                *(config.data.max_corrupt, config.steps_per_call),
             ),
             checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite),
             ledger=self._ledger(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import groupby
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
+from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
@@ -19,6 +21,7 @@ from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_stat
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
+from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
@@ -39,6 +42,7 @@ class KerasAdapter(AdapterState):
     gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.
     """
 
+    compiles_buckets = True
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
@@ -66,7 +70,8 @@ class KerasAdapter(AdapterState):
         )
         self._collect = CompiledStep(self._collect_graph)
         self._train = CompiledStep(self._train_graph)
-        self._train_in_turn = CompiledStep(self._train_in_turn_graph, any_length=True)
+        self._train_several = SeveralSteps(self._train_graph)
+        self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
@@ -74,28 +79,31 @@ class KerasAdapter(AdapterState):
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                self._collect(_layout(part), *self._tensors(part), tf.constant(self._numbers(part, step, number, lr)))
+                numbers = tf.constant(self._numbers(part, step, number, lr))
+                self._collect(_layout(part), *self._tensors(part), numbers)
             numbers = tf.constant(self._numbers(last, step, len(parts), lr))
             changed, norm = self._train(_layout(last), *self._tensors(last), numbers)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        if len(batches) > 1 and len(set(map(_layout, batches))) == 1:
-            self._train_in_one_call(batches, step, lrs)
+        if self._options.steps_per_call == 1:
+            super().train_steps(batches, step, lrs)
             return
-        for place, batch in enumerate(batches):
-            self.train_step(batch, step + place, lrs[place])
-
-    def _train_in_one_call(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        """Batches of one layout. What comes between two calls has nothing to do here: see `TrainingOptions`."""
         self._create_sums(batches[0])
-        numbered = enumerate(zip(batches, lrs, strict=True))
-        numbers = tf.constant(np.stack([self._numbers(batch, step + n, 0, lr) for n, (batch, lr) in numbered]))
-        with self._syncing(), task_errors():
-            (norms,) = self._train_in_turn(_layout(batches[0]), *self._tensors(_stacked(batches)), numbers)
-        for norm in tf.unstack(norms):
-            self._update.after_step(True, norm)
+        numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
+        for layout, group in groupby(numbered, lambda update: _layout(update[0])):
+            updates = list(group)
+            numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
+            with self._syncing(), task_errors():
+                norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
+            self._update.after_steps(norms)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        super().set_bucket_cap(cap)
+        # A graph holds the buckets with which it was traced.
+        self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
+        self._train_several = SeveralSteps(self._train_graph)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
@@ -155,16 +163,6 @@ class KerasAdapter(AdapterState):
         self._average.update(numbers.step)
         return changed, norm
 
-    def _train_in_turn_graph(self, features: dict[str, Any], real: Any, packed: Any) -> list[Any]:
-        """As many steps as there are rows, each after the end of the one before."""
-
-        def norm_of(row: Any) -> Any:
-            _, norm = self._train_graph(*row)
-            return norm
-
-        rows = (features, real, packed)
-        return [tf.map_fn(norm_of, rows, parallel_iterations=1, fn_output_signature=tf.float32)]
-
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, training=False), real)
 
@@ -206,12 +204,6 @@ class KerasAdapter(AdapterState):
 def _layout(batch: LoadedBatch) -> tuple[object, ...]:
     """What must be equal for two batches to be trained by one graph."""
     return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
-
-
-def _stacked(batches: Sequence[LoadedBatch]) -> LoadedBatch:
-    """Batches of one layout with a new first dimension; all but features and weights is the first one's."""
-    features = {name: np.stack([batch.features[name] for batch in batches]) for name in batches[0].features}
-    return batches[0]._replace(features=features, weights=np.stack([batch.weights for batch in batches]))
 
 
 def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.device import built_for
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
@@ -49,8 +50,9 @@ def open_gradient_sync(
     if options.sync_every is not None:
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set, waiting)
-    hook = open_comm_hook(model.trainable_variables, options, alone=not topology.is_distributed)
-    return SummedGradients(hook, waiting)
+    variables = model.trainable_variables
+    hook = open_comm_hook(variables, options, alone=not topology.is_distributed)
+    return SummedGradients(hook, waiting, variables, bucket_bytes(options))
 
 
 def require_usable(model: Any, optimizer: Any) -> None:

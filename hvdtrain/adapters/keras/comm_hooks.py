@@ -163,12 +163,24 @@ class Adasum(CommHook):
         return self._hvd.allreduce(value, op=self._hvd.Adasum, name=name, ignore_name_scope=True)
 
 
+_ROW = 32
+"""Numbers. TensorFlow hands out a part of a tensor without a copy where its rows have a multiple of 64 bytes."""
+
+
 def flattened(values: Sequence[Any], dtype: tf.DType) -> Any:
-    """All numbers in order in one tensor of shape [numbers], as `dtype`."""
-    return tf.concat([tf.reshape(tf.cast(value, dtype), [-1]) for value in values], axis=0)
+    """All numbers in order in one tensor of shape [numbers], as `dtype`; zeros fill each value's last row."""
+    flat = [tf.reshape(tf.cast(value, dtype), [-1]) for value in values]
+    missing = [-value.shape[0] % _ROW for value in flat]
+    return tf.concat([tf.pad(value, [[0, m]]) if m else value for value, m in zip(flat, missing, strict=True)], 0)
 
 
 def cut(flat: Any, shapes: Sequence[Sequence[int]]) -> list[Any]:
-    """The tensors of these shapes that `flat` consists of."""
-    parts = tf.split(flat, [math.prod(shape) for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    """The tensors of these shapes that `flattened` was given: views of `flat`."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = tf.split(tf.reshape(flat, [-1, _ROW]), [-(-size // _ROW) for size in sizes])
+    return [_view(part, size, shape) for part, size, shape in zip(parts, sizes, shapes, strict=True)]
+
+
+def _view(rows: Any, size: int, shape: Sequence[int]) -> Any:
+    numbers = rows if size == math.prod(rows.shape) else tf.reshape(rows, [-1])[:size]
+    return tf.reshape(numbers, shape)

@@ -12,9 +12,9 @@ _EXECUTOR = "DEFAULT"
 two collectives then begin in another order on each rank, and neither ends."""
 
 
-def graph(function: Callable[..., Any], jit_compile: bool = False) -> Callable[..., Any]:
+def graph(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Without AutoGraph, which reads the sources of all that is called: only the task's own code may need it."""
-    compiled: Callable[..., Any] = tf.function(function, jit_compile=jit_compile, autograph=False)
+    compiled: Callable[..., Any] = tf.function(function, autograph=False, **options)
     return compiled
 
 
@@ -29,11 +29,12 @@ class CompiledStep:
     Args:
         function: takes and returns tensors, in flat or nested structures for its arguments and a flat list or None
             for what it returns.
-        any_length: the first dimension of all tensors may differ between two calls of one layout.
+        any_length: one graph serves tensors of any first dimension.
     """
 
     def __init__(self, function: Callable[..., Any], any_length: bool = False) -> None:
-        self._function, self._any_length = graph(function), any_length
+        self._function = graph(function, reduce_retracing=any_length)
+        self._any_length = any_length
         self._graphs: dict[object, tuple[Any, list[tf.DType]]] = {}
         self._is_direct = not tf.config.get_visible_devices("GPU")
 
@@ -41,12 +42,13 @@ class CompiledStep:
         """Run it.
 
         Args:
-            layout: equal for two calls only if all of their tensors have the same shapes and dtypes. Hashable.
+            layout: equal for two calls only if all of their tensors have the same shapes and dtypes, but for the first
+                dimension where `any_length` is set. Hashable.
             arguments: tensors, or dicts of tensors.
         """
-        traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
         if not self._is_direct:
-            return traced(*arguments)
+            return self._function(*arguments)
+        traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
         tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
         try:
             return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
@@ -57,14 +59,10 @@ class CompiledStep:
 
     def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
         if self._any_length:
-            arguments = tf.nest.map_structure(_of_any_length, arguments)
+            arguments = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), arguments)
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
         self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
         return self._graphs[layout]
-
-
-def _of_any_length(tensor: Any) -> tf.TensorSpec:
-    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _place_of(node: str, within: tf.Graph) -> str:

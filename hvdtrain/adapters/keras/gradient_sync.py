@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import SyncState, require_adasum
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, require_adasum
 from hvdtrain.adapters.keras.comm_hooks import Adasum, BFloat16Sum, CommHook, Float16Sum, PlainReduction
-from hvdtrain.adapters.keras.gradients import reduce_by_hook
+from hvdtrain.adapters.keras.gradients import grouped, reduce_by_hook
 from hvdtrain.adapters.keras.powersgd import PowerSgd
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
@@ -36,14 +36,29 @@ class SummedGradients(GradientSync):
     Args:
         hook: how each bucket is reduced.
         waiting: counts the time.
+        variables: all whose gradients may be summed.
+        cap: bytes of the largest bucket of several gradients.
     """
 
-    def __init__(self, hook: CommHook, waiting: Waiting) -> None:
+    def __init__(
+        self, hook: CommHook, waiting: Waiting, variables: Sequence[Any] = (), cap: int = BUCKET_BYTES
+    ) -> None:
         super().__init__(hook)
-        self._hook, self._waiting = hook, waiting
+        self._hook, self._waiting, self._variables, self._cap = hook, waiting, variables, cap
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        def sent_as(variable: Any) -> tf.DType:
+            return self._hook.sent_as(tf.as_dtype(variable.dtype))
+
+        groups = grouped(reversed(self._variables), sent_as, lambda variable: variable.shape, cap)
+        return tuple(len(group) for group in groups)
+
+    def set_bucket_cap(self, cap: int) -> None:
+        """For steps that are traced from now on."""
+        self._cap = cap
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        return self._waiting.over(gradients, lambda: reduce_by_hook(gradients, variables, self._hook))
+        return self._waiting.over(gradients, lambda: reduce_by_hook(gradients, variables, self._hook, self._cap))
 
 
 def open_comm_hook(variables: Sequence[Any], options: TrainingOptions, alone: bool = False) -> CommHook:

@@ -8,9 +8,10 @@ be used: they hold Keras' automatic numbers ("dense_3"), which differ as soon as
 name is therefore the bucket's place and a checksum of its dtypes and shapes.
 """
 
+import math
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -19,19 +20,21 @@ from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
 from hvdtrain.adapters.keras.comm_hooks import BFloat16Sum, CommHook, Float16Sum, GradBucket, Gradient, PlainReduction
 from hvdtrain.errors import UsageError
 
+T = TypeVar("T")
 Op = Literal["average", "sum"]
 Compression = Literal["fp16", "bf16"] | None
 
 
 # There is nothing for AutoGraph to convert.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: CommHook) -> list[Any]:
+def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: CommHook, cap: int) -> list[Any]:
     """Every gradient as `hook` reduces it. Collective; call it while tracing or eagerly.
 
     Args:
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, on every rank None for the same ones.
         variables: Keras or TensorFlow variables, of any float dtype.
         hook: how each bucket is reduced.
+        cap: bytes of the largest bucket of several gradients.
 
     Returns:
         A dense `tf.Tensor` with the gradient's dtype and the variable's shape for each gradient, None for None.
@@ -41,7 +44,7 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
     """
     reduced, dense = _dense(gradients, variables)
     _refuse_xla()
-    for bucket in _buckets(dense, hook):
+    for bucket in _buckets(dense, hook, cap):
         for gradient, value in zip(bucket.gradients, hook.reduce(bucket), strict=True):
             reduced[gradient.place] = value
     return reduced
@@ -73,7 +76,7 @@ def reduce_gradients(
         hook = BFloat16Sum(hvd, average)
     else:
         hook = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
-    reduced: list[Any] = reduce_by_hook(gradients, variables, hook)
+    reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES)
     return reduced
 
 
@@ -96,22 +99,23 @@ def densified(place: int, gradient: Any, variable: Any) -> Gradient:
     return Gradient(place, tf.ensure_shape(gradient, shape), shape)
 
 
-def _buckets(gradients: Iterable[Gradient], hook: CommHook) -> list[GradBucket]:
+def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[GradBucket]:
     """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
-
-    def sent_as(gradient: Gradient) -> tf.DType:
-        return hook.sent_as(gradient.value.dtype)
-
-    buckets = in_buckets(
-        sorted(gradients, key=lambda g: -g.place),
-        sent_as,
-        lambda g: sent_as(g).size * tf.TensorShape(g.shape).num_elements(),
-        BUCKET_BYTES,
+    groups = grouped(
+        sorted(gradients, key=lambda g: -g.place), lambda g: hook.sent_as(g.value.dtype), lambda g: g.shape, cap
     )
     return [
-        GradBucket(_name(number, sent_as(bucket[0]), bucket), sent_as(bucket[0]), bucket)
-        for number, bucket in enumerate(buckets)
+        GradBucket(_name(number, dtype, group), dtype, group)
+        for number, group in enumerate(groups)
+        for dtype in [hook.sent_as(group[0].value.dtype)]
     ]
+
+
+def grouped(
+    items: Iterable[T], sent_as: Callable[[T], tf.DType], shape: Callable[[T], Sequence[int]], cap: int
+) -> list[list[T]]:
+    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent."""
+    return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap)
 
 
 def _name(number: int, dtype: tf.DType, gradients: Sequence[Gradient]) -> str:

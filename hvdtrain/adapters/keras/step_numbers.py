@@ -28,13 +28,13 @@ class StepNumbers(NamedTuple):
     seeds: Any
 
     def packed(self) -> NDArray[np.float64]:
-        """float64 of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
+        """Of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
         halves = [half for seed in self.seeds for half in (seed >> 32, seed & 0xFFFFFFFF)]
         return np.array([*self[:-1], *halves], np.float64)
 
     @classmethod
     def unpacked(cls, packed: Any) -> "StepNumbers":
-        """What `packed` returned, as a tensor of the graph that is given it."""
+        """What `packed` returned, as a tensor in a graph."""
         lr, scale, global_weight = tf.unstack(tf.cast(packed[1:4], tf.float32))
         seeds = tf.reshape(tf.cast(packed[4:], tf.uint32), [-1, 2])
         return cls(tf.cast(packed[0], tf.int64), lr, scale, global_weight, seeds)

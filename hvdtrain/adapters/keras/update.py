@@ -63,6 +63,12 @@ class Update(ScaledUpdate):
             self._loss_scale.after_step(finite)
         return finite
 
+    def after_steps(self, norms: Any) -> None:
+        """Called after a graph of several updates, without loss scaling. Args: `norms`: of each, float32 [updates]."""
+        if self._max_norm is not None:
+            for norm in tf.unstack(norms):
+                self.norms.add(norm)
+
 
 def _norm(gradients: Sequence[Any]) -> Any:
     return tf.linalg.global_norm([g for g in gradients if g is not None])

@@ -1,6 +1,7 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,7 @@ class TorchAdapter(AdapterState):
         self._stopwatch, self._skipped = Stopwatch(), 0
         self._checked = False
         self._training: bool | None = None
+        self._equal_shares: tuple[tuple[int, float], torch.Tensor] | None = None
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._set_training(True)
@@ -72,17 +74,22 @@ class TorchAdapter(AdapterState):
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
-        with self._syncing():
-            self._gradient_sync.after_update(step)
+        if self._options.sync_every is not None:
+            with self._syncing():
+                self._gradient_sync.after_update(step)
         self._average.update(step)
         self._gradient_sync.clear()
         self._skipped += not changed
         for totals in measured:
             self._add(totals)
 
-    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        for place, batch in enumerate(batches):
-            self.train_step(batch, step + place, lrs[place])
+    @property
+    def threads(self) -> int:
+        """Not to be changed on GPUs, nor where the user or the launcher has chosen them."""
+        return 0 if self._device.type != "cpu" or "OMP_NUM_THREADS" in os.environ else torch.get_num_threads()
+
+    def set_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
 
     def _syncing(self) -> AbstractContextManager[None]:
         return self._waiting() if self._is_distributed else nullcontext()
@@ -108,10 +115,19 @@ class TorchAdapter(AdapterState):
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             measures, totals = self._measure(part, rows)
             share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
-            loss = rows.sum(measures["loss"].float()) * share
-            require_trainable(loss.requires_grad)
-            loss.backward()  # type: ignore[no-untyped-call]
+            losses = measures["loss"].float()
+            require_trainable(losses.requires_grad)
+            # The gradient of their weighted sum, which itself is not needed.
+            torch.autograd.backward(losses, self._shares(rows, losses, share))
         return totals
+
+    def _shares(self, rows: "_Rows", losses: torch.Tensor, share: float) -> torch.Tensor:
+        """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""
+        if rows.weights is not None:
+            return rows.weights * share
+        if self._equal_shares is None or self._equal_shares[0] != (len(losses), share):
+            self._equal_shares = (len(losses), share), torch.full_like(losses, share)
+        return self._equal_shares[1]
 
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:

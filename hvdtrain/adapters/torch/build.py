@@ -7,6 +7,7 @@ from torch import nn
 
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
+from hvdtrain.adapters.torch.horovod_sync import HorovodGradients
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
 from hvdtrain.comm.horovod import own_process_set
@@ -50,6 +51,16 @@ def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology)
     return nn.DataParallel(model)
 
 
+def require_supported(options: TrainingOptions) -> None:
+    """Raise `UsageError` for what only TensorFlow has."""
+    if options.steps_per_call > 1:
+        raise UsageError(
+            f"--steps-per-call {options.steps_per_call} is given with torch.",
+            "A torch model is called from Python at each step.",
+            "leave it out; --compile makes what is called faster.",
+        )
+
+
 def open_gradient_sync(
     model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
 ) -> GradientSync:
@@ -61,14 +72,7 @@ def open_gradient_sync(
     if options.sync_every is not None:
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set)
+    if options.gradient_sync == "horovod":
+        multiplier = 1.0 if options.reduce_op == "average" else float(topology.size)
+        return HorovodGradients(trainable_of(model), options.accumulate_steps, multiplier)
     return summed_gradients(trainable_of(model), options, alone=not topology.is_distributed)
-
-
-def require_supported(options: TrainingOptions) -> None:
-    """Raise `UsageError` for what only Keras has."""
-    if options.steps_per_call > 1:
-        raise UsageError(
-            f"--steps-per-call {options.steps_per_call} is given with torch.",
-            "Each update is run from Python, so that it would change nothing.",
-            "leave it out.",
-        )

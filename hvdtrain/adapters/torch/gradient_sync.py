@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, in_buckets, require_adasum
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, bucket_bytes, in_buckets, require_adasum
 from hvdtrain.adapters.torch import comm_hooks
 from hvdtrain.adapters.torch.powersgd import PowerSgd
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
@@ -102,16 +102,27 @@ class SummedGradients(GradientSync):
         trainable: names and parameters, in the model's order; gradients appear roughly in reverse.
         hook: how each bucket is reduced.
         wait: waits for a handle of the hook, and returns what the hook is sent.
-        bucket_bytes: the largest bucket of several gradients.
+        cap: bytes of the largest bucket of several gradients.
     """
 
-    def __init__(
-        self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, bucket_bytes: int = BUCKET_BYTES
-    ) -> None:
+    def __init__(self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, cap: int = BUCKET_BYTES) -> None:
         super().__init__(hook)
-        self._wait = wait
+        self._trainable, self._hook, self._wait = trainable, hook, wait
         self._held = False
-        self._buckets = _make_buckets(trainable, hook, bucket_bytes)
+        self._buckets: list[_Bucket] = []
+        self._hooks: list[Any] = []
+        self.set_bucket_cap(cap)
+
+    def buckets(self, cap: int) -> tuple[int, ...]:
+        return tuple(len(group) for group in _groups(self._trainable, cap))
+
+    def set_bucket_cap(self, cap: int) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both
+        for _, parameter in self._trainable:
+            parameter.grad = None
+        self._buckets = _make_buckets(self._trainable, self._hook, cap)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -127,8 +138,8 @@ class SummedGradients(GradientSync):
         # zeros in their places, so that all ranks run the same collectives.
         for bucket in self._buckets:
             for parameter, view in bucket.views:
-                if parameter.grad is not view:  # None: the task cleared it, and then the loss did not need it
-                    parameter.grad = view
+                if parameter.grad is not view:  # unused, or the task cleared it
+                    parameter.grad = view if bucket.reduction else view.zero_()
             if bucket.reduction is None:
                 bucket.start()
         pending = self._buckets
@@ -136,22 +147,21 @@ class SummedGradients(GradientSync):
             pending = [bucket for bucket in pending if not bucket.is_reduced(self._wait)]
 
     def clear(self) -> None:
+        # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place: half of the
+        # memory traffic of zeros that are written, read and added to.
         for bucket in self._buckets:
-            bucket.bucket.flat.zero_()
             bucket.reduction = None
             bucket.missing = {parameter for parameter, _ in bucket.views}
-            for parameter, view in bucket.views:
-                if parameter.grad is not view:
-                    parameter.grad = view
+            for parameter, _ in bucket.views:
+                parameter.grad = None
 
     def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
             if bucket.reduction is not None:
                 raise _too_late(bucket.bucket.name)
-            if parameter.grad is not view and parameter.grad is not None:
-                # Autograd replaced the tensor (a changed memory layout, or the task's own zero_grad): take it back.
-                view.copy_(parameter.grad)
-                parameter.grad = view
+            gradient = parameter.grad
+            if gradient is not view and gradient is not None:
+                parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
             if self._held:
                 return
             bucket.missing.discard(parameter)
@@ -169,15 +179,18 @@ def _too_late(name: str) -> UsageError:
     )
 
 
-def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, bucket_bytes: int) -> list[_Bucket]:
+def _groups(parameters: Trainable, cap: int) -> list[list[tuple[str, nn.Parameter]]]:
     """Parameters from the last to the first, of one dtype and device in each bucket."""
-    groups = in_buckets(
+    return in_buckets(
         reversed(parameters),
         lambda named: (named[1].dtype, named[1].device),
         lambda named: named[1].numel() * named[1].element_size(),
-        bucket_bytes,
+        cap,
     )
-    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(groups)]
+
+
+def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, cap: int) -> list[_Bucket]:
+    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(_groups(parameters, cap))]
 
 
 def _bucket(name: str, parameters: Trainable, hook: comm_hooks.CommHook) -> _Bucket:
@@ -217,8 +230,10 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
     Raises:
         UsageError: Horovod has no such op here.
     """
+    cap = bucket_bytes(options)
     if alone:
-        return SummedGradients(trainable, _powersgd(lambda tensor, _name: tensor, 1, trainable, options), lambda h: h)
+        own = _powersgd(lambda tensor, _name: tensor, 1, trainable, options)
+        return SummedGradients(trainable, own, lambda handle: handle, cap)
     import horovod.torch as hvd
 
     def start_sum(tensor: torch.Tensor, name: str) -> comm_hooks.Handle:
@@ -237,7 +252,7 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
         hook = _powersgd(start_sum, hvd.size(), trainable, options)
     else:
         hook = comm_hooks.PlainSum(start_sum, loss_multiplier)
-    return SummedGradients(trainable, hook, hvd.synchronize)
+    return SummedGradients(trainable, hook, hvd.synchronize, cap)
 
 
 def _powersgd(start_sum: comm_hooks.StartSum, size: int, trainable: Trainable, options: TrainingOptions) -> PowerSgd:

@@ -73,7 +73,8 @@ def check_others(ranks: Ranks) -> None:
 
 def check_steps_in_one_call(ranks: Ranks) -> None:
     """As single steps, also beside a rank that makes single steps of them: three collectives a step, in any order."""
-    adapter = open_adapter(Predict(sgd), ranks.comm.topology, 1, LR, SPARSE)
+    several = replace(SPARSE, steps_per_call=3)
+    adapter = open_adapter(Predict(sgd), ranks.comm.topology, 1, LR, several)
     batches = [batch_of(ranks.size, step, [ranks.rank]) for step in range(STEPS)]
     adapter.train_steps(batches[:3], 0, [LR] * 3)
     own = [batches[3:]] if ranks.rank == 0 else [[batch] for batch in batches[3:]]

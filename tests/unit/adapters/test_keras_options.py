@@ -67,9 +67,9 @@ def test_random_numbers_are_functions_of_the_step(facts: dict[str, Any]) -> None
     assert facts["zeros_again"] == facts["zeros_second"]
 
 
-def test_steps_in_one_call_are_single_steps_to_the_last_bit(facts: dict[str, Any]) -> None:
-    """Weights, slots, averages and measures, with batches that do not fit into one call between them."""
-    assert facts["calls"] == [True] * 4
+@pytest.mark.parametrize("count", [3, 8])
+def test_several_steps_in_a_call_are_the_same_steps(count: int, facts: dict[str, Any]) -> None:
+    assert facts[f"same_in_calls_of_{count}"]
 
 
 def test_a_variable_that_the_loss_does_not_need_is_decayed_as_in_torch(facts: dict[str, Any]) -> None:

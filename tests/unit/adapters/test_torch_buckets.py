@@ -260,3 +260,56 @@ def test_a_gradient_after_its_sum_has_begun_is_refused() -> None:
     buckets_of(layer, SameOnAllRanks(2))
     with pytest.raises(UsageError, match="arrived after the sum over ranks had begun"):
         twice(layer, torch.ones(2, 3, requires_grad=True), reentrant=True).square().sum().backward()
+
+
+def test_sparse_gradients_are_put_into_buckets_over_several_backward_passes_and_updates() -> None:
+    torch.manual_seed(0)
+    model = nn.Embedding(7, 3, sparse=True)
+    plain = nn.Embedding(7, 3)
+    plain.load_state_dict(model.state_dict())
+    buckets = buckets_of(model, SameOnAllRanks(2))
+    for words in ([1, 1, 4], [0, 6, 6]):
+        plain.zero_grad()
+        for last in (False, True):
+            buckets.set_grad_sync(last)
+            model(torch.tensor(words)).square().sum().backward()
+            plain(torch.tensor(words)).square().sum().backward()
+        buckets.finish()
+        assert_gradients(model, plain, 2)
+        buckets.clear()
+
+
+def test_what_a_loss_does_not_need_has_a_zero_gradient_and_not_that_of_the_update_before() -> None:
+    model = layers(2, 2, 2)
+    buckets = buckets_of(model, SameOnAllRanks(2))
+    x = torch.ones(3, 2)
+    for whole in (True, False):
+        buckets.set_grad_sync(True)
+        (model(x) if whole else model[0](x)).square().sum().backward()
+        buckets.finish()
+        assert bool(model[1].weight.grad.any()) == whole
+        assert model[0].weight.grad.any()
+        buckets.clear()
+
+
+@settings(max_examples=20)
+@given(caps=st.lists(st.integers(1, 300), min_size=1, max_size=3), ranks=st.integers(1, 3))
+def test_buckets_can_be_changed_between_steps(caps: list[int], ranks: int) -> None:
+    """Each time the gradient is the plain one again, in the buckets that were foretold, and nothing is summed twice."""
+    torch.manual_seed(0)
+    model = layers(5, 4, 3, 2)
+    world = SameOnAllRanks(ranks)
+    buckets = buckets_of(model, world)
+    for cap in caps:
+        buckets.set_bucket_cap(cap)
+        plain, x = copy.deepcopy(model), torch.randn(3, 5)
+        for parameter in plain.parameters():
+            parameter.grad = None
+        world.started.clear()
+        for each in (model, plain):
+            each(x).sum().backward()
+        buckets.finish()
+        assert_gradients(model, plain, ranks)
+        assert len(world.started) == len(buckets.buckets(cap))
+        assert sum(count for _, count in world.started) == sum(p.numel() for p in model.parameters())
+        buckets.clear()

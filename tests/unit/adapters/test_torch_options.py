@@ -123,6 +123,11 @@ def test_data_parallel_is_refused_in_a_job_of_workers() -> None:
         TorchAdapter(Images(), Topology(0, 2, 0, 2), 3, 0.1, TrainingOptions(data_parallel=True))
 
 
+def test_several_steps_in_a_call_are_refused() -> None:
+    with pytest.raises(UsageError, match="--steps-per-call 4 is given with torch"):
+        TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(steps_per_call=4))
+
+
 def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> None:
     class Flat(Images):
         def build_model(self) -> nn.Module:
@@ -130,11 +135,6 @@ def test_activation_checkpointing_is_refused_for_a_model_without_blocks() -> Non
 
     with pytest.raises(UsageError, match="has no repeated blocks"):
         TorchAdapter(Flat(), Topology.single(), 3, 0.1, TrainingOptions(activation_checkpointing=True))
-
-
-def test_several_steps_in_one_call_are_refused() -> None:
-    with pytest.raises(UsageError, match="--steps-per-call 8 is given with torch"):
-        TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions(steps_per_call=8))
 
 
 def test_deterministic_kernels_are_chosen_and_left_again() -> None:

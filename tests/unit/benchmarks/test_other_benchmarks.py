@@ -12,7 +12,8 @@ import pytest
 from benchmarks.__main__ import SHORT
 from benchmarks.scaling import report
 from benchmarks.scaling.over_links import ring_seconds
-from benchmarks.versions.__main__ import ARMS, CASES, _markdown
+from benchmarks.versions.report import AGAIN, CASES, OTHER, OURS
+from benchmarks.versions.report import markdown as versions_markdown
 
 MACHINE = {"cpu": "c", "cores": 2, "memory_gib": 1, "kernel": "6", "python": "3", "commit": "x", "load": [0.0]}
 HEAD = {"date": "2026-01-01T00:00:00", "machine": {**MACHINE, "load_at_end": [0.1]}, "versions": {"torch": "2"}}
@@ -36,13 +37,18 @@ def test_the_page_of_two_workers_has_efficiency_and_ring_model() -> None:
     link = {"latency": 0.0, "bandwidth": 1e6, "sizes": {"1000000": 1.1}}
     page = report.markdown(json.loads(json.dumps({**HEAD, "steps": {"mlp": [block] * 3}, "links": {"8": [link] * 3}})))
     assert "| tiny MLP, batch 16 | 3 | 100 | 100 | 125 | 0.80 (0.80–0.80) | 1.00 (1.00–1.00) |" in page
-    assert "| 8 | 0 | 8.0 | 1,000,000 | 1100 | 1000 | 1.10 (1.10–1.10) |" in page
+    assert "| 8 Mbit/s, 1,000,000 bytes | 0 | 8.0 | 1100 | 1000 | 1.10 (1.10–1.10) |" in page
+    assert "**Not a win** (time / ring model): 8 Mbit/s, 1,000,000 bytes 1.10 (1.10–1.10).\n" in page
 
 
 def test_the_page_of_two_checkouts_brackets_what_chance_explains() -> None:
-    blocks = [dict(zip(ARMS, times, strict=True)) for times in ((2.0, 1.0, 1.01), (2.0, 1.0, 0.99))]
-    same = [dict(zip(ARMS, times, strict=True)) for times in ((1.0, 1.01, 1.05), (1.0, 1.01, 0.95))]
+    arms = (OTHER, OURS, AGAIN)
+    blocks = [dict(zip(arms, times, strict=True)) for times in ((2.0, 1.0, 1.01), (2.0, 1.0, 0.99))]
+    same = [dict(zip(arms, times, strict=True)) for times in ((1.0, 1.01, 1.05), (1.0, 1.01, 0.95))]
     first, second = list(CASES)[:2]
-    page = _markdown({**HEAD, "commits": {"other": "aaa", "this": "bbb"}, "cases": {first: blocks, second: same}})
+    page = versions_markdown(
+        {**HEAD, "commits": {"other": "aaa", "this": "bbb"}, "cases": {first: blocks, second: same}}
+    )
     assert f"| {first} | 2 | 1 | 0.50 (0.50–0.50) |" in page
     assert f"| {second} | 1 | 1.01 | [1.01 (1.01–1.01)] |" in page
+    assert f"**Not a win** (after / before): {second} 1.01 (1.01–1.01).\n" in page

@@ -49,7 +49,7 @@ def test_every_arm_gets_the_protocol_s_counts() -> None:
             assert "--num-warmup-batches 5 --num-batches-per-iter 10 --num-iters 4" in argv
 
 
-def test_the_page_brackets_what_chance_explains() -> None:
+def test_the_page_says_first_what_is_no_win_and_brackets_what_chance_explains() -> None:
     blocks = [{OURS: 0.010, AGAIN: again, "ddp": 0.020, "horovod": 0.0101} for again in (0.0101, 0.0099, 0.0102)]
     suite = {"blocks": blocks, "loss_difference": 1e-6, "counts": [5, 10, 4]}
     machine = {"cpu": "c", "cores": 2, "memory_gib": 1, "kernel": "6", "python": "3", "commit": "x", "load": [0.0]}
@@ -61,6 +61,9 @@ def test_the_page_brackets_what_chance_explains() -> None:
         "suites": {"mlp": suite},
     }
     page = report.markdown(json.loads(json.dumps(result)))
-    assert "| torchrun | DDP (Gloo) by hand | 20 | 2.00 (2.00–2.00) |" in page
-    assert "| mpirun | Horovod by hand | 10.1 | [1.01 (1.01–1.01)] |" in page
+    assert "| torchrun | DDP (Gloo) by hand | 20 | 0.50 (0.50–0.50) |" in page
+    assert "| mpirun | Horovod by hand | 10.1 | [0.99 (0.99–0.99)] |" in page
     assert "| mpirun | hvdtrain | 10 | 1 |" in page
+    assert "**Not a win** (ours / theirs): Horovod by hand, mpirun 0.99 (0.99–0.99).\n" in page
+    assert "**Goal**, at most 0.80 of DDP's better arm: 0.50 (0.50–0.50), reached.\n" in page
+    assert "**Goal**, at most 0.70 of Horovod by hand with its defaults: 0.99 (0.99–0.99), not reached.\n" in page

@@ -13,6 +13,7 @@ def test_what_the_user_has_set_stays() -> None:
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9",
         "OMPI_MCA_mpi_yield_when_idle": "0",
         "HOROVOD_CYCLE_WAKE": "",
+        "HOROVOD_FUSION_THRESHOLD": "1",
         "OMPI_MCA_btl": "self,tcp",
     }
     environ = dict(chosen)

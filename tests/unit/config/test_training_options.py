@@ -23,6 +23,7 @@ OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": "adam", "eps": 0.0}, "--eps is 0"),
     ({"optimizer": "adamw", "weight_decay": -1.0}, "--weight-decay is -1"),
     ({"optimizer": "lars", "trust_coefficient": 0.0}, "--trust-coefficient is 0"),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0"),
 ]
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"momentum": 0.9}, "--momentum is given without --optimizer"),
@@ -38,11 +39,13 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sync_every": 4, "reduce_op": "sum"}, "--reduce-op sum is given with --sync-every 4"),
     ({"sync_every": 4, "precision": "fp16"}, "--precision fp16 is given with --sync-every 4"),
     ({"sync_every": 4, "sync_batch_norm": True}, "--sync-batch-norm is given with --sync-every 4"),
-    ({"steps_per_call": 8, "precision": "fp16"}, "--precision fp16 is given with --steps-per-call 8"),
-    ({"steps_per_call": 8, "sync_every": 4}, "--sync-every 4 is given with --steps-per-call 8"),
-    ({"steps_per_call": 8, "accumulate_steps": 2}, "--accumulate-steps 2 is given with --steps-per-call 8"),
     ({"process_sets": "node"}, "--process-sets is given without --sync-every"),
     ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
+    ({"steps_per_call": 4, "accumulate_steps": 2}, "--steps-per-call 4 is given with --accumulate-steps"),
+    ({"steps_per_call": 4, "precision": "fp16"}, "--steps-per-call 4 is given with"),
+    ({"gradient_sync": "horovod", "compression": "fp16"}, "--gradient-sync horovod is given with --compression"),
+    ({"gradient_sync": "horovod", "bucket_cap_mb": 4.0}, "--bucket-cap-mb 4.0 is given with --gradient-sync"),
+    ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4.0 is given with --sync-every or"),
     ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),
 ]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,53 +104,6 @@ def test_max_steps_inside_an_epoch(setting: Setting) -> None:
         *[(Epoch, 1), (Step, 4), (Logged, 4), (Eval, 4), (Evaluated, 4), (Saved, 4)],
         *[(Ended, 4)],
     )
-
-
-@pytest.mark.parametrize("per_call", [2, 3, 8])
-@pytest.mark.parametrize(
-    "limits", [RunLimits(2), RunLimits(2, log_interval=5), RunLimits(2, max_steps=5, checkpoint_interval=2)]
-)
-def test_steps_in_one_call_are_told_as_single_ones(setting: Setting, limits: RunLimits, per_call: int) -> None:
-    """In the same order and with the same values, and the result is the same."""
-    alone = SerialCommunicator(Topology.single())
-    single = train(replace(setting, folder=setting.folder / "single"), alone, limits, None, None)
-    calls = train(setting, alone, replace(limits, steps_per_call=per_call), None, None)
-    assert calls.outcome == single.outcome
-    assert [told(event) for event in calls.events.events] == [told(event) for event in single.events.events]
-
-
-def told(event: events.Event) -> dict[str, Any]:
-    """What of an event is the same in two runs: neither times nor paths."""
-    timed = ("seconds", "samples_per_second", "rank_seconds", "path")
-    return {"": type(event).__name__, **{f.name: getattr(event, f.name) for f in fields(event) if f.name not in timed}}
-
-
-@pytest.mark.parametrize(
-    ("limits", "calls"),
-    [
-        (RunLimits(2, steps_per_call=2), [[0], [1, 2], [3, 4], [5]]),
-        (RunLimits(2, steps_per_call=8), [[0], [1, 2], [3, 4, 5]]),
-        (RunLimits(2, steps_per_call=8, log_interval=5), [[0], [1, 2], [3, 4], [5]]),
-        (RunLimits(2, steps_per_call=8, checkpoint_interval=2), [[0], [1], [2], [3], [4, 5]]),
-        (RunLimits(2, steps_per_call=8, max_steps=5), [[0], [1, 2], [3, 4]]),
-    ],
-)
-def test_a_call_ends_where_something_is_due(setting: Setting, limits: RunLimits, calls: list[list[int]]) -> None:
-    """Each step has the learning rate that it has alone."""
-    seen: list[tuple[int, list[float]]] = []
-
-    class Watching(NumpyAdapter):
-        def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-            seen.append((step, [*lrs]))
-            super().train_steps(batches, step, lrs)
-
-    watched, alone = replace(setting, open_adapter=Watching), SerialCommunicator(Topology.single())
-    train(watched, alone, limits, None, None)
-    together = [*seen]
-    assert [[*range(first, first + len(lrs))] for first, lrs in together] == calls
-    seen.clear()
-    train(replace(watched, folder=setting.folder / "single"), alone, replace(limits, steps_per_call=1), None, None)
-    assert [lr for _, lrs in together for lr in lrs] == [lr for _, (lr,) in seen]
 
 
 @pytest.mark.parametrize("max_steps", [6, 7, 1000])

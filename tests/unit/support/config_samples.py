@@ -61,6 +61,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_interval": ("4", 4),
     "progress": ("lines", "lines"),
     "stall_timeout": ("60", 60.0),
+    "tune": ("never", "never"),
     "dry_run": ("True", True),
     "debug": ("True", True),
     "optimizer": ("lamb", "lamb"),
@@ -75,8 +76,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "max_grad_norm": ("1.5", 1.5),
     "ema_decay": ("0.999", 0.999),
     "precision": ("bf16", "bf16"),
-    "accumulate_steps": ("4", 4),
     "steps_per_call": ("4", 4),
+    "accumulate_steps": ("4", 4),
     "activation_checkpointing": ("True", True),
     "sync_batch_norm": ("True", True),
     "compile": ("True", True),
@@ -89,6 +90,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "sync_every": ("8", 8),
     "process_sets": ("node", "node"),
     "sparse_gradients": ("allgather", "allgather"),
+    "gradient_sync": ("horovod", "horovod"),
+    "bucket_cap_mb": ("4", 4.0),
 }
 """For each key a value as SageMaker would pass it, and what it means."""
 

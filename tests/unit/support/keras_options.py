@@ -121,6 +121,27 @@ def refusal(**options: Any) -> str:
     return ""
 
 
+def in_calls(steps_per_call: int) -> tuple[dict[str, Any], Any]:
+    """The weights after 8 steps, and what they measured; dropout, momentum, clipping and an average included."""
+    keras.backend.clear_session()
+    options = TrainingOptions(
+        steps_per_call=steps_per_call, optimizer="sgd", max_grad_norm=0.5, ema_decay=0.9, weight_decay=0.01
+    )
+    adapter = KerasAdapter(Parts(), Topology.single(), 3, 0.1, options)
+    for first in range(0, 8, steps_per_call):
+        steps = range(first, min(8, first + steps_per_call))
+        adapter.train_steps([batch(step) for step in steps], first, [0.1 / (1 + step) for step in steps])
+    return adapter.state(), adapter.read_sums()
+
+
+def calls(facts: dict[str, Any]) -> None:
+    state, sums = in_calls(1)
+    for count in (3, 8):
+        others, other_sums = in_calls(count)
+        same = state.keys() == others.keys() and all(np.array_equal(state[name], others[name]) for name in state)
+        facts[f"same_in_calls_of_{count}"] = same and sums == other_sums
+
+
 def overflow(facts: dict[str, Any]) -> None:
     keras.backend.clear_session()
     adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, TrainingOptions(precision="fp16"))
@@ -164,42 +185,6 @@ def parts(facts: dict[str, Any]) -> None:
     facts["zeros_eval"] = adapter.read_sums().values["zeros"] / 12
 
 
-class Drops(Rows):
-    """Draws in its model and beside it, and has a loss of its weights."""
-
-    def build_model(self) -> keras.Model:
-        inputs = keras.Input((6,))
-        hidden = keras.layers.Dense(8, kernel_regularizer="l2", name="first")(inputs)
-        hidden = keras.layers.Dropout(0.3, seed=1)(keras.layers.BatchNormalization(name="norm")(hidden))
-        return keras.Model(inputs, keras.layers.Dense(3, name="second")(hidden))
-
-    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
-        measures = super().measure(model, batch)
-        return {**measures, "drawn": keras.random.uniform(tf.shape(measures["loss"]))}
-
-
-def in_calls(per_call: int, **options: Any) -> tuple[dict[str, bytes], Any]:
-    """What 10 steps come to, of which the sixth has a batch of another shape, and what was measured in them."""
-    keras.backend.clear_session()
-    adapter = KerasAdapter(Drops(), Topology.single(), 3, 0.1, TrainingOptions(**options))
-    batches = [rows(batch(step), 7 if step == 5 else 12) for step in range(10)]
-    for step in range(0, len(batches), per_call):
-        together = batches[step : step + per_call]
-        adapter.train_steps(together, step, [0.1 / (step + place + 1) for place in range(len(together))])
-    sums = adapter.read_sums()
-    return {n: a.tobytes() for n, a in adapter.state().items()}, (sums.values, sums.grad_norm, sums.grad_norm_peak)
-
-
-def rows(whole: LoadedBatch, count: int) -> LoadedBatch:
-    features = {name: array[:count] for name, array in whole.features.items()}
-    return LoadedBatch(0, whole.ids[:count], whole.weights[:count], features, float(count))
-
-
-def calls_are_single_steps(**options: Any) -> list[bool]:
-    single = in_calls(1, **options)
-    return [in_calls(per_call, **options) == single for per_call in (3, 8)]
-
-
 def decides(**options: Any) -> list[bool]:
     """Whether the measure has the sign of each batch, of which the first is traced."""
     keras.backend.clear_session()
@@ -225,10 +210,9 @@ def main() -> None:
     facts["norms"] = [norms(), norms(max_grad_norm=1e-3), norms(precision="fp16", max_grad_norm=1.0)]
     facts["decides"] = [*decides(), *decides(compile=True)]
     facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
-    together = {"optimizer": "sgd", "nesterov": True, "max_grad_norm": 0.5, "ema_decay": 0.9}
-    facts["calls"] = [*calls_are_single_steps(**together), *calls_are_single_steps(compile=True)]
     overflow(facts)
     parts(facts)
+    calls(facts)
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
     facts["unused_weight"] = float(next(a for n, a in decayed.items() if n.startswith("model/unused"))[0, 0])
     facts["refused"] = {

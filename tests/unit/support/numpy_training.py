@@ -92,6 +92,13 @@ class NumpyAdapter:
         self.model["weights"] = np.random.default_rng(seed).normal(size=(WIDTH, CLASSES))
         self.velocity = task.build_optimizer(self.model, 0.0)
         self._sums: dict[str, float] = {}
+        self.calls: list[tuple[int, int]] = []
+        """For each call of `train_steps`: after how many updates it came, and how many it made."""
+
+    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
+        self.calls.append((step, len(batches)))
+        for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
+            self.train_step(batch, number, lr)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         x, label = batch.features["x"].astype(np.float64), batch.features["label"]
@@ -107,10 +114,6 @@ class NumpyAdapter:
             self.model[name] = self.model[name] - lr * self.velocity[name]
         mean = x.mean(axis=0)
         self.model["running_mean"] = (1 - DRIFT) * self.model["running_mean"] + DRIFT * mean
-
-    def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        for place, batch in enumerate(batches):
-            self.train_step(batch, step + place, lrs[place])
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._add(batch)

@@ -1,0 +1,36 @@
+"""Horovod's own exchange of gradients, for comparison."""
+
+from typing import Any
+
+import torch
+
+from hvdtrain.adapters.torch.gradient_sync import NoSync, Trainable
+
+
+class HorovodGradients(NoSync):
+    """Sums each gradient by a message of its own, in the hooks of `hvd.DistributedOptimizer`; Horovod fuses messages.
+
+    The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
+
+    Args:
+        trainable: names and parameters, in the model's order.
+        accumulate_steps: backward passes of an update.
+        loss_multiplier: see `HookState`.
+    """
+
+    def __init__(self, trainable: Trainable, accumulate_steps: int, loss_multiplier: float) -> None:
+        import horovod.torch as hvd
+
+        super().__init__(trainable)
+        self.loss_multiplier = loss_multiplier
+        self._optimizer: Any = hvd.DistributedOptimizer(
+            torch.optim.SGD(self._trainable, lr=0.0),
+            named_parameters=trainable,
+            op=hvd.Sum,
+            backward_passes_per_step=accumulate_steps,
+            sparse_as_dense=True,
+        )
+
+    def finish(self) -> None:
+        self._optimizer.synchronize()
+        super().finish()

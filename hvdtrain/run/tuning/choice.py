@@ -1,0 +1,167 @@
+"""In which buckets, and by how many threads, a run trains: as its checkpoint, the cache or a measurement says.
+
+With three or more ranks the buckets decide in which order numbers are added. So a resumed run keeps its choice, and
+--deterministic chooses nothing.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES
+from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.config.option_checks import seconds_of
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.tuning.cache import MIB, Tuned, open_cache
+from hvdtrain.run.tuning.measure import StepTimer, Times
+
+_log = logging.getLogger("hvdtrain.tuning")
+
+_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))
+"""The default, then the most promising first."""
+
+_NOT_TUNED: Final = (
+    "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
+    "binding, and threads that were chosen, are the launcher's"
+)
+
+
+def tune(
+    setup: RunSetup,
+    adapter: TunableAdapter,
+    comm: Communicator,
+    step: int,
+    written: Mapping[str, Any],
+    most_seconds: float = MOST_SECONDS,
+) -> dict[str, Any] | None:
+    """Choose, tell the adapter and the user; None where what is usual is not questioned. Collective.
+
+    Args:
+        adapter: after its start, before its first step; it keeps its state.
+        step: how many updates the model has seen.
+        written: on rank 0 what the checkpoint says that is resumed from, else empty.
+        most_seconds: that a measurement may take.
+
+    Returns:
+        What `Tuned.to_json` makes.
+    """
+    caps = distinct(adapter) if may_be_tuned(setup.config, comm) else []
+    if len(caps) < 2:
+        return None
+    state, threads = adapter.state(), _common_threads(adapter, comm)
+    cache, is_root = open_cache(setup, state, threads, comm), comm.topology.is_root
+    known = _kept(written, comm.topology.size, threads) or cache.read() if is_root else None
+    told = broadcast_json(comm, known and known.to_json(), "hvdtrain.tuning.known")
+    tuned, measured = None if told is None else Tuned.from_json(told, told["from"]), ""
+    if tuned is None and (remaining := _steps_left(setup, step)) >= SHORTEST_RUN:
+        batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.tuning.batch")
+        race = _Race(StepTimer(adapter, batch, comm, step), remaining, within(setup.config, most_seconds))
+        tuned, measured = race.run(caps, threads)
+        adapter.load_state(state)
+    if tuned is None:
+        return None
+    adapter.set_bucket_cap(tuned.bucket_cap)
+    if threads:
+        adapter.set_threads(tuned.threads or threads)
+    if is_root:
+        if measured:
+            cache.write(tuned, measured)
+        print(f"hvdtrain: {described(tuned, measured)}", flush=True)
+    _log.info("%s", described(tuned, measured))
+    return tuned.to_json()
+
+
+@dataclass(frozen=True)
+class _Race:
+    """A measurement. It leaves the settings that it looked at last.
+
+    Attributes:
+        remaining: updates to come.
+        most_seconds: that it may take.
+    """
+
+    timer: StepTimer
+    remaining: int
+    most_seconds: float
+
+    def run(self, caps: Sequence[int], threads: int) -> tuple[Tuned | None, str]:
+        """What is fastest, and what was measured; None where that would be too expensive."""
+        adapter, parts = self.timer.adapter, 2 if threads > 1 else 1  # each costs a part of what all may cost
+        limits = self.remaining // parts, self.most_seconds / parts
+        by_cap = self.timer.look_at(caps, adapter.set_bucket_cap, *limits)
+        if not by_cap:
+            return None, ""
+        cap = fastest(BUCKET_BYTES, by_cap)
+        adapter.set_bucket_cap(cap)
+        # One core is left to communication. Only a CPU's threads can be changed, by which nothing is compiled.
+        by_count = self.timer.look_at((threads, threads - 1), adapter.set_threads, *limits) if threads > 1 else {}
+        count = fastest(threads, by_count) if by_count else threads
+        measured = _listed(by_cap, MIB, "MiB") + (f"; {_listed(by_count, 1, 'threads')}" if by_count else "")
+        return Tuned(cap, None if count == threads else count, "measurement"), measured
+
+
+def may_be_tuned(config: TrainConfig, comm: Communicator) -> bool:
+    """Whether the options leave the buckets of summed gradients to us. The same on all ranks."""
+    return (
+        comm.topology.is_distributed
+        and config.tune == "auto"
+        and config.bucket_cap_mb is None
+        and config.gradient_sync == "buckets"
+        and not config.deterministic
+        and config.data.mode == "file"
+        and config.reduce_op != "adasum"
+        and config.compression != "powersgd"
+    )
+
+
+def within(config: TrainConfig, most_seconds: float) -> float:
+    """Seconds that a measurement may take in a run that --max-time may end before its steps do."""
+    return most_seconds if config.max_time is None else min(most_seconds, COST * seconds_of(config.max_time, ""))
+
+
+def distinct(adapter: TunableAdapter) -> list[int]:
+    """Sizes that cut this model's gradients differently, the default first; none where the adapter has no buckets."""
+    by_cut = {adapter.buckets(cap): cap for cap in reversed(_CAPS)}
+    return [] if () in by_cut else sorted(by_cut.values(), key=_CAPS.index)
+
+
+def described(tuned: Tuned, measured: str) -> str:
+    """One line for people."""
+    threads = "" if tuned.threads is None else f", and {tuned.threads} threads compute for each worker"
+    chosen = f"gradients are exchanged in buckets of up to {tuned.bucket_cap / MIB:g} MiB{threads}"
+    if not measured:
+        return f"{chosen}, as the {tuned.source} says (--bucket-cap-mb or --tune never change that)"
+    return f"{chosen}, since a step took with {measured}; {_NOT_TUNED}"
+
+
+def _listed(times: Times, unit: int, name: str) -> str:
+    looks = {arm / unit: " and ".join(f"{1e3 * one:.3g}" for one in both) for arm, both in times.items()}
+    return ", ".join(f"{arm:g} {name} {both} ms" for arm, both in looks.items())
+
+
+def _common_threads(adapter: TunableAdapter, comm: Communicator) -> int:
+    """Of each worker, if all have as many; else 0."""
+    own = np.array([adapter.threads, -adapter.threads])
+    most, least = comm.allreduce(own, "hvdtrain.tuning.threads", "max").tolist()
+    return int(most) if most == -least else 0
+
+
+def _kept(written: Mapping[str, Any], size: int, threads: int) -> Tuned | None:
+    """What the checkpoint says, where it was written by as many workers; its threads only for as many cores."""
+    if written.get("tuned") is None or written.get("world_size") != size:
+        return None
+    tuned = Tuned.from_json(written["tuned"], "checkpoint")
+    return tuned if tuned.threads == threads - 1 else replace(tuned, threads=None)
+
+
+def _steps_left(setup: RunSetup, step: int) -> int:
+    total = setup.epochs * setup.train.plan(0).steps
+    return min(total, setup.config.max_steps or total) - step
