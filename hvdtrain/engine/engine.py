@@ -189,14 +189,16 @@ class Engine:
 
     def _count(self, batches: Sequence[LoadedBatch], epoch: int, position: Position, end: int) -> tuple[Position, bool]:
         """After a call of the adapter: where training is, and whether all ranks stop there."""
-        stop = False
-        for number, batch in enumerate(batches, 1):
+        for batch in batches:
             self._meter.count(batch)
             self._guard.add(batch)
             self.ledger.add(batch)
+        stop = self._vote.after_step(len(batches))
+        last = position.step + len(batches)
+        for batch in batches:
             position = position.after(batch.global_weight)
-            stop = self._vote.after_step()  # but all of these batches have been trained
-            self._after_step(epoch, position, is_last=position.step == end or (stop and number == len(batches)))
+            is_last = position.step == last and (stop or last == end)
+            self._after_step(epoch, position, is_last)
         return position, stop
 
     def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:

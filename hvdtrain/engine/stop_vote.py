@@ -61,11 +61,15 @@ class StopVote:
             self._post()
         return self.decided
 
-    def after_step(self) -> bool:
-        """To be called after each step, of training or validation; returns `decided`. Collective."""
+    def after_step(self, steps: int = 1) -> bool:
+        """To be called after each step, of training or validation; returns `decided`. Collective.
+
+        Args:
+            steps: how many there were since the last call, the same on all ranks: those of one call of the adapter.
+        """
         if self.decided:
             return True
-        self._steps += 1
+        self._steps += steps
         if not self.comm.topology.is_distributed:
             self.decided = self.asked() is not None
         elif self._steps >= self._interval:

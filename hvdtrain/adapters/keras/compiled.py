@@ -67,7 +67,8 @@ class CompiledStep:
 
 def _place_of(node: str, within: tf.Graph) -> str:
     """Where Python made an operation of a graph, or the one of which it is a part, as a `tf.function` tells it."""
-    names = {operation.name: operation for operation in within.get_operations()}
+    graphs = [within, *(function.graph for function in within._functions.values())]  # a loop's body is one of them
+    names = {operation.name: operation for graph in graphs for operation in graph.get_operations()}
     name = node
     while name not in names and "/" in name:
         name = name.rpartition("/")[0]

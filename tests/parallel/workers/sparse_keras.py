@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from linear_training import NoData
-from sparse_checks import LENGTH, LR, SPARSE, WORDS, Ranks, batch_of, require_close
+from sparse_checks import LENGTH, LR, SPARSE, STEPS, WORDS, Ranks, batch_of, require_close
 
 from hvdtrain.adapters.open import open_adapter
 
@@ -71,6 +71,18 @@ def check_others(ranks: Ranks) -> None:
     ranks.check_as_dense(Predict(sgd), replace(SPARSE, optimizer="adamw", compile=True))
 
 
+def check_steps_in_one_call(ranks: Ranks) -> None:
+    """As single steps, also beside a rank that makes single steps of them: three collectives a step, in any order."""
+    several = replace(SPARSE, steps_per_call=3)
+    adapter = open_adapter(Predict(sgd), ranks.comm.topology, 1, LR, several)
+    batches = [batch_of(ranks.size, step, [ranks.rank]) for step in range(STEPS)]
+    adapter.train_steps(batches[:3], 0, [LR] * 3)
+    own = [batches[3:]] if ranks.rank == 0 else [[batch] for batch in batches[3:]]
+    for together in own:
+        adapter.train_steps(together, together[0].step, [LR] * len(together))
+    require_close(adapter.state(), ranks.train(Predict(sgd), SPARSE).state(), rtol=0)
+
+
 def check_refusals(ranks: Ranks) -> None:
     without = Predict(sgd, with_words=False)
 
@@ -86,6 +98,6 @@ def check_refusals(ranks: Ranks) -> None:
 
 
 ranks = Ranks("tensorflow")
-for check in (check_sgd, check_scaled, check_others, check_refusals):
+for check in (check_sgd, check_scaled, check_others, check_steps_in_one_call, check_refusals):
     check(ranks)
 ranks.leave()

@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "keras_compiled.py"
     "law",
     [
         "each_layout_is_traced_once_and_has_its_own_result",
+        "one_graph_serves_any_number_of_rows_in_their_order",
         "an_error_says_where_its_operation_was_made",
         "operations_that_do_not_need_each_other_wait_at_the_same_time",
         "numbers_of_a_step_come_back_exactly",

@@ -76,13 +76,14 @@ def epochs_exactly(report: CoverageReport) -> list[tuple[bool, bool, int]]:
     parts=st.lists(st.tuples(st.integers(1, 4), st.integers(0, STEPS - 1)), max_size=4),
     interval=st.integers(0, 3),
     last_size=st.integers(1, 4),
+    per_call=st.integers(1, 4),
 )
 def test_every_record_once_through_crashes_and_world_sizes(
-    data: Data, parts: list[tuple[int, int]], interval: int, last_size: int
+    data: Data, parts: list[tuple[int, int]], interval: int, last_size: int, per_call: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         setting = Setting(data, Path(name))
-        limits = RunLimits(EPOCHS, checkpoint_interval=interval)
+        limits = RunLimits(EPOCHS, checkpoint_interval=interval, steps_per_call=per_call)
         for size, crash_at in parts:
             go_on(setting, size, limits, crash_at)
         go_on(setting, last_size, limits, crash_at=STEPS)

@@ -117,6 +117,22 @@ def test_stopped_after_any_batch_and_started_again(setting: Setting) -> None:
         assert validations(stopped, resumed) == validations(whole)
 
 
+@pytest.mark.parametrize("per_call", [2, 3])
+def test_steps_of_one_call_are_stopped_after_it(data: Data, tmp_path: Path, per_call: int) -> None:
+    """With a checkpoint of what is trained then; the run goes on from inside what would have been one call."""
+    setting = Setting(data, tmp_path, open_adapter=noisy)
+    limits = replace(EPOCHS, log_interval=50, steps_per_call=per_call)
+    whole = run(replace(setting, folder=tmp_path / "whole"), alone(), limits=replace(limits, steps_per_call=1))
+    ends = []
+    for after in range(BATCHES):
+        here = replace(setting, folder=tmp_path / f"after_{after}")
+        stopped = run(here, alone(), after, limits=limits)
+        require_equal(run(here, alone(), resume=stopped, limits=replace(limits, steps_per_call=5)), whole)
+        ends.append(stopped.outcome.step)
+    assert {1, STEPS_PER_EPOCH, LAST} <= set(ends)
+    assert STEPS_PER_EPOCH - 1 not in ends  # the second and the third step are one call
+
+
 @dataclass
 class Hanging(NumpyTask):
     """Storage or decoding hangs from that batch on, counted over training and validation, until the test ends."""

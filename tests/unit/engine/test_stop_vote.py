@@ -98,6 +98,21 @@ def test_each_vote_has_whole_steps_to_end_in() -> None:
     assert len(comm.started) == len(comm.waited), "nothing is left under way"
 
 
+@pytest.mark.parametrize("per_call", [2, 16, 50])
+def test_several_steps_in_one_call_have_one_vote_at_most(per_call: int) -> None:
+    """Votes within would take no time, so that steps would seem to take none, and the next vote came too late."""
+    comm = LateCommunicator()
+    vote = StopVote(comm, lambda: None)  # type: ignore[arg-type]
+    vote.open()
+    for comm.step in range(per_call, STEPS + 1, per_call):
+        vote.after_step(per_call)
+    vote.close()
+    later = comm.started[2:]
+    assert len(later) == len(set(later)) > 0
+    spans = [end - begin for begin, end in zip(comm.started[1:], comm.waited[1:], strict=True)]
+    assert all(per_call <= span < LONGEST_INTERVAL + per_call for span in spans[:-1])
+
+
 @given(interval=st.integers(1, LONGEST_INTERVAL), seconds=st.floats(1e-6, 100))
 def test_the_next_vote_comes_in_time(interval: int, seconds: float) -> None:
     following = next_interval(interval, seconds)

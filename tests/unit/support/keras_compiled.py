@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,15 +32,44 @@ def each_layout_is_traced_once_and_has_its_own_result() -> None:
     assert float(total.numpy()) == 2 * (1 + 3 + 1 + 3 + 1)
 
 
-def an_error_says_where_its_operation_was_made() -> None:
-    def refuse(x: tf.Tensor) -> list[tf.Tensor]:
-        tf.debugging.assert_less(x, 0.0, message="words of the task")
-        return [x]
+def in_turn(step: Callable[[tf.Tensor], tf.Tensor]) -> CompiledStep:
+    """As a step that is made for each of several rows."""
+    return CompiledStep(lambda rows: [tf.map_fn(step, rows, parallel_iterations=1)], any_length=True)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="words of the task") as raised:
-        CompiledStep(refuse)((), tf.constant(1.0))
-    notes = raised.value.__notes__
-    assert any(f'{__file__}", line' in note and "in refuse" in note for note in notes), notes
+
+def one_graph_serves_any_number_of_rows_in_their_order() -> None:
+    traced: list[object] = []
+    last = tf.Variable(0.0)
+
+    def add(row: tf.Tensor) -> tf.Tensor:
+        traced.append(row.shape)
+        return last.assign(10 * last + row)
+
+    step = in_turn(add)
+    for direct in (True, False):  # as on a CPU, and as on a GPU
+        step._is_direct = direct
+        for rows in (3, 1, 2):
+            last.assign(0.0)
+            (found,) = step((), tf.range(1, rows + 1, dtype=tf.float32))
+            assert found.numpy().tolist() == [1, 12, 123][:rows]
+    assert len(traced) == 1
+
+
+def an_error_says_where_its_operation_was_made() -> None:
+    def refuse(x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_less(x, 0.0, message="words of the task")
+        return x
+
+    def refuse_nan(x: tf.Tensor) -> tf.Tensor:
+        return tf.debugging.check_numerics(x, "words of the task")
+
+    for check, value in ((refuse, 1.0), (refuse_nan, np.nan)):
+        once = CompiledStep(lambda x, check=check: [check(x)])
+        for step, rows in ((once, tf.constant(value)), (in_turn(check), tf.constant([value]))):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="words of the task") as raised:
+                step((), rows)
+            notes = raised.value.__notes__
+            assert any(f'{__file__}", line' in note and f"in {check.__name__}" in note for note in notes), notes
 
 
 def operations_that_do_not_need_each_other_wait_at_the_same_time() -> None:
@@ -55,6 +85,8 @@ def operations_that_do_not_need_each_other_wait_at_the_same_time() -> None:
 
     (total,) = CompiledStep(lambda one, two: [wait(one) + wait(two)])((), tf.constant(1.0), tf.constant(2.0))
     assert float(total) == 3
+    (totals,) = in_turn(lambda row: wait(row) + wait(row + 1))((), tf.range(3, dtype=tf.float32))
+    assert totals.numpy().tolist() == [1, 3, 5]
 
 
 def numbers_of_a_step_come_back_exactly() -> None:
