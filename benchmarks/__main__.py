@@ -21,6 +21,7 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("--blocks", "1", "--suites", "mlp", "mlp-tensorflow"),
         ("--blocks", "1", "--suites", "linear20", *_LOOK),
     ),
+    "memory": (("--blocks", "1", "--suites", "mlp"),),
     "overhead": (("--blocks", "1"),),
     "startup": (("--blocks", "1"),),
     "allreduce": (("--blocks", "1"),),

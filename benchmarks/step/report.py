@@ -40,11 +40,11 @@ def picture(result: dict[str, Any]) -> Figure:
     for name, suite in result["suites"].items():
         about, compared = SUITES[name], Comparison(suite["blocks"], OURS, AGAIN)
         goals = {arm: limit for arm, limit, _ in _goals(compared)}
-        panels.append(dots.panel_of(f"{about.model.label}, {about.framework}", compared, _labels(about), goals))
+        panels.append(dots.panel_of(f"{about.model.label}, {about.framework}", compared, labels_of(about), goals))
     return dots.figure(f"A training step, {result['np']} workers; ours: hvdtrain under mpirun", result, panels)
 
 
-def _labels(suite: Suite) -> dict[str, str]:
+def labels_of(suite: Suite) -> dict[str, str]:
     return {name: f"{arm.runs}, {arm.label}" for name, arm in suite.arms.items()}
 
 
@@ -60,7 +60,7 @@ def _table(name: str, suite: dict[str, Any]) -> str:
     lines = [
         f"## {about.model.label}, {about.framework}: {len(compared.blocks)} blocks of two runs",
         "",
-        claims.not_a_win_among(compared, _labels(about)),
+        claims.not_a_win_among(compared, labels_of(about)),
         *(claims.at_most(limit, compared.ours_over(arm), of_what) for arm, limit, of_what in _goals(compared)),
         "",
         f"Milliseconds a step are the median of the blocks. {claims.how_to_read(compared)} Losses after the last step "

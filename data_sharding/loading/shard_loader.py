@@ -190,6 +190,10 @@ class ShardLoader:
             self._ended = True
             raise
 
+    def start(self) -> None:
+        """Begin to read ahead; otherwise the `with` block or the first batch does."""
+        self._prefetch.start()
+
     def abandon(self) -> None:
         """Read no more, and let neither `close` nor the end of the block wait for reads that are under way."""
         self._prefetch.abandon()
@@ -205,7 +209,7 @@ class ShardLoader:
         self._prefetch.close()
 
     def __enter__(self) -> Self:
-        self._prefetch.start()
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -41,6 +41,7 @@ class CatalogSource:
 
     def __post_init__(self) -> None:
         config = self.config
+        self._begun: tuple[int, ShardLoader] | None = None
         self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
         self._decode: Decode | DecodeProcesses = self.task.decode
@@ -71,6 +72,24 @@ class CatalogSource:
         )
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader:
+        begun = self._begun
+        if begun is not None and (begun[0], 0) == (epoch, start_step):
+            self._begun = None
+            return begun[1]
+        self.abandon()
+        return self._open(epoch, start_step)
+
+    def begin(self, epoch: int) -> None:
+        self.abandon()
+        self._begun = epoch, self._open(epoch, 0)
+        self._begun[1].start()
+
+    def abandon(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun[1].abandon()
+
+    def _open(self, epoch: int, start_step: int) -> ShardLoader:
         return ShardLoader(
             self.plan(epoch),
             self._reader,

@@ -45,6 +45,12 @@ class PipeEpoch:
 class _Piped:
     """What is the same however counts are known."""
 
+    def begin(self, epoch: int) -> None:
+        """Nothing: ranks open their pipes together, and a pipe is read once."""
+
+    def abandon(self) -> None:
+        """Nothing was begun."""
+
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> None:  # noqa: ARG002  what came through is gone
         return None
 

@@ -5,6 +5,7 @@ The order of events is documented in `hvdtrain.engine.events` and tested.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from data_sharding import LoadedBatch
@@ -19,6 +20,7 @@ from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.read_ahead import ReadAhead
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
@@ -61,6 +63,8 @@ class Engine:
         )
         plan = self.train.plan(0)  # all epochs have as many steps and records
         self._steps_per_epoch, self._records = plan.steps, plan.num_records
+        last = self.limits.last_step(self.limits.epochs * plan.steps)
+        self._read_ahead = ReadAhead(self.train, self.validation, plan.steps, last)
         self._meter = Meter(self.adapter, self.comm)
         self._guard = LossGuard(self.comm, self.train, "training")
         self._vote = StopVote(self.comm, self.asked)
@@ -85,6 +89,8 @@ class Engine:
         except BaseException as error:
             tell_failure(self.callbacks, events.RunFailed(self._step, error))
             raise
+        finally:
+            self._read_ahead.close()
 
     def _run(self, start: Position, saved: bool) -> RunResult:
         start = replace(start, standing=self.early_stopping.resume_from(start.standing))
@@ -184,8 +190,10 @@ class Engine:
     def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:
         """The batches of each call of the adapter, from update `step` to `end`."""
         while step < end and (call := list(islice(batches, self.limits.next_call(step, end)))):
-            yield call
             step += len(call)
+            if step == end:
+                self._read_ahead.after_training(step)
+            yield call
 
     def _count(self, batches: Sequence[LoadedBatch], epoch: int, position: Position, end: int) -> tuple[Position, bool]:
         """After a call of the adapter: where training is, and whether all ranks stop there."""
@@ -232,7 +240,7 @@ class Engine:
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
         with self._meter.watch.span("validation") as span:
-            reading = self._validator.measure(step, self._vote)
+            reading = self._validator.measure(step, self._vote, partial(self._read_ahead.after_validation, step))
         if reading is None:
             self._cut_short = True
             return position

@@ -29,7 +29,7 @@ so a callback may decide from them, and may call a collective as long as it does
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -53,11 +53,16 @@ class Seconds:
     checkpoint: float = 0.0
 
     def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(*(own + others for own, others in zip(astuple(self), astuple(other), strict=True)))
+        return Seconds(
+            self.data + other.data,
+            self.compute + other.compute,
+            self.allreduce + other.allreduce,
+            self.checkpoint + other.checkpoint,
+        )
 
     @property
     def total(self) -> float:
-        return float(sum(astuple(self)))
+        return self.data + self.compute + self.allreduce + self.checkpoint
 
 
 @dataclass(frozen=True, slots=True)

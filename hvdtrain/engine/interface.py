@@ -44,6 +44,12 @@ class Source(Protocol):
     def loader(self, epoch: int, start_step: int) -> Loader:
         """Decoded slices of the epoch's steps, from `start_step` on."""
 
+    def begin(self, epoch: int) -> None:
+        """Start to read an epoch in the background, if that can be: its `loader`, from step 0, is asked for soon."""
+
+    def abandon(self) -> None:
+        """Read no more of what was begun and not asked for."""
+
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]] | None:
         """Records ids int64[k] as `loader` gave them in that epoch; None where nothing can be read twice."""
 

@@ -65,22 +65,23 @@ class Meter:
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
         expected, self._saved = self._expected, 0.0
         self.start()
-        counted, masked = float(rows[:, 0].sum()), float(rows[:, 1].sum())
+        totals = rows.sum(axis=0).tolist()
+        counted, masked = totals[:2]
         if counted + masked != expected:
             raise DivergenceError(
                 f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        totals = rows[:, _OWN:].sum(axis=0)
+        values = {name: total / max(counted, 1.0) for name, total in zip(names, totals[_OWN:], strict=True)}
         slowest = float(rows[:, 2].max())
         return ReducedMetrics(
-            values={name: float(total) / max(counted, 1.0) for name, total in zip(names, totals, strict=True)},
+            values=values,
             samples=int(counted),
             masked=int(masked),
             samples_per_second=counted / slowest if slowest > 0 else 0.0,
-            rank_seconds=tuple(_split(r) for r in rows),
-            not_finite=_ranks_not_finite(rows, names),
+            rank_seconds=tuple(_split(row) for row in rows.tolist()),
+            not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
             skipped=sums.skipped,
             grad_norm=None if sums.grad_norm is None else float(rows[:, 6].mean()),
             grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, 7].max()),
@@ -92,6 +93,6 @@ def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int,
     return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
 
 
-def _split(row: NDArray[np.float64]) -> Seconds:
-    elapsed, data, allreduce, checkpoint = (float(value) for value in row[2:6])
+def _split(row: list[float]) -> Seconds:
+    elapsed, data, allreduce, checkpoint = row[2:6]
     return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)

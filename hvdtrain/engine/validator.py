@@ -1,5 +1,6 @@
 """Validation: the model measured on all validation records, and what must be known of its metrics before training."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvdtrain.adapters.interface import Adapter
@@ -33,8 +34,10 @@ class Validator:
         self._meter = Meter(self.adapter, self.comm)
         self._guard = LossGuard(self.comm, self.source, "validation")
 
-    def measure(self, step: int, vote: StopVote) -> ReducedMetrics | None:
+    def measure(self, step: int, vote: StopVote, when_read: Callable[[], None]) -> ReducedMetrics | None:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
+
+        `when_read` is called once the last batch is here, before the model has seen it.
 
         A part says nothing: the run that continues validates again.
 
@@ -45,6 +48,8 @@ class Validator:
         self._meter.start()
         with self.adapter.evaluating(), self.source.loader(0, 0) as loader:
             for done, batch in enumerate(loader, start=1):
+                if done == plan.steps:
+                    when_read()
                 self.adapter.eval_step(batch)
                 self._meter.count(batch)
                 self._guard.add(batch)

@@ -19,6 +19,7 @@ from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradie
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
+from hvdtrain.adapters.torch.measure_sums import MeasureSums
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
@@ -59,7 +60,7 @@ class TorchAdapter(AdapterState):
         loss_scale = LossScale() if options.precision == "fp16" else None
         self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale)
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
-        self._sums: dict[str, torch.Tensor] = {}
+        self._sums = MeasureSums()
         self._stopwatch, self._skipped = Stopwatch(), 0
         self._checked = False
         self._training: bool | None = None
@@ -68,7 +69,8 @@ class TorchAdapter(AdapterState):
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._set_training(True)
         parts = micro_batches(batch, self._options.accumulate_steps)
-        measured = [self._backward(part, step, number, number + 1 == len(parts)) for number, part in enumerate(parts)]
+        for number, part in enumerate(parts):
+            self._backward(part, step, number, number + 1 == len(parts))
         with self._syncing():
             self._gradient_sync.finish()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
@@ -80,8 +82,6 @@ class TorchAdapter(AdapterState):
         self._average.update(step)
         self._gradient_sync.clear()
         self._skipped += not changed
-        for totals in measured:
-            self._add(totals)
 
     @property
     def threads(self) -> int:
@@ -105,21 +105,19 @@ class TorchAdapter(AdapterState):
             self.model.train(training)
             self._training = training
 
-    def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> dict[str, torch.Tensor]:
-        """Add to the gradients; returns the sums of this micro batch's measures."""
+    def _backward(self, part: LoadedBatch, step: int, number: int, last: bool) -> None:
+        """Add to the gradients, and to the sums of measures."""
         # Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
         for generator in self._generators:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
         rows = _Rows.of(part.weights, self._place)
         self._gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
-            measures, totals = self._measure(part, rows)
+            losses = self._measure(part, rows)["loss"].float()
             share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
-            losses = measures["loss"].float()
             require_trainable(losses.requires_grad)
             # Not torch.autograd.backward(losses, shares), which imports SymPy: a second before the first step.
             losses.dot(self._shares(rows, losses, share)).backward()  # type: ignore[no-untyped-call]
-        return totals
 
     def _shares(self, rows: "_Rows", losses: torch.Tensor, share: float) -> torch.Tensor:
         """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""
@@ -132,21 +130,18 @@ class TorchAdapter(AdapterState):
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:
         self._set_training(False)
-        self._add(self._measure(batch, _Rows.of(batch.weights, self._place))[1])
+        self._measure(batch, _Rows.of(batch.weights, self._place))
 
-    def _measure(self, batch: LoadedBatch, rows: "_Rows") -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """The task's measures a sample, and their sums over real samples."""
+    def _measure(self, batch: LoadedBatch, rows: "_Rows") -> dict[str, torch.Tensor]:
+        """The task's measures a sample, which the sums then contain for real samples."""
         features = {name: self._place(array) for name, array in batch.features.items()}
         with low_precision(self._options.precision, self._device), batch_mask(rows.real):
             measures = self._task.measure(self._forward, features)
         if not self._checked:
             check_measures(measures, len(batch.ids))
             self._checked = True
-        return measures, {name: rows.sum(value.detach(), torch.float64) for name, value in measures.items()}
-
-    def _add(self, totals: dict[str, torch.Tensor]) -> None:
-        for name, total in totals.items():
-            self._sums[name] = self._sums[name] + total if name in self._sums else total
+        self._sums.add(measures, rows.weights)
+        return measures
 
     def _place(self, array: Any) -> torch.Tensor:
         writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
@@ -154,10 +149,9 @@ class TorchAdapter(AdapterState):
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
 
     def read_sums(self) -> Sums:
-        values = {name: float(value) for name, value in self._sums.items()}
         waited = self._stopwatch.take("gradient_sync") if self._is_distributed else 0.0
-        sums = Sums(values, waited, self._skipped, *self._update.norms.read())
-        self._sums, self._skipped = {}, 0
+        sums = Sums(self._sums.read(), waited, self._skipped, *self._update.norms.read())
+        self._skipped = 0
         return sums
 
     def parameter_count(self) -> int:
@@ -182,10 +176,6 @@ class _Rows:
             return _ALL_ROWS
         placed = place(weights)
         return cls(placed, placed > 0)
-
-    def sum(self, values: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The sum of values[n] over the rows that count."""
-        return (values if self.weights is None else values * self.weights).sum(dtype=dtype)
 
 
 _ALL_ROWS = _Rows(None, None)

@@ -78,7 +78,7 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
         **({"grad_norm_peak": event.grad_norm_peak} if event.grad_norm_peak is not None else {}),
         "samples_per_second": round(event.samples_per_second, 1),
-        "seconds": [{k: round(v, 6) for k, v in asdict(s).items()} for s in event.rank_seconds],
+        "seconds": [{k: round(v, 6) for k, v in vars(s).items()} for s in event.rank_seconds],
     }
 
 

@@ -41,6 +41,7 @@ def _sums() -> list[dict[str, dict[str, float]]]:
 
 MADE: dict[str, dict[str, Any]] = {
     "step-mlp": {"suites": {"mlp": {"blocks": _blocks([*SUITES["mlp"].arms], "hvdtrain_again"), "loss_difference": 0}}},
+    "memory": {"suites": {"mlp": _blocks([*SUITES["mlp"].arms], "hvdtrain_again")}},
     "overhead": {"blocks": _blocks([*LOOPS], "hvdtrain_again")},
     "allreduce": {"blocks": _sums()},
     "scaling": {
@@ -126,7 +127,7 @@ def test_an_axis_is_logarithmic_where_ratios_exceed_three() -> None:
 
 
 def test_matplotlib_is_imported_to_draw_only() -> None:
-    kinds = ("allreduce", "loader", "overhead", "scaling", "startup", "step", "versions")
+    kinds = ("allreduce", "loader", "memory", "overhead", "scaling", "startup", "step", "versions")
     imports = ", ".join(f"benchmarks.{kind}.__main__" for kind in kinds)
     code = f"import sys, {imports}; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)

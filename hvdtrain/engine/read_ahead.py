@@ -1,0 +1,45 @@
+"""No gap at the end of an epoch: once its last batch is here, what is read next begins, while the model still works.
+
+Two are never read at once, so no more memory is held, and no more threads and processes decode, than inside an epoch.
+What was begun and is not needed, because training stops there, is given up.
+"""
+
+from dataclasses import dataclass
+
+from hvdtrain.engine.interface import Source
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Begins what follows an epoch or its validation.
+
+    Args:
+        train, validation: the data.
+        steps_per_epoch: of training.
+        last: the update after which the run ends.
+    """
+
+    train: Source
+    validation: Source | None
+    steps_per_epoch: int
+    last: int
+
+    def after_training(self, step: int) -> None:
+        """The batch of update `step` is here. If it is the last of an epoch, validation follows, or the next epoch."""
+        if step % self.steps_per_epoch:
+            return  # the run ends here, and its loader still reads on
+        if self.validation is not None:
+            self.validation.begin(0)
+        else:
+            self.after_validation(step)
+
+    def after_validation(self, step: int) -> None:
+        """The last batch of the validation after update `step` is here."""
+        if step % self.steps_per_epoch == 0 and step < self.last:
+            self.train.begin(step // self.steps_per_epoch)
+
+    def close(self) -> None:
+        """Give up what was begun."""
+        self.train.abandon()
+        if self.validation is not None:
+            self.validation.abandon()
