@@ -34,7 +34,8 @@ def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dic
 
     def run(name: str) -> float:
         found = measure(suite.arms[name], options.np, suite.name, counts, cache)
-        losses[name] = found.loss
+        if not suite.arms[name].alone:
+            losses[name] = found.loss
         return found.seconds
 
     blocks = measured(list(suite.arms), (OURS, AGAIN), options.blocks, run, lambda seconds: f"{1e3 * seconds:.3g} ms")

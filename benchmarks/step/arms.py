@@ -29,6 +29,7 @@ class Arm:
         launcher: without the number of workers, which follows `np_flag` after it.
         np_flag: as the launcher calls it.
         command: what the workers run.
+        alone: one process, however many workers the others have; its batch, and so its loss, is another one.
     """
 
     label: str
@@ -36,6 +37,7 @@ class Arm:
     launcher: tuple[str, ...]
     np_flag: str
     command: tuple[str, ...]
+    alone: bool = False
 
     def argv(self, np: int, model: str, counts: tuple[int, int, int]) -> list[str]:
         """The command for `np` workers."""
@@ -43,7 +45,8 @@ class Arm:
         words = [word for flag, count in zip(flags, counts, strict=True) for word in (flag, str(count))]
         if "bench" in self.command:
             words += ["--batch-size", str(MODELS[model].batch), "--seed", str(SEED), "--json"]
-        return [*self.launcher, self.np_flag, str(np), *self.command, "--model", model, *words]
+        workers = [] if self.alone else [*self.launcher, self.np_flag, str(np)]
+        return [*workers, *self.command, "--model", model, *words]
 
 
 def _ours(module: str) -> tuple[str, ...]:
@@ -68,12 +71,17 @@ _TORCH: Mapping[str, Arm] = {
         "torchrun", "DDP (Gloo) by hand, bucket views", _TORCHRUN, "--nproc-per-node", (*_DDP, "--bucket-views")
     ),
 }
+_KERAS = _ours("keras_task:KerasStep")
+_SEVERAL = ("--steps-per-call", "10")
 _TENSORFLOW: Mapping[str, Arm] = {
-    "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("keras_task:KerasStep")),
+    "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _KERAS),
+    "hvdtrain_several": Arm("mpirun", "hvdtrain --steps-per-call 10", _MPIRUN, "-np", (*_KERAS, *_SEVERAL)),
+    "hvdtrain_compile": Arm("mpirun", "hvdtrain --compile", _MPIRUN, "-np", (*_KERAS, "--compile")),
     "horovod": Arm("mpirun", "Horovod by hand", _MPIRUN, "-np", _by_hand("horovod_tensorflow")),
     "horovod_yield": Arm(
         "mpirun, mpi_yield_when_idle", "Horovod by hand", (*_MPIRUN, *_YIELD), "-np", _by_hand("horovod_tensorflow")
     ),
+    "fit": Arm("one process, no launcher", "Keras' own fit", (), "", _by_hand("keras_fit"), alone=True),
 }
 OURS = "hvdtrain"
 AGAIN = "hvdtrain_again"

