@@ -22,13 +22,14 @@ PendingReduction = Generator[Handle, Any, None]
 """Yields a handle whenever it must wait; is sent what waiting for it returned. At its end the bucket is reduced."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class GradBucket:
     """Gradients that are reduced together.
 
     Attributes:
         name: begins the names of its collectives; the same on every rank.
-        flat: of shape [numbers], which the reduction changes in place.
+        flat: of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that
+            is a bucket by itself, where the hook `reduces_anywhere`.
         views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
     """
 
@@ -38,7 +39,13 @@ class GradBucket:
 
 
 class CommHook(HookState, ABC):
-    """How the gradients of a bucket are reduced over ranks."""
+    """How the gradients of a bucket are reduced over ranks.
+
+    Attributes:
+        reduces_anywhere: a reduction takes `GradBucket.flat` as it finds it, and nothing of the bucket's `views`.
+    """
+
+    reduces_anywhere = False
 
     @abstractmethod
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
@@ -56,6 +63,8 @@ class PlainSum(CommHook):
         start_sum: the allreduce.
         loss_multiplier: see `HookState`.
     """
+
+    reduces_anywhere = True
 
     def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
         super().__init__(loss_multiplier)

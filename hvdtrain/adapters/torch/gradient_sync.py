@@ -1,27 +1,27 @@
 """The sum of all ranks' gradients in torch, and what the adapter requires of any other way to synchronize ranks.
 
-Gradients are views of a few large flat buffers ("buckets"). Communication of a bucket starts in the background when its
-last gradient is ready: no copies in and out, few and large messages. The comm hook says what is sent.
+Small gradients share a few flat buffers ("buckets"), and large ones travel as autograd made them (`buckets`).
+Communication of a bucket starts in the background when its last gradient is ready, in place and in few messages. The
+comm hook says what is sent.
 The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, bucket_bytes, in_buckets, require_adasum
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, bucket_bytes, require_adasum
 from hvdtrain.adapters.torch import comm_hooks
+from hvdtrain.adapters.torch.buckets import Bucket, Trainable, grouped, make_buckets
 from hvdtrain.adapters.torch.powersgd import PowerSgd
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 
 Wait = Callable[[comm_hooks.Handle], Any]
-Trainable = Sequence[tuple[str, nn.Parameter]]
 
 
 class GradientSync(SyncState, ABC):
@@ -70,29 +70,6 @@ class NoSync(GradientSync):
             parameter.grad = None
 
 
-@dataclass
-class _Bucket:
-    bucket: comm_hooks.GradBucket
-    views: list[tuple[nn.Parameter, torch.Tensor]]
-    begin: Callable[[], comm_hooks.PendingReduction]
-    missing: set[nn.Parameter] = field(default_factory=set)
-    reduction: comm_hooks.PendingReduction | None = None
-    handle: comm_hooks.Handle = None
-
-    def start(self) -> None:
-        self.reduction = self.begin()
-        self.handle = next(self.reduction)
-
-    def is_reduced(self, wait: Callable[[comm_hooks.Handle], object]) -> bool:
-        """Wait for the pending message; returns whether it was the last one."""
-        assert self.reduction is not None
-        try:
-            self.handle = self.reduction.send(wait(self.handle))
-        except StopIteration:
-            return True
-        return False
-
-
 class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
@@ -109,12 +86,12 @@ class SummedGradients(GradientSync):
         super().__init__(hook)
         self._trainable, self._hook, self._wait = trainable, hook, wait
         self._held = False
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
         self.set_bucket_cap(cap)
 
     def buckets(self, cap: int) -> tuple[int, ...]:
-        return tuple(len(group) for group in _groups(self._trainable, cap))
+        return tuple(len(group) for group in grouped(self._trainable, cap, self._hook.reduces_anywhere))
 
     def set_bucket_cap(self, cap: int) -> None:
         for hook in self._hooks:
@@ -122,11 +99,11 @@ class SummedGradients(GradientSync):
         self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both
         for _, parameter in self._trainable:
             parameter.grad = None
-        self._buckets = _make_buckets(self._trainable, self._hook, cap)
+        self._buckets = make_buckets(self._trainable, self._hook, cap)
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket, view))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
-            for parameter, view in bucket.views
+            for parameter in bucket.parameters
         ]
         self.clear()
 
@@ -137,35 +114,21 @@ class SummedGradients(GradientSync):
         # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
         # zeros in their places, so that all ranks run the same collectives.
         for bucket in self._buckets:
-            for parameter, view in bucket.views:
-                if parameter.grad is not view:  # unused, or the task cleared it
-                    parameter.grad = view.zero_() if bucket.reduction is None else view
-            if bucket.reduction is None:
-                bucket.start()
+            bucket.complete()
         pending = self._buckets
         while pending:  # the second messages of all buckets start before one of them is waited for
             pending = [bucket for bucket in pending if not bucket.is_reduced(self._wait)]
 
     def clear(self) -> None:
-        # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place: half of the
-        # memory traffic of zeros that are written, read and added to.
         for bucket in self._buckets:
-            bucket.reduction = None
-            bucket.missing = {parameter for parameter, _ in bucket.views}
-            for parameter, _ in bucket.views:
-                parameter.grad = None
+            bucket.clear()
 
-    def _on_gradient(self, bucket: _Bucket, view: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        def hook(parameter: torch.Tensor) -> None:
-            if bucket.reduction is not None:
-                raise _too_late(bucket.bucket.name)
-            gradient = parameter.grad
-            if gradient is not view and gradient is not None:  # autograd's own tensor: see `clear`
-                parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
-            if self._held:
-                return
-            bucket.missing.discard(parameter)
-            if not bucket.missing:
+    def _on_gradient(self, bucket: Bucket) -> Callable[[nn.Parameter], None]:
+        def hook(parameter: nn.Parameter) -> None:
+            if bucket.has_begun:
+                raise _too_late(bucket.name)
+            bucket.take(parameter)
+            if not self._held and bucket.is_full(parameter):
                 bucket.start()
 
         return hook
@@ -177,41 +140,6 @@ def _too_late(name: str) -> UsageError:
         "The model adds to it several times in one backward pass, and only the first part would be summed.",
         "use torch.utils.checkpoint with use_reentrant=False, and call backward only through hvdtrain.",
     )
-
-
-def _groups(parameters: Trainable, cap: int) -> list[list[tuple[str, nn.Parameter]]]:
-    """Parameters from the last to the first, of one dtype and device in each bucket."""
-    return in_buckets(
-        reversed(parameters),
-        lambda named: (named[1].dtype, named[1].device),
-        lambda named: named[1].numel() * named[1].element_size(),
-        cap,
-    )
-
-
-def _make_buckets(parameters: Trainable, hook: comm_hooks.CommHook, cap: int) -> list[_Bucket]:
-    return [_bucket(f"hvdtrain.gradients.{index}", group, hook) for index, group in enumerate(_groups(parameters, cap))]
-
-
-def _bucket(name: str, parameters: Trainable, hook: comm_hooks.CommHook) -> _Bucket:
-    first = parameters[0][1]
-    flat = torch.zeros(sum(p.numel() for _, p in parameters), dtype=first.dtype, device=first.device)
-    views, named, offset = [], [], 0
-    for parameter_name, parameter in parameters:
-        view = _laid_out_like(parameter, flat[offset : offset + parameter.numel()])
-        views.append((parameter, view))
-        named.append((parameter_name, view))
-        offset += parameter.numel()
-    bucket = comm_hooks.GradBucket(name, flat, named)
-    return _Bucket(bucket, views, hook.open(bucket))
-
-
-def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """`part` in the parameter's own memory layout (channels last, say), or autograd would reorder at every step."""
-    last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
-    if parameter.numel() == last + 1:  # no gaps
-        return part.as_strided(parameter.shape, parameter.stride())
-    return part.view_as(parameter)
 
 
 def trainable_of(model: nn.Module, without: frozenset[nn.Parameter] = frozenset()) -> Trainable:

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from hvdtrain.adapters.torch.gradient_sync import NoSync, Trainable
+from hvdtrain.adapters.torch.buckets import Trainable
+from hvdtrain.adapters.torch.gradient_sync import NoSync
 
 
 class HorovodGradients(NoSync):

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, PeriodicAverage, in_buckets
+from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, Trainable, trainable_of
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, trainable_of
 
 _PENDING = 8  # buckets at a time: limits the memory for copies
 _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no bfloat16 in Horovod; float16 would round

@@ -1,0 +1,184 @@
+"""Buckets: the gradients that travel in one message, and where they are in memory.
+
+Small gradients are views of one flat buffer, into which autograd's are copied. A large one travels as the tensor that
+autograd made: a copy of it would take as long as a good part of its message.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from hvdtrain.adapters.gradient_sync import in_buckets
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
+
+Trainable = Sequence[tuple[str, nn.Parameter]]
+"""Names and parameters."""
+
+LARGE_BYTES: Final = 2**20
+"""From here on a message of its own costs little beside its bytes."""
+
+
+class Bucket(ABC):
+    """Gradients of some parameters, and the reduction of them that is under way.
+
+    Args:
+        bucket: what the hook is told of it.
+        parameters: whose gradients are in it.
+        hook: reduces them.
+    """
+
+    def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
+        self.name, self.parameters = bucket.name, parameters
+        self._begin = hook.open(bucket)
+        self._missing = set(parameters)
+        self._reduction: PendingReduction | None = None
+        self._handle: Handle = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the reduction has."""
+        return self._reduction is not None
+
+    @abstractmethod
+    def take(self, parameter: nn.Parameter) -> None:
+        """The parameter's `.grad` is there: make it what will be reduced."""
+
+    @abstractmethod
+    def complete(self) -> None:
+        """Every parameter's `.grad` becomes what is reduced, zeros where there was none; the reduction has begun."""
+
+    def is_full(self, parameter: nn.Parameter) -> bool:
+        """Whether all gradients of the last backward pass are there, now that this one is."""
+        self._missing.discard(parameter)
+        return not self._missing
+
+    def start(self) -> None:
+        """Begin the reduction."""
+        self._reduction = self._begin()
+        self._handle = next(self._reduction)
+
+    def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
+        """Wait for the pending message; returns whether it was the last one."""
+        assert self._reduction is not None
+        try:
+            self._handle = self._reduction.send(wait(self._handle))
+        except StopIteration:
+            return True
+        return False
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
+        # itself: at most half of the memory traffic of zeros that are written, read and added to.
+        self._reduction = None
+        self._missing.update(self.parameters)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class _Shared(Bucket):
+    """Gradients that are views of one buffer."""
+
+    def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
+        parameters = [parameter for _, parameter in trainable]
+        first = parameters[0]
+        flat = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
+        parts = torch.split(flat, [parameter.numel() for parameter in parameters])
+        views = [_laid_out_like(parameter, part) for parameter, part in zip(parameters, parts, strict=True)]
+        self._views = dict(zip(parameters, views, strict=True))
+        names = [name for name, _ in trainable]
+        super().__init__(GradBucket(name, flat, list(zip(names, views, strict=True))), parameters, hook)
+
+    def take(self, parameter: nn.Parameter) -> None:
+        gradient, view = parameter.grad, self._views[parameter]
+        if gradient is not view and gradient is not None:  # autograd's own tensor: see `clear`
+            parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
+
+    def complete(self) -> None:
+        for parameter, view in self._views.items():
+            if parameter.grad is not view:  # unused, or the task cleared it
+                parameter.grad = view if self.has_begun else view.zero_()
+        if not self.has_begun:
+            self.start()
+
+
+class _Single(Bucket):
+    """One gradient: the tensor that autograd made."""
+
+    def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
+        ((_, self._parameter),) = trainable
+        self._bucket = GradBucket(name, self._parameter.new_empty(0), [])
+        super().__init__(self._bucket, [self._parameter], hook)
+        self._gradient: torch.Tensor | None = None
+
+    def take(self, parameter: nn.Parameter) -> None:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+
+    def start(self) -> None:
+        gradient = self._parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(self._parameter)
+        elif not _has_no_gaps(gradient):
+            gradient = gradient.contiguous()
+        self._gradient = gradient
+        self._bucket.flat = gradient.as_strided((gradient.numel(),), (1,))
+        super().start()
+
+    def complete(self) -> None:
+        if not self.has_begun:
+            self.start()
+        self._parameter.grad = self._gradient
+
+    def clear(self) -> None:
+        super().clear()
+        self._gradient, self._bucket.flat = None, self._bucket.flat.new_empty(0)
+
+
+def _has_no_gaps(tensor: torch.Tensor) -> bool:
+    """Whether its numbers fill the memory from the first to the last, in any order, each in a place of its own."""
+    last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() == last + 1
+
+
+def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """`part` in the parameter's own memory layout (channels last, say), or autograd would reorder at every step."""
+    return part.as_strided(parameter.shape, parameter.stride()) if _has_no_gaps(parameter) else part.view_as(parameter)
+
+
+def grouped(trainable: Trainable, cap: int, large_alone: bool) -> list[Trainable]:
+    """Parameters from the last to the first, of one dtype and device in each group.
+
+    Args:
+        trainable: in the model's order.
+        cap: bytes of the largest group of several parameters.
+        large_alone: whether each of `LARGE_BYTES` or more is a group by itself.
+    """
+    groups: list[Any] = in_buckets(
+        reversed(trainable),
+        lambda named: (
+            named[0] if large_alone and _nbytes(named) >= LARGE_BYTES else "",
+            named[1].dtype,
+            named[1].device,
+        ),
+        _nbytes,
+        cap,
+    )
+    return groups
+
+
+def _nbytes(named: tuple[str, nn.Parameter]) -> int:
+    return named[1].numel() * named[1].element_size()
+
+
+def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]:
+    """A bucket for each group of `grouped`."""
+    made: list[Bucket] = []
+    for index, group in enumerate(grouped(trainable, cap, hook.reduces_anywhere)):
+        is_large = hook.reduces_anywhere and len(group) == 1 and _nbytes(group[0]) >= LARGE_BYTES
+        kind = _Single if is_large else _Shared
+        made.append(kind(f"hvdtrain.gradients.{index}", group, hook))
+    return made
