@@ -25,5 +25,5 @@ class TorchStep(StepTask):
 
     def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         x = batch["x"]
-        logits = model(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
+        logits = model(x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x)
         return {"loss": functional.cross_entropy(logits, batch["y"], reduction="none")}

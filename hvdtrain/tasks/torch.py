@@ -75,14 +75,14 @@ class TorchPictures(Pictures):
 
     def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         labels = batch["label"]
-        logits = model(self._normalized(batch["image"]))
+        logits = model(_for_filters(model, self._normalized(batch["image"])))
         loss = functional.cross_entropy(logits, batch.get("target", labels), reduction="none")
         # How many classes the model prefers to the right one: the same for ties in both frameworks.
         before = (logits > logits.gather(1, labels[:, None])).sum(1)
         return {"loss": loss, "accuracy": (before < 1).float(), "top5": (before < 5).float()}
 
     def _normalized(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 [n, H, W, 3] to float32 [n, 3, H, W], in channels-last order, which convolutions on GPUs prefer."""
+        """uint8 [n, H, W, 3] to float32 [n, 3, H, W], in channels-last order."""
         device = images.device
         if device not in self._constants:  # copying them in each step would make each step wait for the one before
             mean, std = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device)
@@ -94,6 +94,19 @@ class TorchPictures(Pictures):
     def _constants(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
         """Mean and deviation of bytes, on each device."""
         return {}
+
+
+def _for_filters(model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
+    """`pictures` in the order of the model's filters: with another one, each layer reorders its own, forth and back.
+
+    On GPUs as they are: convolutions there prefer channels last.
+    """
+    if pictures.is_cuda:
+        return pictures
+    filters = next((parameter for parameter in model.parameters() if parameter.ndim == 4), None)
+    if filters is None or filters.is_contiguous():
+        return pictures.contiguous()
+    return pictures
 
 
 class TorchCifar10(TorchPictures, Cifar10):

@@ -135,11 +135,25 @@ def test_mixing_rounds_to_the_nearest_and_reaches_both_ends() -> None:
     np.testing.assert_array_equal(targets, [[0.25, 0.75, 0], [0, 1, 0]])
 
 
+class Seeing(torch.nn.Module):
+    """Keeps what it is given, and returns the same logits each time."""
+
+    seen: torch.Tensor
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self._logits = logits
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        self.seen = pictures
+        return self._logits
+
+
 def test_top5_is_topk_s() -> None:
     task = TorchCifar10(model="cnn")
     logits, labels = torch.randn(200, 10, generator=torch.manual_seed(0)), torch.arange(200) % 10
     batch = {"image": torch.zeros(200, 32, 32, 3, dtype=torch.uint8), "label": labels}
-    measures = task.measure(lambda _: logits, batch)  # type: ignore[arg-type]
+    measures = task.measure(Seeing(logits), batch)
     top = logits.topk(5).indices == labels[:, None]
     torch.testing.assert_close(measures["top5"], top.any(1).float())
     torch.testing.assert_close(measures["accuracy"], top[:, 0].float())
@@ -148,21 +162,26 @@ def test_top5_is_topk_s() -> None:
 def test_pixels_are_normalized_as_torchvision_does(cifar10: Path, tmp_path: Path) -> None:
     task = TorchCifar10(model="cnn")
     opened(task, cifar10, tmp_path)
-    seen = []
     batch = {"image": torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8), "label": torch.tensor([0, 1])}
-
-    def model(pixels: torch.Tensor) -> torch.Tensor:
-        seen.append(pixels)
-        return torch.zeros(2, 10)
-
-    task.measure(model, batch)  # type: ignore[arg-type]
+    model = Seeing(torch.zeros(2, 10))
+    task.measure(model, batch)
     from hvdtrain.models.torchvision_import import import_torchvision
 
     import_torchvision()
     from torchvision.transforms import functional as transforms
 
     tensor = batch["image"].permute(0, 3, 1, 2).float() / 255
-    torch.testing.assert_close(seen[0].contiguous(), transforms.normalize(tensor, list(task.mean), list(task.std)))
+    torch.testing.assert_close(model.seen, transforms.normalize(tensor, list(task.mean), list(task.std)))
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_pictures_come_in_the_order_of_the_filters(order: torch.memory_format) -> None:
+    model = Seeing(torch.zeros(2, 10))
+    model.add_module("first", torch.nn.Conv2d(3, 4, 3))
+    model.to(memory_format=order)  # type: ignore[call-overload]
+    batch = {"image": torch.zeros(2, 8, 8, 3, dtype=torch.uint8), "label": torch.tensor([0, 1])}
+    TorchCifar10(model="cnn").measure(model, batch)
+    assert model.seen.is_contiguous(memory_format=order)
 
 
 def test_the_catalogs_are_train_and_test(cifar10: Path, tmp_path: Path) -> None:
