@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-memory bench-overhead bench-allreduce bench-scaling clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-allreduce bench-scaling clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench-startup: with-dev ## time from a command to its first step, beside horovod
 
 bench-step: with-dev ## time training steps, beside hand-written Horovod and DDP (ARGS="--suites mlp" for less)
 	$(BIN)/python -m benchmarks.step $(ARGS)
+
+bench-profile: with-dev ## what bounds a training step, by perf and Horovod's timeline
+	$(BIN)/python -m benchmarks.profile $(ARGS)
 
 bench-memory: with-dev ## the most memory that a worker holds, beside hand-written Horovod and DDP
 	$(BIN)/python -m benchmarks.memory $(ARGS)
