@@ -1,7 +1,7 @@
 """Buckets: the gradients that travel in one message, and where they are in memory.
 
-Small gradients are views of one flat buffer, into which autograd's are copied. A large one travels as the tensor that
-autograd made: a copy of it would take as long as a good part of its message.
+Small gradients are views of one flat buffer, into which autograd's are copied. On CPUs a large one travels as the
+tensor that autograd made: a copy of it would take as long as a good part of its message.
 """
 
 from abc import ABC, abstractmethod
@@ -149,25 +149,26 @@ def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
     return part.as_strided(parameter.shape, parameter.stride()) if _has_no_gaps(parameter) else part.view_as(parameter)
 
 
-def grouped(trainable: Trainable, cap: int, large_alone: bool) -> list[Trainable]:
+def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
     Args:
         trainable: in the model's order.
         cap: bytes of the largest group of several parameters.
-        large_alone: whether each of `LARGE_BYTES` or more is a group by itself.
+        hook: reduces them.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),
-        lambda named: (
-            named[0] if large_alone and _nbytes(named) >= LARGE_BYTES else "",
-            named[1].dtype,
-            named[1].device,
-        ),
+        lambda named: (named[0] if _is_alone(named, hook) else "", named[1].dtype, named[1].device),
         _nbytes,
         cap,
     )
     return groups
+
+
+def _is_alone(named: tuple[str, nn.Parameter], hook: CommHook) -> bool:
+    """GPUs copy in no time, and prefer few messages."""
+    return hook.reduces_anywhere and named[1].device.type == "cpu" and _nbytes(named) >= LARGE_BYTES
 
 
 def _nbytes(named: tuple[str, nn.Parameter]) -> int:
@@ -176,9 +177,7 @@ def _nbytes(named: tuple[str, nn.Parameter]) -> int:
 
 def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]:
     """A bucket for each group of `grouped`."""
-    made: list[Bucket] = []
-    for index, group in enumerate(grouped(trainable, cap, hook.reduces_anywhere)):
-        is_large = hook.reduces_anywhere and len(group) == 1 and _nbytes(group[0]) >= LARGE_BYTES
-        kind = _Single if is_large else _Shared
-        made.append(kind(f"hvdtrain.gradients.{index}", group, hook))
-    return made
+    return [
+        (_Single if _is_alone(group[0], hook) else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
+        for index, group in enumerate(grouped(trainable, cap, hook))
+    ]

@@ -1,6 +1,6 @@
 """The sum of all ranks' gradients in torch, and what the adapter requires of any other way to synchronize ranks.
 
-Small gradients share a few flat buffers ("buckets"), and large ones travel as autograd made them (`buckets`).
+Small gradients share a few flat buffers ("buckets"); on CPUs large ones travel as autograd made them (`buckets`).
 Communication of a bucket starts in the background when its last gradient is ready, in place and in few messages. The
 comm hook says what is sent.
 The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gradient_as_bucket_view`.
@@ -91,7 +91,7 @@ class SummedGradients(GradientSync):
         self.set_bucket_cap(cap)
 
     def buckets(self, cap: int) -> tuple[int, ...]:
-        return tuple(len(group) for group in grouped(self._trainable, cap, self._hook.reduces_anywhere))
+        return tuple(len(group) for group in grouped(self._trainable, cap, self._hook))
 
     def set_bucket_cap(self, cap: int) -> None:
         for hook in self._hooks:
