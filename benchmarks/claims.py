@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from benchmarks.comparison import Comparison
 from benchmarks.statistics import Estimate, Ratio
@@ -29,9 +29,12 @@ def not_a_win(lost: Iterable[str], figure: str = "ours / theirs") -> str:
     return f"**Not a win** ({figure}): {'; '.join(texts)}." if texts else f"**Not a win** ({figure}): none of these."
 
 
-def not_a_win_among(comparison: Comparison, labels: Mapping[str, str]) -> str:
-    """The same for the arms of one table: those that take less time than ours, or not more beyond chance."""
-    lost = (arm for arm in comparison.others if not comparison.is_won(arm))
+def not_a_win_among(comparison: Comparison, labels: Mapping[str, str], own: Collection[str] = ()) -> str:
+    """The same for the arms of one table: those that take less time than ours, or not more beyond chance.
+
+    `own`: ours with other settings, with which nothing is to be won.
+    """
+    lost = (arm for arm in comparison.others if arm not in own and not comparison.is_won(arm))
     return not_a_win(f"{labels[arm]} {shown(comparison.ours_over(arm))}" for arm in lost)
 
 

@@ -43,7 +43,7 @@ def _table(name: str, blocks: list[dict[str, float]]) -> str:
     lines = [
         f"## {about.model.label}, {about.framework}: {len(blocks)} blocks of two runs",
         "",
-        claims.not_a_win_among(compared, labels_of(about)),
+        claims.not_a_win_among(compared, labels_of(about), about.own),
         *goal,
         "",
         f"Resident memory with all libraries and shared pages, of the worker that held most, in 10⁶ bytes; the median "

@@ -101,6 +101,11 @@ class Suite:
         """The network."""
         return MODELS[self.name]
 
+    @property
+    def own(self) -> frozenset[str]:
+        """The arms that are hvdtrain."""
+        return frozenset(name for name in self.arms if name.startswith(OURS))
+
 
 SUITES: Mapping[str, Suite] = {
     "resnet18": Suite("resnet18", "torch", _TORCH),

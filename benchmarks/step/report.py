@@ -61,7 +61,7 @@ def _table(name: str, suite: dict[str, Any]) -> str:
     lines = [
         f"## {about.model.label}, {about.framework}: {len(compared.blocks)} blocks of two runs",
         "",
-        claims.not_a_win_among(compared, labels_of(about)),
+        claims.not_a_win_among(compared, labels_of(about), about.own),
         *(claims.at_most(limit, compared.ours_over(arm), of_what) for arm, limit, of_what in _goals(compared)),
         "",
         f"Milliseconds a step are the median of the blocks. {claims.how_to_read(compared)} Losses after the last step "
