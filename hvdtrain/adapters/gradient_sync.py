@@ -4,6 +4,7 @@ A gradient sync reduces the gradients of all ranks in every update, or averages 
 (PyTorch DDP's word) says what is sent for each bucket of gradients.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
@@ -18,6 +19,11 @@ BUCKET_BYTES = 25 * 2**20
 enough for the first bucket's communication to start early."""
 
 
+LARGE_BYTES = 2**20
+"""On CPUs a gradient of this size or more can be a bucket by itself: a copy of it takes as long as a good part of its
+message, and a message of its own costs little beside its bytes."""
+
+
 def bucket_bytes(options: TrainingOptions) -> int:
     """The largest bucket of several gradients, in bytes: --bucket-cap-mb, which is in MiB as DDP's, or the default."""
     if options.gradient_sync == "horovod":
@@ -30,10 +36,19 @@ class HookState:
 
     Args:
         loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
+
+    Attributes:
+        reduces_in_place: a gradient that is a bucket by itself is reduced where the framework made it, without a copy.
     """
+
+    reduces_in_place = False
 
     def __init__(self, loss_multiplier: float = 1.0) -> None:
         self.loss_multiplier = loss_multiplier
+
+    def large_bytes(self, on_gpu: bool) -> float:
+        """From which size on a gradient is a bucket by itself. GPUs copy in no time, and prefer few messages."""
+        return LARGE_BYTES if self.reduces_in_place and not on_gpu else math.inf
 
     def rank_local_state(self) -> State:
         """Float arrays that differ between ranks, whose mean over ranks may replace each of them (see `Adapter`)."""
@@ -104,7 +119,11 @@ class PeriodicAverage(SyncState):
 
 
 def in_buckets(
-    items: Iterable[T], kind: Callable[[T], Hashable], nbytes: Callable[[T], int], limit: int
+    items: Iterable[T],
+    kind: Callable[[T], Hashable],
+    nbytes: Callable[[T], int],
+    limit: int,
+    large: float = math.inf,
 ) -> list[list[T]]:
     """Items in their order, cut into buckets of one kind and at most `limit` bytes each, or of one larger item.
 
@@ -113,10 +132,14 @@ def in_buckets(
         kind: of an item, for example its dtype.
         nbytes: of an item.
         limit: bytes of a bucket.
+        large: an item of so many bytes is a bucket by itself, and others are put together around it.
     """
     buckets: list[list[T]] = []
     filling: dict[Hashable, tuple[list[T], int]] = {}
     for item in items:
+        if nbytes(item) >= large:
+            buckets.append([item])
+            continue
         bucket, size = filling.get(kind(item), ([], limit + 1))
         if size + nbytes(item) > limit:
             bucket, size = [], 0

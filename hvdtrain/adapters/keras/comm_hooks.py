@@ -60,6 +60,8 @@ class PlainReduction(CommHook):
         loss_multiplier: see `HookState`.
     """
 
+    reduces_in_place = True
+
     def __init__(self, hvd: Any, op: Any, loss_multiplier: float = 1.0) -> None:
         super().__init__(loss_multiplier)
         self._hvd, self._op = hvd, op

@@ -47,10 +47,8 @@ class SummedGradients(GradientSync):
         self._hook, self._waiting, self._variables, self._cap = hook, waiting, variables, cap
 
     def buckets(self, cap: int) -> tuple[int, ...]:
-        def sent_as(variable: Any) -> tf.DType:
-            return self._hook.sent_as(tf.as_dtype(variable.dtype))
-
-        groups = grouped(reversed(self._variables), sent_as, lambda variable: variable.shape, cap)
+        variables = reversed(self._variables)
+        groups = grouped(variables, self._hook, lambda v: tf.as_dtype(v.dtype), lambda v: v.shape, cap)
         return tuple(len(group) for group in groups)
 
     def set_bucket_cap(self, cap: int) -> None:

@@ -101,9 +101,7 @@ def densified(place: int, gradient: Any, variable: Any) -> Gradient:
 
 def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[GradBucket]:
     """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
-    groups = grouped(
-        sorted(gradients, key=lambda g: -g.place), lambda g: hook.sent_as(g.value.dtype), lambda g: g.shape, cap
-    )
+    groups = grouped(sorted(gradients, key=lambda g: -g.place), hook, lambda g: g.value.dtype, lambda g: g.shape, cap)
     return [
         GradBucket(_name(number, dtype, group), dtype, group)
         for number, group in enumerate(groups)
@@ -112,10 +110,26 @@ def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[Gr
 
 
 def grouped(
-    items: Iterable[T], sent_as: Callable[[T], tf.DType], shape: Callable[[T], Sequence[int]], cap: int
+    items: Iterable[T],
+    hook: CommHook,
+    dtype: Callable[[T], tf.DType],
+    shape: Callable[[T], Sequence[int]],
+    cap: int,
 ) -> list[list[T]]:
-    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent."""
-    return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap)
+    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent.
+
+    Args:
+        items: gradients, or what has one.
+        hook: reduces them.
+        dtype, shape: of an item.
+        cap: see above.
+    """
+
+    def sent_as(item: T) -> tf.DType:
+        return hook.sent_as(dtype(item))
+
+    large = hook.large_bytes(on_gpu=bool(tf.config.get_visible_devices("GPU")))
+    return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap, large)
 
 
 def _name(number: int, dtype: tf.DType, gradients: Sequence[Gradient]) -> str:

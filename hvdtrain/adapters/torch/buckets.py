@@ -1,12 +1,12 @@
 """Buckets: the gradients that travel in one message, and where they are in memory.
 
-Small gradients are views of one flat buffer, into which autograd's are copied. On CPUs a large one travels as the
-tensor that autograd made: a copy of it would take as long as a good part of its message.
+Small gradients are views of one flat buffer, into which autograd's are copied. A large one travels as the tensor that
+autograd made, where the hook and the device want it so (`HookState.large_bytes`).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,9 +16,6 @@ from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, Pen
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
-
-LARGE_BYTES: Final = 2**20
-"""From here on a message of its own costs little beside its bytes."""
 
 
 class Bucket(ABC):
@@ -159,25 +156,26 @@ def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),
-        lambda named: (named[0] if _is_alone(named, hook) else "", named[1].dtype, named[1].device),
+        lambda named: (named[1].dtype, named[1].device),
         _nbytes,
         cap,
+        _large_bytes(trainable, hook),
     )
     return groups
 
 
-def _is_alone(named: tuple[str, nn.Parameter], hook: CommHook) -> bool:
-    """GPUs copy in no time, and prefer few messages."""
-    return hook.reduces_anywhere and named[1].device.type == "cpu" and _nbytes(named) >= LARGE_BYTES
+def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]:
+    """A bucket for each group of `grouped`."""
+    large = _large_bytes(trainable, hook)
+    return [
+        (_Single if _nbytes(group[0]) >= large else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
+        for index, group in enumerate(grouped(trainable, cap, hook))
+    ]
+
+
+def _large_bytes(trainable: Trainable, hook: CommHook) -> float:
+    return hook.large_bytes(on_gpu=any(parameter.is_cuda for _, parameter in trainable))
 
 
 def _nbytes(named: tuple[str, nn.Parameter]) -> int:
     return named[1].numel() * named[1].element_size()
-
-
-def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]:
-    """A bucket for each group of `grouped`."""
-    return [
-        (_Single if _is_alone(group[0], hook) else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
-        for index, group in enumerate(grouped(trainable, cap, hook))
-    ]

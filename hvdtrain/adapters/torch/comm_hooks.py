@@ -29,7 +29,7 @@ class GradBucket:
     Attributes:
         name: begins the names of its collectives; the same on every rank.
         flat: of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that
-            is a bucket by itself, where the hook `reduces_anywhere`.
+            is a bucket by itself, where the hook `reduces_in_place`: it takes `flat` as it finds it, and no `views`.
         views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
     """
 
@@ -39,13 +39,7 @@ class GradBucket:
 
 
 class CommHook(HookState, ABC):
-    """How the gradients of a bucket are reduced over ranks.
-
-    Attributes:
-        reduces_anywhere: a reduction takes `GradBucket.flat` as it finds it, and nothing of the bucket's `views`.
-    """
-
-    reduces_anywhere = False
+    """How the gradients of a bucket are reduced over ranks."""
 
     @abstractmethod
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
@@ -64,7 +58,7 @@ class PlainSum(CommHook):
         loss_multiplier: see `HookState`.
     """
 
-    reduces_anywhere = True
+    reduces_in_place = True
 
     def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
         super().__init__(loss_multiplier)

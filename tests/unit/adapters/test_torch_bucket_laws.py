@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.torch import buckets as module
+from hvdtrain.adapters import gradient_sync as module
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
