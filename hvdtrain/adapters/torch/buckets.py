@@ -6,7 +6,7 @@ autograd made, where the hook and the device want it so (`HookState.large_bytes`
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -16,6 +16,10 @@ from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, Pen
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
+
+
+_OWN_USES: Final = 2
+"""Of the memory of a tensor that is alone in it: by the tensor, and by the object through which it is asked."""
 
 
 class Bucket(ABC):
@@ -119,8 +123,8 @@ class _Single(Bucket):
         gradient = self._parameter.grad
         if gradient is None:
             gradient = torch.zeros_like(self._parameter)
-        elif not _has_no_gaps(gradient):
-            gradient = gradient.contiguous()
+        elif _is_shared(gradient) or not _has_no_gaps(gradient):
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
         self._gradient = gradient
         self._bucket.flat = gradient.as_strided((gradient.numel(),), (1,))
         super().start()
@@ -133,6 +137,12 @@ class _Single(Bucket):
     def clear(self) -> None:
         super().clear()
         self._gradient, self._bucket.flat = None, self._bucket.flat.new_empty(0)
+
+
+def _is_shared(gradient: torch.Tensor) -> bool:
+    """Whether another tensor is in that memory: both parameters of `a.view(n) + b.view(n)` get the same gradient."""
+    count: Any = getattr(torch._C, "_storage_Use_Count", None)  # torch has no other way to tell; it uses it for graphs
+    return count is None or count(gradient.untyped_storage()._cdata) > _OWN_USES
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:

@@ -146,6 +146,32 @@ def test_channels_last_gradients_are_right() -> None:
     assert_gradients(model, plain, 2)
 
 
+class Shared(nn.Module):
+    """Autograd gives both weights one gradient, in the same memory."""
+
+    def __init__(self, join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.join = join
+        self.first, self.second = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.full((2, 3), 2.0))
+
+    def forward(self) -> torch.Tensor:
+        return self.join(self.first, self.second).square().sum()
+
+
+@pytest.mark.parametrize("join", [lambda a, b: a.view(6) + b.view(6), lambda a, b: torch.cat([a, b]), torch.add])
+def test_gradients_that_autograd_puts_into_the_same_memory_are_summed_once(join: Any) -> None:
+    model = Shared(join)
+    plain = copy.deepcopy(model)
+    buckets = buckets_of(model, SameOnAllRanks(2))
+    for _ in range(2):
+        for network in (model, plain):
+            network().backward()
+        buckets.finish()
+        assert_gradients(model, plain, 2)
+        buckets.clear()
+        plain.zero_grad()
+
+
 def twice(layer: nn.Module, x: torch.Tensor, reentrant: bool) -> Any:
     for _ in range(2):
         x = checkpoint(layer, x, use_reentrant=reentrant)
