@@ -101,11 +101,11 @@ def _for_filters(model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
 
     On GPUs as they are: convolutions there prefer channels last.
     """
-    if pictures.is_cuda:
+    if pictures.is_cuda or not isinstance(model, nn.Module):
         return pictures
     filters = next((parameter for parameter in model.parameters() if parameter.ndim == 4), None)
     if filters is None or filters.is_contiguous():
-        return pictures.contiguous()
+        return pictures.clone(memory_format=torch.contiguous_format)  # of one channel, contiguous() copies nothing
     return pictures
 
 

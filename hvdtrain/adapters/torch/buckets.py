@@ -18,10 +18,6 @@ Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
 
 
-_OWN_USES: Final = 2
-"""Of the memory of a tensor that is alone in it: by the tensor, and by the object through which it is asked."""
-
-
 class Bucket(ABC):
     """Gradients of some parameters, and the reduction of them that is under way.
 
@@ -107,26 +103,33 @@ class _Shared(Bucket):
 
 
 class _Single(Bucket):
-    """One gradient: the tensor that autograd made."""
+    """One gradient, where autograd made it, unless that is in another order than on other ranks or is shared."""
 
     def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
         ((_, self._parameter),) = trainable
         self._bucket = GradBucket(name, self._parameter.new_empty(0), [])
         super().__init__(self._bucket, [self._parameter], hook)
+        self._strides = self._new().stride()
         self._gradient: torch.Tensor | None = None
 
     def take(self, parameter: nn.Parameter) -> None:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        # After each backward pass: autograd would add to memory that two gradients share once for each of them.
+        if gradient.is_sparse:
+            parameter.grad = self._new().add_(gradient)
+        elif gradient.stride() != self._strides or _is_shared(gradient):
+            parameter.grad = self._new().copy_(gradient)
+
+    def _new(self) -> torch.Tensor:
+        """Zeros in the order in which all ranks send this gradient, those too on which autograd made none."""
+        return _laid_out_like(self._parameter, self._parameter.new_zeros(self._parameter.numel()))
 
     def start(self) -> None:
-        gradient = self._parameter.grad
-        if gradient is None:
-            gradient = torch.zeros_like(self._parameter)
-        elif _is_shared(gradient) or not _has_no_gaps(gradient):
-            gradient = gradient.clone(memory_format=torch.contiguous_format)
-        self._gradient = gradient
-        self._bucket.flat = gradient.as_strided((gradient.numel(),), (1,))
+        self.take(self._parameter)  # also what no backward pass of ours made
+        self._gradient = self._new() if self._parameter.grad is None else self._parameter.grad
+        self._bucket.flat = self._gradient.as_strided((self._gradient.numel(),), (1,))
         super().start()
 
     def complete(self) -> None:
@@ -139,10 +142,19 @@ class _Single(Bucket):
         self._gradient, self._bucket.flat = None, self._bucket.flat.new_empty(0)
 
 
+def _uses(tensor: torch.Tensor) -> int | None:
+    """How many tensors and objects of Python use its memory; None where torch does not tell."""
+    count: Any = getattr(torch._C, "_storage_Use_Count", None)  # torch has no other way; CUDA graphs use it
+    return None if count is None else int(count(tensor.untyped_storage()._cdata))
+
+
+_USES_ALONE: Final = _uses(torch.empty(1))
+
+
 def _is_shared(gradient: torch.Tensor) -> bool:
     """Whether another tensor is in that memory: both parameters of `a.view(n) + b.view(n)` get the same gradient."""
-    count: Any = getattr(torch._C, "_storage_Use_Count", None)  # torch has no other way to tell; it uses it for graphs
-    return count is None or count(gradient.untyped_storage()._cdata) > _OWN_USES
+    uses = _uses(gradient)
+    return uses is None or _USES_ALONE is None or uses > _USES_ALONE
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:

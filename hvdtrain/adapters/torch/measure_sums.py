@@ -20,15 +20,19 @@ class MeasureSums:
         self._totals: dict[str, torch.Tensor] = {}
 
     def add(self, measures: Mapping[str, torch.Tensor], weights: torch.Tensor | None) -> None:
-        """Args:
-        measures: values [n] of n samples, by name.
-        weights: float32[n], 0 or 1; None where all count.
+        """Add a batch.
+
+        Args:
+            measures: values [n] of n samples, by name.
+            weights: float32[n], 0 or 1; None where all count.
         """
         for name, value in measures.items():
-            own = value.detach()
+            own = value.detach().reshape(-1)
+            if not own.is_floating_point():
+                own = own.double()  # exact beside values of other batches
             # A copy: what the task has returned may be a part of something large, or be overwritten by its next step.
             values = self._values.setdefault(name, [])
-            values.append(own.clone() if weights is None else own * weights)
+            values.append(own.clone() if weights is None else own * weights.to(own.dtype))
             if len(values) == _TOGETHER:
                 self._total(name)
 

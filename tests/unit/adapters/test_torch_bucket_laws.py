@@ -163,13 +163,50 @@ def test_gradients_that_autograd_puts_into_the_same_memory_are_summed_once(join:
     model = Shared(join)
     plain = copy.deepcopy(model)
     buckets = buckets_of(model, SameOnAllRanks(2))
-    for _ in range(2):
-        for network in (model, plain):
-            network().backward()
+    expected = torch.autograd.grad(plain(), list(plain.parameters()))  # plain backward passes share memory, too
+    for passes in (1, 3):
+        for number in range(passes):
+            buckets.set_grad_sync(number + 1 == passes)
+            model().backward()
         buckets.finish()
-        assert_gradients(model, plain, 2)
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, 2 * passes * gradient)
         buckets.clear()
-        plain.zero_grad()
+
+
+def channels_last(*shape: int) -> torch.Tensor:
+    return torch.ones(shape).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("weight", "loss"),
+    [
+        (channels_last(2, 3, 2, 2), lambda w: (w * 2).sum()),
+        (channels_last(2, 3, 2, 2), lambda w: torch.cat([w, channels_last(2, 3, 2, 2)]).sum()),
+        (torch.ones(3, 2, 4)[..., ::2].transpose(0, 1), lambda w: (w * 2).sum()),  # with gaps
+        (
+            torch.ones(2, 3).t(),
+            lambda w: nn.functional.embedding(torch.tensor([0, 2]), w, sparse=True).sum(),
+        ),
+    ],
+    ids=["channels last", "part of another", "with gaps", "sparse"],
+)
+def test_a_gradient_is_sent_in_one_order_whatever_autograd_made(weight: torch.Tensor, loss: Any) -> None:
+    """Another rank may have used the weight in another way, or not at all."""
+    orders = []
+    for used in (True, False):
+        parameter = nn.Parameter(weight.clone())
+        sent: list[torch.Tensor] = []
+        hook = PlainSum(lambda flat, _name, sent=sent: sent.append(flat))  # type: ignore[misc]
+        buckets = SummedGradients([("weight", parameter)], hook, lambda handle: handle)
+        if used:
+            loss(parameter).backward()
+        buckets.finish()
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any()) == used
+        assert sent[0].data_ptr() == parameter.grad.data_ptr()
+        orders.append(parameter.grad.stride())
+    assert orders[0] == orders[1]
 
 
 def twice(layer: nn.Module, x: torch.Tensor, reentrant: bool) -> Any:
