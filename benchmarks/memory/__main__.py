@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import saved
@@ -12,7 +11,7 @@ from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
 from benchmarks.memory import report
 from benchmarks.memory.worker import VARIABLE
-from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm, environment
+from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm, Suite, environment
 
 _DEADLINE_S = 600.0
 _COUNTS = (3, 3, 1)
@@ -28,20 +27,14 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _watched(arm: Arm) -> Arm:
-    """The arm with each worker under `benchmarks.memory.worker`."""
-    start = arm.command.index("-m")
-    return replace(arm, command=(*arm.command[:start], "-m", "benchmarks.memory.worker", *arm.command[start:]))
-
-
-def _bytes(arm: Arm, np: int, model: str) -> float:
+def peak_bytes(arm: Arm, np: int, model: str) -> float:
     """The most that one of the workers held. Raises `RuntimeError` if the command failed."""
     with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as peaks:
         environ = {**environment(cache), VARIABLE: peaks}
-        printed_json(_watched(arm).argv(np, model, _COUNTS), "iterations", environ, _DEADLINE_S)
+        printed_json(arm.under("benchmarks.memory.worker").argv(np, model, _COUNTS), "iterations", environ, _DEADLINE_S)
         found = [float(path.read_text()) for path in Path(peaks).iterdir()]
-    if len(found) != np:
-        raise RuntimeError(f"{len(found)} of {np} workers left a figure")
+    if len(found) != (1 if arm.alone else np):
+        raise RuntimeError(f"{arm.label}: {len(found)} workers left a figure")
     return max(found)
 
 
@@ -50,15 +43,18 @@ def main() -> None:
     options = _parse()
     result = {**saved.begun(report.versions()), "np": options.np, "suites": {}}
     for name in options.suites:
-        suite = SUITES[name]
-        result["suites"][name] = measured(
-            list(suite.arms),
-            (OURS, AGAIN),
-            options.blocks,
-            lambda arm, suite=suite: _bytes(suite.arms[arm], options.np, suite.name),
-            lambda size: f"{size / 1e6:.0f} MB",
-        )
+        result["suites"][name] = _blocks(SUITES[name], options)
     saved.save(result, "memory", options.out)
+
+
+def _blocks(suite: Suite, options: argparse.Namespace) -> list[dict[str, float]]:
+    return measured(
+        list(suite.arms),
+        (OURS, AGAIN),
+        options.blocks,
+        lambda arm: peak_bytes(suite.arms[arm], options.np, suite.name),
+        lambda size: f"{size / 1e6:.0f} MB",
+    )
 
 
 if __name__ == "__main__":

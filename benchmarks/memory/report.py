@@ -8,7 +8,7 @@ from benchmarks import claims, saved
 from benchmarks.comparison import Comparison
 from benchmarks.pictures import dots
 from benchmarks.step.arms import AGAIN, OURS, SUITES
-from benchmarks.step.report import labels_of, versions
+from benchmarks.step.report import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,8 +31,7 @@ def picture(result: dict[str, Any]) -> Figure:
     panels = []
     for name, blocks in result["suites"].items():
         about, compared = SUITES[name], Comparison(blocks, OURS, AGAIN)
-        title = f"{about.model.label}, {about.framework}"
-        panel = dots.panel_of(title, compared, labels_of(about), dict.fromkeys({_OF} & {*compared.others}, _GOAL))
+        panel = dots.panel_of(about.title, compared, about.labels, dict.fromkeys({_OF} & {*compared.others}, _GOAL))
         panels.append(dots.Panel(panel.title, panel.rows, _AXIS))
     return dots.figure("Peak memory of a worker; ours: hvdtrain under mpirun", result, panels)
 
@@ -41,9 +40,9 @@ def _table(name: str, blocks: list[dict[str, float]]) -> str:
     compared, about = Comparison(blocks, OURS, AGAIN), SUITES[name]
     goal = [claims.at_most(_GOAL, compared.ours_over(_OF), "of DDP's with bucket views")] if _OF in about.arms else []
     lines = [
-        f"## {about.model.label}, {about.framework}: {len(blocks)} blocks of two runs",
+        f"## {about.title}: {len(blocks)} blocks of two runs",
         "",
-        claims.not_a_win_among(compared, labels_of(about), about.own),
+        claims.not_a_win_among(compared, about.labels, about.own),
         *goal,
         "",
         f"Resident memory with all libraries and shared pages, of the worker that held most, in 10⁶ bytes; the median "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("-np", type=int, default=2, help="workers (2)")
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))
     parser.add_argument("--out", type=Path, default=saved.RESULTS)
-    return parser.parse_args()
-
-
-def _sampled(arm: Arm) -> Arm:
-    """The arm with each worker under `benchmarks.profile.worker`."""
-    start = arm.command.index("-m")
-    return replace(arm, command=(*arm.command[:start], "-m", "benchmarks.profile.worker", *arm.command[start:]))
+    options = parser.parse_args()
+    if shutil.which("perf") is None:
+        parser.error("perf is not installed, which takes the samples; Debian has it as linux-perf")
+    return options
 
 
 def _profile(suite: Suite, np: int) -> dict[str, Any]:
@@ -41,14 +38,16 @@ def _profile(suite: Suite, np: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         environ, perf, events = environment(scratch), Path(scratch, "perf"), Path(scratch, "timeline.json")
 
-        def run(arm: Arm, iterations: int, own: dict[str, str]) -> dict[str, Any]:
+        def run(arm: Arm, iterations: int, own: dict[str, str]) -> dict[str, float]:
             argv = arm.argv(np, suite.name, (warm, steps, iterations))
-            return printed_json(argv, "iterations", {**environ, **own}, _DEADLINE_S)["seconds_per_step"][0]
+            seconds: dict[str, float]
+            seconds, *_ = printed_json(argv, "iterations", {**environ, **own}, _DEADLINE_S)["seconds_per_step"]
+            return seconds
 
         seconds = run(arm, iterations, {"HOROVOD_TIMELINE": str(events)})
         start = _START_S[suite.framework]
         enough = math.ceil((start + _SAMPLED_S) / (steps * seconds["step"]))
-        run(_sampled(arm), enough, {FILE: str(perf), DELAY: str(int(1000 * start))})
+        run(arm.under("benchmarks.profile.worker"), enough, {FILE: str(perf), DELAY: str(int(1000 * start))})
         messages = timeline.read(events, warm + steps * iterations)
         return {"seconds": seconds, "messages": messages._asdict(), "shares": samples.read(perf)}
 

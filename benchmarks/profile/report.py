@@ -28,6 +28,7 @@ _COLOURS = (
     "#777777",
     "#cccccc",
 )
+_DARK = _COLOURS[:2]
 _SHOWN = 0.04  # smaller parts get no number in the picture
 
 
@@ -40,7 +41,7 @@ def markdown(result: dict[str, Any]) -> str:
         "one step, in another run, with Horovod's timeline: waiting is what rank 0 waits for gradients after its "
         "backward pass; negotiating and summing happen beside the backward pass as far as they can.",
         "",
-        f"| | {' | '.join(_label(name) for name in result['suites'])} |",
+        f"| | {' | '.join(SUITES[name].title for name in result['suites'])} |",
         f"| --- |{' ---: |' * len(result['suites'])}",
     ]
     found = result["suites"].values()
@@ -59,10 +60,6 @@ def _row(name: str, cells: list[str]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _label(name: str) -> str:
-    return f"{SUITES[name].model.label}, {SUITES[name].framework}"
-
-
 def picture(result: dict[str, Any]) -> Figure:
     """A bar for each network, whose parts are shares of processor time."""
     names = [*result["suites"]]
@@ -77,9 +74,12 @@ def picture(result: dict[str, Any]) -> Figure:
         for place, width in enumerate(widths):
             if width >= _SHOWN:
                 text = f"{100 * width:.0f}"
-                axes.text(left[place] + width / 2, place, text, ha="center", va="center", fontsize=style.SMALL - 1)
+                ink = "white" if colour in _DARK else "black"
+                axes.text(
+                    left[place] + width / 2, place, text, ha="center", va="center", color=ink, fontsize=style.SMALL
+                )
         left = [begin + width for begin, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(names)), [_label(name) for name in names], fontsize=style.SMALL)
+    axes.set_yticks(range(len(names)), [SUITES[name].title for name in names], fontsize=style.SMALL)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

@@ -35,6 +35,7 @@ def shares(lines: Iterable[str]) -> dict[str, float]:
     for line in lines:
         share, library, function = (word.strip() for word in line.split("|", 2))
         found[part_of(library, function)] += float(share.rstrip("%")) / 100
+    found[PARTS[-1][0]] += max(0.0, 1 - sum(found.values()))  # what perf rounds to 0.00 %
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.step.workload import MODELS, SEED, Model
@@ -47,6 +47,11 @@ class Arm:
             words += ["--batch-size", str(MODELS[model].batch), "--seed", str(SEED), "--json"]
         workers = [] if self.alone else [*self.launcher, self.np_flag, str(np)]
         return [*workers, *self.command, "--model", model, *words]
+
+    def under(self, module: str) -> Arm:
+        """The same with each worker's `-m MODULE ...` given to another module, which starts it."""
+        start = self.command.index("-m")
+        return replace(self, command=(*self.command[:start], "-m", module, *self.command[start:]))
 
 
 def _ours(module: str) -> tuple[str, ...]:
@@ -100,6 +105,16 @@ class Suite:
     def model(self) -> Model:
         """The network."""
         return MODELS[self.name]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.model.label}, {self.framework}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of its arms, for people."""
+        return {name: f"{arm.runs}, {arm.label}" for name, arm in self.arms.items()}
 
     @property
     def own(self) -> frozenset[str]:

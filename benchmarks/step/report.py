@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import claims, saved
 from benchmarks.comparison import Comparison
 from benchmarks.pictures import dots
-from benchmarks.step.arms import AGAIN, OURS, SUITES, Suite
+from benchmarks.step.arms import AGAIN, OURS, SUITES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,12 +40,8 @@ def picture(result: dict[str, Any]) -> Figure:
     for name, suite in result["suites"].items():
         about, compared = SUITES[name], Comparison(suite["blocks"], OURS, AGAIN)
         goals = {arm: limit for arm, limit, _ in _goals(compared)}
-        panels.append(dots.panel_of(f"{about.model.label}, {about.framework}", compared, labels_of(about), goals))
+        panels.append(dots.panel_of(about.title, compared, about.labels, goals))
     return dots.figure(f"A training step, {result['np']} workers; ours: hvdtrain under mpirun", result, panels)
-
-
-def labels_of(suite: Suite) -> dict[str, str]:
-    return {name: f"{arm.runs}, {arm.label}" for name, arm in suite.arms.items()}
 
 
 def _goals(compared: Comparison) -> list[tuple[str, float, str]]:
@@ -59,9 +55,9 @@ def _goals(compared: Comparison) -> list[tuple[str, float, str]]:
 def _table(name: str, suite: dict[str, Any]) -> str:
     compared, about = Comparison(suite["blocks"], OURS, AGAIN), SUITES[name]
     lines = [
-        f"## {about.model.label}, {about.framework}: {len(compared.blocks)} blocks of two runs",
+        f"## {about.title}: {len(compared.blocks)} blocks of two runs",
         "",
-        claims.not_a_win_among(compared, labels_of(about), about.own),
+        claims.not_a_win_among(compared, about.labels, about.own),
         *(claims.at_most(limit, compared.ours_over(arm), of_what) for arm, limit, of_what in _goals(compared)),
         "",
         f"Milliseconds a step are the median of the blocks. {claims.how_to_read(compared)} Losses after the last step "

@@ -65,7 +65,8 @@ class TrainingOptions:
         gradient_sync: buckets, or for comparison horovod: each gradient by a message of its own, which Horovod fuses;
             in torch by its DistributedOptimizer.
         bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
-            measurement at the start of a long run finds fastest, otherwise 25).
+            measurement at the start of a long run finds fastest, otherwise 25). On CPUs, an uncompressed gradient of
+            1 MiB or more is a bucket by itself.
     """
 
     optimizer: OptimizerName | None = None

@@ -24,6 +24,7 @@ A request to stop ends training after any step: Logged, Checkpoint…, RunEnded;
 Evaluated, Checkpoint…, RunEnded. The run that continues does such a validation first: EvalStarted, Evaluated,
 EpochEnded, Checkpoint…. A request that came before the first step leads to RunStarted, Checkpoint… (unless resumed),
 RunEnded.
+Records are read ahead of events, over the ends of epochs too.
 Except for RunFailed, every rank sees the same events in the same order; reduced values in them are equal on all ranks,
 so a callback may decide from them, and may call a collective as long as it does so on every rank.
 """

@@ -1,7 +1,8 @@
 """No gap at the end of an epoch: once its last batch is here, what is read next begins, while the model still works.
 
-Two are never read at once, so no more memory is held, and no more threads and processes decode, than inside an epoch.
-What was begun and is not needed, because training stops there, is given up.
+Two are never read at once, so no more threads and processes decode than inside an epoch. The first batches of the next
+epoch are held while the checkpoint of this one's end is saved. What was begun and is not needed, because training stops
+there, is given up when the run ends.
 """
 
 from dataclasses import dataclass

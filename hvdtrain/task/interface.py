@@ -99,6 +99,9 @@ class Task(ABC):
     def decode(self, records: RecordBatch) -> Features:
         """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.
 
+        It runs ahead of training and its events: the next epoch's first records are decoded before this one's end is
+        told.
+
         `records` is a sequence of bytes that also knows the records' ids, their labels where the format keeps those
         apart, and in training `records.random`: draws for augmentation that are the same at every world size.
         """

@@ -109,7 +109,7 @@ class _Single(Bucket):
         ((_, self._parameter),) = trainable
         self._bucket = GradBucket(name, self._parameter.new_empty(0), [])
         super().__init__(self._bucket, [self._parameter], hook)
-        self._strides = self._new().stride()
+        self._order = _order(self._new())
         self._gradient: torch.Tensor | None = None
 
     def take(self, parameter: nn.Parameter) -> None:
@@ -119,7 +119,7 @@ class _Single(Bucket):
         # After each backward pass: autograd would add to memory that two gradients share once for each of them.
         if gradient.is_sparse:
             parameter.grad = self._new().add_(gradient)
-        elif gradient.stride() != self._strides or _is_shared(gradient):
+        elif _order(gradient) != self._order or _is_shared(gradient):
             parameter.grad = self._new().copy_(gradient)
 
     def _new(self) -> torch.Tensor:
@@ -127,19 +127,24 @@ class _Single(Bucket):
         return _laid_out_like(self._parameter, self._parameter.new_zeros(self._parameter.numel()))
 
     def start(self) -> None:
-        self.take(self._parameter)  # also what no backward pass of ours made
         self._gradient = self._new() if self._parameter.grad is None else self._parameter.grad
         self._bucket.flat = self._gradient.as_strided((self._gradient.numel(),), (1,))
         super().start()
 
     def complete(self) -> None:
         if not self.has_begun:
+            self.take(self._parameter)  # the task may have set it
             self.start()
         self._parameter.grad = self._gradient
 
     def clear(self) -> None:
         super().clear()
         self._gradient, self._bucket.flat = None, self._bucket.flat.new_empty(0)
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    """What decides where its numbers are in memory: strides, but of dimensions of size 1, where they mean nothing."""
+    return [stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True) if count > 1]
 
 
 def _uses(tensor: torch.Tensor) -> int | None:
@@ -158,7 +163,7 @@ def _is_shared(gradient: torch.Tensor) -> bool:
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    """Whether its numbers fill the memory from the first to the last, in any order, each in a place of its own."""
+    """Whether its numbers fill the memory from the first to the last, in any order."""
     last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.numel() == last + 1
 

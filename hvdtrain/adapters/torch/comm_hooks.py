@@ -29,7 +29,7 @@ class GradBucket:
     Attributes:
         name: begins the names of its collectives; the same on every rank.
         flat: of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that
-            is a bucket by itself, where the hook `reduces_in_place`: it takes `flat` as it finds it, and no `views`.
+            is a bucket by itself, where the hook `reduces_in_place`; such a bucket has no `views`.
         views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
     """
 

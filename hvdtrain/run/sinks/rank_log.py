@@ -21,20 +21,29 @@ def open_sink(context: SinkContext, _stack: ExitStack) -> "RankLog":
 
 
 class RankLog:
-    """Logs every event of the rank `rank` except for single steps, and of metrics those that come a second apart."""
+    """Logs every event of the rank `rank` except for single steps. Of metrics, those that come a second apart, and the
+    last ones before any other event.
+    """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._next_at = 0.0
+        self._unwritten: events.Logged | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.StepEnded():
                 pass  # the summary in Logged suffices
             case events.Logged() if time.monotonic() < self._next_at:
-                pass
-            case events.Logged(epoch=epoch, step=step, values=values, rank_seconds=seconds):
-                self._next_at = time.monotonic() + _SECONDS
-                _log.info("epoch %d step %d %s own seconds %s", epoch, step, dict(values), vars(seconds[self._rank]))
+                self._unwritten = event
+            case events.Logged():
+                self._write(event)
             case _:
+                if self._unwritten is not None:
+                    self._write(self._unwritten)
                 _log.info("%s", event)
+
+    def _write(self, event: events.Logged) -> None:
+        self._next_at, self._unwritten = time.monotonic() + _SECONDS, None
+        own = vars(event.rank_seconds[self._rank])
+        _log.info("epoch %d step %d %s own seconds %s", event.epoch, event.step, dict(event.values), own)

@@ -82,6 +82,18 @@ def test_tied_weights_are_one_gradient() -> None:
     assert [size for _, size in world.started] == [9 + 3 + 3]
 
 
+def test_strides_of_a_dimension_of_size_one_cost_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter of 1×1 is the same in every order; autograd may give its gradient other strides."""
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    filters = nn.Parameter(torch.zeros(4, 3, 1, 1))
+    buckets = SummedGradients([("filters", filters)], PlainSum(SameOnAllRanks().start), lambda handle: handle)
+    filters.grad = made = torch.empty_strided((4, 3, 1, 1), (3, 1, 3, 3)).fill_(1)
+    assert made.stride() != filters.stride()
+    buckets.finish()
+    assert filters.grad is not None
+    assert filters.grad.data_ptr() == made.data_ptr()
+
+
 def test_a_large_gradient_travels_alone_and_in_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE_BYTES", 4 * 12)
     world = SameOnAllRanks()

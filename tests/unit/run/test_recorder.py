@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 from contextlib import ExitStack
@@ -133,6 +134,25 @@ def test_a_link_keeps_leading_to_what_is_written(tmp_path: Path) -> None:
     write_json(tmp_path / "link", [1])
     assert (tmp_path / "link").is_symlink()
     assert json.loads((tmp_path / "target").read_text()) == [1]
+
+
+def test_a_rank_log_has_the_first_metrics_and_the_last_before_any_other_event(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "hvdtrain.run")
+    monkeypatch.setattr(logging.getLogger("hvdtrain"), "propagate", True)
+    log = RankLog(0)
+    for step in range(1, 6):
+        log(events.StepEnded(0, step))
+        log(logged(step, 0.5))
+    log(events.EpochEnded(0, 5))
+    log(events.EpochStarted(1))
+    assert [record.getMessage().partition(" {")[0] for record in caplog.records] == [
+        "epoch 0 step 1",
+        "epoch 0 step 5",
+        "EpochEnded(epoch=0, step=5)",
+        "EpochStarted(epoch=1)",
+    ]
 
 
 @pytest.mark.parametrize(("rank", "opened"), [(0, [RankLog, MetricsFile, Lines]), (1, [RankLog])])
