@@ -1,6 +1,7 @@
 """Named arrays: the state of training as it is copied, saved, broadcast and compared."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -9,6 +10,8 @@ from hvdtrain.errors import UsageError
 
 State = dict[str, NDArray[Any]]
 """Named arrays. "model/…" are weights and buffers, "optimizer/…" the optimizer's slots."""
+
+NO_STATE: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
 def require_fit(

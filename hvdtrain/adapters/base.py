@@ -1,22 +1,24 @@
 """What the adapters of both frameworks have in common: they save and load the state of their parts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.gradient_sync import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.state import State
+from hvdtrain.state import NO_STATE, State
 
 
 class Arrays(Protocol):
     """A framework's functions (the module `state`) that make named arrays of a model and its optimizer, and back."""
 
-    def read_state(self, model: Any, optimizer: Any) -> State: ...
+    def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]]) -> State: ...
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None: ...
 
@@ -65,9 +67,9 @@ class AdapterState(ABC):
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 
-    def state(self) -> State:
-        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
-        return self._arrays.read_state(self.model, self.optimizer) | carried
+    def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
+        carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()
+        return self._arrays.read_state(self.model, self.optimizer, earlier) | carried
 
     def load_state(self, state: State) -> None:
         self._arrays.load_state(self.model, self.optimizer, state)

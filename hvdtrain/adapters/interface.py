@@ -1,12 +1,14 @@
 """What the training loop needs from a framework."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.state import State
+from hvdtrain.state import NO_STATE, State
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ class Adapter(Protocol):
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""
 
-    def state(self) -> State:
-        """A copy of everything that training changes, in host memory."""
+    def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
+        """A copy of everything that training changes, in host memory.
+
+        Args:
+            earlier: a copy that nobody needs any more: its memory is used again.
+        """
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hvdtrain.state import State, require_fit
+from hvdtrain.state import NO_STATE, State, require_fit
 
 PREFIX = "ema/"
 """Begins the names of averages in a checkpoint."""
@@ -54,8 +54,8 @@ class WeightAverage(ABC):
         """Put another weight's or average's values into `target`, or a numpy array's, which may be read-only."""
 
     @abstractmethod
-    def _to_host(self, average: Any) -> NDArray[Any]:
-        """A copy in host memory."""
+    def _to_host(self, average: Any, into: NDArray[Any] | None) -> NDArray[Any]:
+        """A copy in host memory: in that of `into`, where it fits."""
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
@@ -71,9 +71,10 @@ class WeightAverage(ABC):
         for name, weight in self._weights.items():
             self._assign(weight, values[name])
 
-    def state(self) -> State:
-        """Copies in host memory, as "ema/NAME" with the weights' names."""
-        return {PREFIX + name: self._to_host(average) for name, average in self._averages.items()}
+    def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
+        """Copies in host memory, as "ema/NAME" with the weights' names; that of `earlier` is used again."""
+        names = {PREFIX + name: average for name, average in self._averages.items()}
+        return {name: self._to_host(average, earlier.get(name)) for name, average in names.items()}
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned; without it, start from the weights, which must be loaded already.
@@ -100,7 +101,7 @@ class NoAverage:
         """The model as it is."""
         return nullcontext()
 
-    def state(self) -> State:
+    def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:  # noqa: ARG002
         """No arrays."""
         return {}
 

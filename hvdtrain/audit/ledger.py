@@ -13,6 +13,8 @@ import logging
 import os
 import shutil
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,7 @@ class CoverageLedger:
 
     def __post_init__(self) -> None:
         self._first = 0
+        self._unwritten: deque[tuple[dict[str, Any], list[bytes]]] = deque()  # on rank 0
         self._reset()
 
     def start(self, step: int) -> None:
@@ -76,8 +79,19 @@ class CoverageLedger:
             HvdtrainError: on all ranks, where rank 0 could not write.
         """
         self._first = step
-        about = {"records": len(self.records.catalog), "data": self.records.catalog.fingerprint}
-        self._write_on_root({"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch, **about}, None)
+        topology, catalog = self.comm.topology, self.records.catalog
+        line = {"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch}
+        line |= {"records": len(catalog), "data": catalog.fingerprint, "world_size": topology.size}
+        problem = do_while_others_wait(
+            self.comm, lambda: self._write_start(line) if topology.is_root else None, "hvdtrain.audit", SAVE_SECONDS
+        )
+        problem = broadcast_json(self.comm, problem, "hvdtrain.audit.written")
+        if problem:
+            raise HvdtrainError(
+                f"The audit of trained records could not be written: {problem}.",
+                "Without it nobody can tell whether every record was used once.",
+                "free space; --resume auto continues from the last checkpoint.",
+            ).on_all_ranks()
 
     def add(self, batch: LoadedBatch) -> None:
         """Count a batch that the model was trained on."""
@@ -88,27 +102,30 @@ class CoverageLedger:
         for record_id in batch.damaged.tolist():
             self._set_aside(record_id)
 
-    def commit(self, step: int) -> None:
-        """Write down the steps since the last commit, which end after update `step`. Collective.
+    def account(self, step: int) -> Callable[[], None]:
+        """The account of the steps since the last one, which end after update `step`. Collective.
 
-        Raises:
-            HvdtrainError: on all ranks, where rank 0 could not write.
+        Returns:
+            What writes it down, on rank 0, before the checkpoint of `step` is written. It may be called in another
+            thread, and raises OSError; then the next one writes both accounts.
         """
-        if step == self._first:
-            return
-        self._count()
-        parts = gather_bytes(self.comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
-        damaged = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged")
-        line = {
-            "event": "segment",
-            "first": self._first,
-            "end": step,
-            "samples": int(self._planned),
-            "damaged": sorted({record_id for ids in damaged for record_id in ids}),
-        }
-        self._write_on_root(line, parts)
-        self._first = step
-        self._reset()
+        if step != self._first:
+            self._count()
+            parts = gather_bytes(self.comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
+            damaged = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged")
+            line = {
+                "event": "segment",
+                "first": self._first,
+                "end": step,
+                "samples": int(self._planned),
+                "damaged": sorted({record_id for ids in damaged for record_id in ids}),
+                "world_size": self.comm.topology.size,
+            }
+            if self.comm.topology.is_root:
+                self._unwritten.append((line, parts))
+            self._first = step
+            self._reset()
+        return self._write_unwritten
 
     def _reset(self) -> None:
         self._audit = CoverageAudit(len(self.records.catalog))
@@ -142,34 +159,27 @@ class CoverageLedger:
                 "make the folder writable, or use --data.on-corrupt mask; --resume auto continues.",
             ) from error
 
-    def _write_on_root(self, line: dict[str, Any], parts: list[bytes] | None) -> None:
-        line["world_size"] = self.comm.topology.size
-        is_root = self.comm.topology.is_root
-        problem = do_while_others_wait(
-            self.comm, lambda: self._try_to_write(line, parts) if is_root else None, "hvdtrain.audit", SAVE_SECONDS
-        )
-        problem = broadcast_json(self.comm, problem, "hvdtrain.audit.written")
-        if problem:
-            raise HvdtrainError(
-                f"The audit of trained records could not be written: {problem}.",
-                "Without it nobody can tell whether every record was used once.",
-                "free space; --resume auto continues from the last checkpoint.",
-            ).on_all_ranks()
+    def _write_unwritten(self) -> None:
+        while self._unwritten:
+            line, parts = self._unwritten[0]
+            self._append({**line, "file": self._write_segment(line, parts)})
+            self._unwritten.popleft()
 
-    def _try_to_write(self, line: dict[str, Any], parts: list[bytes] | None) -> str | None:
+    def _write_start(self, line: dict[str, Any]) -> str | None:
+        """Why the folder could not be prepared; else None."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if parts is None:
-                self._prepare_folder()
-            else:
-                line = {**line, "file": self._write_segment(line, parts)}
-            with open_lines(self.folder / LEDGER) as ledger:
-                ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
-                ledger.flush()
-                os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
+            self._prepare_folder()
+            self._append(line)
         except OSError as error:
             return str(error)
         return None
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open_lines(self.folder / LEDGER) as ledger:
+            ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+            ledger.flush()
+            os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
 
     def _prepare_folder(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
@@ -244,8 +254,9 @@ class NoLedger:
     def add(self, batch: LoadedBatch) -> None:
         """Nothing."""
 
-    def commit(self, step: int) -> None:
+    def account(self, step: int) -> Callable[[], None]:  # noqa: ARG002
         """Nothing."""
+        return lambda: None
 
     def _write_note(self) -> None:
         if not self.comm.topology.is_root:

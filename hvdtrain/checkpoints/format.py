@@ -7,6 +7,7 @@ manifest, or with one that does not fit, is no checkpoint. The folder gets its f
 is on disk. Weights that are not finite must not get into one.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -19,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load, save_file
 
 from data_sharding.atomic import sync_folder
 from hvdtrain.algorithms.early_stopping import ValidationHistory
-from hvdtrain.files import write_atomically, write_json
+from hvdtrain.files import write_json
 from hvdtrain.state import State
 
 FORMAT = 1
@@ -87,11 +88,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        hashes = {}
-        for part, arrays in _parts(checkpoint.state).items():
-            content = save(arrays)
-            write_atomically(temporary / f"{part}.safetensors", content)
-            hashes[f"{part}.safetensors"] = hashlib.sha256(content).hexdigest()
+        _require_space(temporary, state_bytes(checkpoint.state))
+        parts = {f"{part}.safetensors": arrays for part, arrays in _parts(checkpoint.state).items()}
+        hashes = {name: _write_arrays(temporary / name, arrays) for name, arrays in parts.items()}
         _write_manifest(
             temporary, {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
         )
@@ -160,6 +159,28 @@ def _parts(state: State) -> dict[str, State]:
         first = name.partition("/")[0]
         parts.setdefault(first if first in _PARTS else _EXTRA, {})[name] = array
     return parts
+
+
+def state_bytes(state: State) -> int:
+    """Bytes of all arrays."""
+    return sum(array.nbytes for array in state.values())
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    """A disk that is full before the end would only cost time, and the space that others need."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        reason = f"it needs {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {reason}", str(folder))
+
+
+def _write_arrays(path: Path, arrays: State) -> str:
+    """Write a safetensors file, and return its SHA-256. Neither copies the arrays, nor holds Python's lock for long."""
+    save_file(arrays, path)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return digest
 
 
 def _content_hash(manifest: dict[str, Any]) -> str:

@@ -1,16 +1,11 @@
-"""The checkpoints of one run: names, how many are kept, which one to resume from, the pointers `latest` and `best`.
-
-`CheckpointStore` is rank 0's; by `CheckpointWriter` it saves on behalf of all ranks, which learn whether it worked.
-"""
+"""The checkpoints of one run: names, how many are kept, which one to resume from, the pointers `latest` and `best`."""
 
 import logging
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
@@ -18,20 +13,14 @@ from hvdtrain.checkpoints.format import (
     DamagedCheckpointError,
     Position,
     read_checkpoint,
-    weights_not_finite,
     write_checkpoint,
     write_position,
 )
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait
-from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
-from hvdtrain.state import State
 
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
-
-_NAMED: Final = 5  # arrays of weights in a message
 
 
 @dataclass(eq=False)
@@ -161,70 +150,3 @@ class CheckpointStore:
                 "choose another --output-dir, or move the folder away.",
             )
         return None
-
-
-@dataclass(eq=False)
-class CheckpointWriter:
-    """Saves, on behalf of all ranks.
-
-    Args:
-        about: what the manifest says besides position and hashes.
-        infinite: names of weights and buffers that may hold infinity.
-    """
-
-    comm: Communicator
-    store: CheckpointStore
-    about: dict[str, Any]
-    infinite: frozenset[str] = frozenset()
-
-    def save(self, state: Callable[[], State], position: Position, best: Best | None = None) -> Path:
-        """Save rank 0's state, which is that of all ranks. Collective; returns the checkpoint's folder.
-
-        Args:
-            state: called on rank 0 only.
-            best: where `best` is to point; default: to the best that `position` knows.
-
-        Raises:
-            HvdtrainError: on all ranks, where weights are not finite or rank 0 could not write. Older checkpoints are
-                intact.
-        """
-        return self._on_root(position.step, lambda: self._save_finite(state(), position, best))
-
-    def move_to(self, position: Position, best: Best | None = None) -> Path:
-        """Write the validation history of `position` into its checkpoint, which is the newest. Otherwise as `save`."""
-        return self._on_root(position.step, lambda: (str(self.store.move_to(position, best)), []))
-
-    def _save_finite(self, state: State, position: Position, best: Best | None) -> tuple[str, list[str]]:
-        bad = weights_not_finite(state, self.infinite)
-        return ("", bad) if bad else (str(self.store.save(Checkpoint(state, position, self.about), best)), [])
-
-    def _on_root(self, step: int, work: Callable[[], tuple[str, list[str]]]) -> Path:
-        is_root = self.comm.topology.is_root
-        answer = do_while_others_wait(
-            self.comm, lambda: _try(work) if is_root else None, "hvdtrain.checkpoint", SAVE_SECONDS
-        )
-        path, bad, problem = broadcast_json(self.comm, answer, "hvdtrain.checkpoint.saved")
-        if bad:
-            some = ", ".join(bad[:_NAMED]) + (", …" if len(bad) > _NAMED else "")
-            raise HvdtrainError(
-                f"After step {step} weights are NaN or infinite: {some}.",
-                "Training cannot go on from a checkpoint of them, so none was written; those from before are still "
-                "good.",
-                "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the "
-                "previous checkpoint.",
-            ).on_all_ranks()
-        if problem:
-            raise HvdtrainError(
-                f"The checkpoint of step {step} could not be written: {problem}.",
-                "Training would continue without a checkpoint to return to.",
-                "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
-            ).on_all_ranks()
-        return Path(path)
-
-
-def _try(work: Callable[[], tuple[str, list[str]]]) -> tuple[str, list[str], str | None]:
-    """What `work` returned, and the error of the file system, if there was one."""
-    try:
-        return *work(), None
-    except (OSError, DamagedCheckpointError) as error:
-        return "", [], str(error)

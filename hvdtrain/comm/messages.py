@@ -68,7 +68,7 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
         result = work()
     finally:
         stopping.set()
-    beats()
+    beats.result()
     while _somebody_works(comm, f"{name}.done", False):
         pass
     return result
@@ -92,8 +92,8 @@ def _beat(comm: Communicator, name: str, limit: float, stopping: threading.Event
         _somebody_works(comm, name, True)
 
 
-def in_background(work: Callable[[], T]) -> Callable[[], T]:
-    """Start `work` in a thread; the function returned waits for it, and returns or raises what it did.
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised.
 
     The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
     """
@@ -106,7 +106,7 @@ def in_background(work: Callable[[], T]) -> Callable[[], T]:
             future.set_exception(error)
 
     threading.Thread(target=run, name="hvdtrain-background", daemon=True).start()
-    return future.result
+    return future
 
 
 def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[type[Exception], ...] = ()) -> T:

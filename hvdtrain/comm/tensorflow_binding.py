@@ -26,7 +26,7 @@ class TensorFlowBinding:
 
     def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
         function = _allreduce(name, flat.dtype.name, op)  # traced here: by one thread only
-        return in_background(lambda: _run(function, flat))  # TensorFlow has no handles
+        return in_background(lambda: _run(function, flat)).result  # TensorFlow has no handles
 
     def allgather(self, flat: Array, name: str) -> Array:
         return _run(_allgather(name, flat.dtype.name), flat)

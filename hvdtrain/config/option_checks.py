@@ -15,6 +15,8 @@ POSITIVE: Final[Range] = ("a positive number", lambda value: 0 < value < float("
 SHARE: Final[Range] = ("a share from 0 to below 1", lambda value: 0 <= value < 1)
 
 
+_UNITS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_AMOUNT = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>s|min|h|d)")
 _CLOCK = re.compile(r"(?:(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2})")
 
 
@@ -69,7 +71,7 @@ def refuse_first(combinations: Sequence[tuple[object, str, str, str]]) -> None:
 
 
 def seconds_of(duration: str, option: str) -> float:
-    """Seconds of "5400", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
+    """Seconds of "5400", "90min", "1.5h", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
 
     Raises:
         UsageError: it is none of these, or not more than 0; `option` says where it was given.
@@ -78,8 +80,9 @@ def seconds_of(duration: str, option: str) -> float:
     if seconds is None or not 0 < seconds < float("inf"):
         raise UsageError(
             f"{option} is {duration}.",
-            "It must be a time: seconds, minutes:seconds, hours:minutes:seconds, or days-hours:minutes:seconds.",
-            f"three and a half hours are {option} 3:30:00.",
+            "It must be a time: seconds, minutes:seconds, hours:minutes:seconds, days-hours:minutes:seconds, or a "
+            "number with s, min, h or d.",
+            f"three and a half hours are {option} 3:30:00 or {option} 3.5h.",
         )
     return seconds
 
@@ -89,6 +92,8 @@ def _seconds(duration: str) -> float | None:
         return float(duration)
     except ValueError:
         pass
+    if (match := _AMOUNT.fullmatch(duration.strip())) is not None:
+        return float(match["number"]) * _UNITS[match["unit"]]
     match = _CLOCK.fullmatch(duration.strip())
     if match is None:
         return None

@@ -42,7 +42,10 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "stall_timeout",
     ),
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
-    "Checkpoints and resume": ("output_dir", "resume", "keep_checkpoints", "checkpoint_interval"),
+    "Checkpoints and resume": (
+        *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
+        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_failure"),
+    ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
         *("config", "print_config", "dry_run", "log_interval", "progress", "debug", "help", "help_all"),
@@ -77,6 +80,8 @@ _METAVARS: Final = {
     "data.pipe_dir": "DIR",
     "data.pipe_plan": "FILE",
     "max_time": "TIME",
+    "checkpoint_every": "{TIME,auto}",
+    "mtbf": "TIME",
     "output_dir": "DIR",
     "resume": "{auto,never,PATH}",
     "init_weights": "PATH",

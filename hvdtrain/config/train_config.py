@@ -5,6 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hvdtrain.config.checkpoint_options import CheckpointOptions
 from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range, seconds_of
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.training_options import TrainingOptions
@@ -89,8 +90,6 @@ class RunConfig:
             another run's folder, of either framework; a resumed run keeps its own weights (default: random weights).
         init_weights_exclude: names of weights that keep their random values, in the model or in the file, with * and
             commas: 'fc.*' for a new head (default: none).
-        keep_checkpoints: number of newest checkpoints to keep; the best one is kept too.
-        checkpoint_interval: updates between checkpoints inside an epoch; 0 saves only at the end of each epoch.
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
         stall_timeout: seconds after which the job ends if some workers have not joined a collective.
@@ -119,8 +118,6 @@ class RunConfig:
     resume: str = "auto"
     init_weights: str | None = None
     init_weights_exclude: str | None = None
-    keep_checkpoints: int = 3
-    checkpoint_interval: int = 0
     log_interval: int = 10
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     stall_timeout: float = 300.0
@@ -130,7 +127,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_range(self, AT_LEAST_ONE, _AT_LEAST_ONE)
-        require_range(self, NOT_NEGATIVE, {"warmup_epochs": "5", "checkpoint_interval": "1000", "seed": "42"})
+        require_range(self, NOT_NEGATIVE, {"warmup_epochs": "5", "seed": "42"})
         require_range(self, POSITIVE, {"lr": "0.001"})
         require_range(
             self.data, AT_LEAST_ONE, {"prefetch": "4", "threads": "1", "pipe_steps": "100", "timeout": "300"}, "data."
@@ -146,13 +143,14 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig(TrainingOptions, ValidationOptions, ScheduleOptions, RunConfig):
-    """One training run: what `RunConfig`, `ScheduleOptions`, `ValidationOptions` and `TrainingOptions` say."""
+class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, ScheduleOptions, RunConfig):
+    """One training run: what `RunConfig` and the groups of options say."""
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
         ScheduleOptions.__post_init__(self)
         ValidationOptions.__post_init__(self)
+        CheckpointOptions.__post_init__(self)
         TrainingOptions.__post_init__(self)
 
 
@@ -164,7 +162,6 @@ _AT_LEAST_ONE = {
     "batch_size": "32",
     "global_batch_size": "256",
     "reference_batch_size": "256",
-    "keep_checkpoints": "3",
     "log_interval": "10",
     "stall_timeout": "300",
 }

@@ -13,7 +13,7 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.checkpoints.format import Position
-from hvdtrain.checkpoints.store import CheckpointWriter
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
@@ -21,6 +21,7 @@ from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.read_ahead import ReadAhead
+from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
@@ -42,6 +43,7 @@ class Engine:
         asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
         early_stopping: which validation is the best, and when to stop early.
         on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
+        save_policy: how checkpoints are saved.
     """
 
     adapter: Adapter
@@ -56,6 +58,7 @@ class Engine:
     asked: StopRequest = never_asked
     early_stopping: EarlyStopping = EarlyStopping()
     on_result: Callable[[RunResult], None] | None = None
+    save_policy: SavePolicy = SavePolicy()
 
     def __post_init__(self) -> None:
         self._validator = (
@@ -67,7 +70,10 @@ class Engine:
         self._read_ahead = ReadAhead(self.train, self.validation, plan.steps, last)
         self._meter = Meter(self.adapter, self.comm)
         self._guard = LossGuard(self.comm, self.train, "training")
-        self._vote = StopVote(self.comm, self.asked)
+        self._saves = Saves(
+            self.adapter, self.checkpoints, self.ledger, self._meter.watch, self._emit, self.save_policy
+        )
+        self._vote = StopVote(self.comm, self.asked, self._saves.report)
         self._metrics: Mapping[str, float] = {}
         self._masked = 0
         self._cut_short = False
@@ -87,6 +93,7 @@ class Engine:
         try:
             return self._run(start, saved)
         except BaseException as error:
+            self.checkpoints.abandon(events.FAILURE_SECONDS)
             tell_failure(self.callbacks, events.RunFailed(self._step, error))
             raise
         finally:
@@ -104,6 +111,7 @@ class Engine:
             average_rank_local_state(self.comm, self.adapter)
             self._save(start)
         self._vote.close()
+        self._saves.finish()
         stopped_by = self._vote.reason() if self._cut_short else ""
         stopped_early = self._stopped_early(position, total)
         if stopped_early is not None and not self._ends_early(start):
@@ -133,7 +141,10 @@ class Engine:
             position = self._evaluate(start)  # also where it was resumed and nothing is left to train
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
-            self._save(position, weights_are_saved=saved)
+            if saved:
+                self._saves.move_to(position, self._best)
+            else:
+                self._save(position)
         while position.step < last and not self._vote.decided and not self._ends_early(position):
             position = self._run_epoch(position, last)
         self._cut_short = self._cut_short or (position.step < last and not self._ends_early(position))
@@ -202,21 +213,29 @@ class Engine:
             self._guard.add(batch)
             self.ledger.add(batch)
         stop = self._vote.after_step(len(batches))
+        self._saves.collect(self._vote.saves_ended)
         last = position.step + len(batches)
         for batch in batches:
             position = position.after(batch.global_weight)
-            is_last = position.step == last and (stop or last == end)
-            self._after_step(epoch, position, is_last)
+            is_newest = position.step == last
+            self._after_step(
+                epoch,
+                position,
+                is_last=is_newest and (stop or last == end),
+                save_is_due=is_newest and self._vote.save_is_due,
+            )
         return position, stop
 
-    def _after_step(self, epoch: int, position: Position, is_last: bool) -> None:
-        self._step = position.step
-        self._emit(events.StepEnded(epoch, position.step))
-        if is_last or self.limits.logs_after(position.step):
-            self._log(epoch, position.step)
+    def _after_step(self, epoch: int, position: Position, is_last: bool, save_is_due: bool) -> None:
+        step = self._step = position.step
+        self._emit(events.StepEnded(epoch, step))
+        if is_last or save_is_due or self.limits.logs_after(step):
+            self._log(epoch, step)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
-        if self.limits.saves_after(position.step) and not is_last:
-            average_rank_local_state(self.comm, self.adapter)  # only rank 0's state is saved, so it must be that of all
+        if is_last or not (save_is_due or self.limits.saves_after(step)):
+            return
+        average_rank_local_state(self.comm, self.adapter)  # only rank 0's state is saved, so it must be that of all
+        if save_is_due or not self._saves.skip(step):
             self._save(position)
 
     def _log(self, epoch: int, step: int) -> None:
@@ -250,15 +269,8 @@ class Engine:
         self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
-    def _save(self, position: Position, weights_are_saved: bool = False) -> None:
-        self._emit(events.CheckpointStarted(position.step))
-        with self._meter.watch.span("checkpoint") as span:
-            self.ledger.commit(position.step)
-            if weights_are_saved:
-                path = self.checkpoints.move_to(position, self._best)
-            else:
-                path = self.checkpoints.save(self.adapter.state, position, self._best)
-        self._emit(events.CheckpointDurable(position.step, path, span.seconds))
+    def _save(self, position: Position) -> None:
+        self._saves.begin(position, self._best)
 
     def _emit(self, event: events.Event) -> None:
         for callback in self.callbacks:

@@ -11,9 +11,14 @@
         Logged                     again, where there are steps since the last one
         EvalStarted, Evaluated     where the task has validation data
         EpochEnded
-        Checkpoint…                CheckpointStarted, and CheckpointDurable when it is on disk
+        Checkpoint…
         StoppedEarly               instead of further epochs, where validation has not improved for `patience` epochs
     RunEnded                       also when `max_steps` ended the run early
+
+Checkpoint… is CheckpointStarted and, when it is on disk, CheckpointDurable. In the background it is written while
+further steps are trained, so that CheckpointDurable comes some events later, before one of these steps' StepEnded,
+before the third next CheckpointStarted, or before RunEnded. A checkpoint that could not be written ends in
+CheckpointFailed instead where --checkpoint-failure is warn; one that is left out is a CheckpointSkipped alone.
 
 A run that resumes inside an epoch starts with that epoch's EpochStarted. `max_steps` inside an epoch ends it there:
 Logged, EvalStarted, Evaluated, Checkpoint… and no EpochEnded. A run that resumes where nothing is left to train, or
@@ -170,11 +175,34 @@ class CheckpointStarted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDurable:
-    """The checkpoint of update `step` is whole and on disk at `path`; `seconds` is how long training waited for it."""
+    """The checkpoint of update `step` is whole and on disk at `path`.
+
+    Attributes:
+        seconds: how long training waited for it.
+        write_seconds: how long it took to write, for most of which training may have gone on.
+        size: bytes of its arrays.
+    """
 
     step: int
     path: Path
     seconds: float
+    write_seconds: float = 0.0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The checkpoint of update `step` could not be written, and training goes on without it."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSkipped:
+    """The checkpoint that was due after update `step` was left out, because an earlier one was still being written."""
+
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +255,8 @@ Event = (
     | EpochEnded
     | CheckpointStarted
     | CheckpointDurable
+    | CheckpointFailed
+    | CheckpointSkipped
     | StoppedEarly
     | RunEnded
     | RunFailed

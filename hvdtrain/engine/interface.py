@@ -1,6 +1,6 @@
 """What the loop needs of the data and of the ledger, when it ends, and what it returns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -66,8 +66,11 @@ class Ledger(Protocol):
     def add(self, batch: LoadedBatch) -> None:
         """This rank was trained on `batch`."""
 
-    def commit(self, step: int) -> None:
-        """A checkpoint after update `step` follows. Collective."""
+    def account(self, step: int) -> Callable[[], None]:
+        """The account up to update `step`. Collective.
+
+        What it returns writes it down on rank 0, before the checkpoint of `step`, and raises OSError.
+        """
 
 
 @dataclass(frozen=True)

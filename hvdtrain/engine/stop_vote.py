@@ -1,4 +1,4 @@
-"""What all ranks agree on: to stop after the same step.
+"""What all ranks agree on: to stop after the same step, to save after the same step, and that a save has ended.
 
 A request to stop reaches one rank or all, at different moments. Each rank puts what it knows into an allreduce that is
 started after some step and read some steps later, when it has finished; so no rank waits, and all stop after the same
@@ -28,9 +28,18 @@ LONGEST_INTERVAL: Final = 32
 _NAMED_RANKS: Final = 4
 
 
+SaveReport = Callable[[], tuple[bool, int]]
+"""Whether a checkpoint is due by the clock, which is said once for each, and how many have ended. Of rank 0."""
+
+
 def never_asked() -> str | None:
     """For loops that nobody stops."""
     return None
+
+
+def no_saves() -> tuple[bool, int]:
+    """For loops that save nothing."""
+    return False, 0
 
 
 @dataclass(eq=False)
@@ -40,10 +49,12 @@ class StopVote:
     Args:
         comm: the other ranks.
         asked: whether this rank should stop.
+        saves: what this rank knows of checkpoints.
     """
 
     comm: Communicator
     asked: StopRequest
+    saves: SaveReport = no_saves
 
     def __post_init__(self) -> None:
         self._pending: Callable[[], NDArray[Any]] | None = None
@@ -52,6 +63,10 @@ class StopVote:
         self._posted_at = time.perf_counter()
         self.decided = False
         """Whether all ranks have agreed to stop. Stays True."""
+        self.save_is_due = False
+        """Whether all ranks are to save after the step that was voted on last."""
+        self.saves_ended = 0
+        """How many checkpoints have ended."""
 
     def open(self) -> bool:
         """Vote now and wait for it: requests may have come while ranks started. Collective."""
@@ -70,8 +85,10 @@ class StopVote:
         if self.decided:
             return True
         self._steps += steps
+        self.save_is_due = False
         if not self.comm.topology.is_distributed:
             self.decided = self.asked() is not None
+            self.save_is_due, self.saves_ended = self.saves()
         elif self._steps >= self._interval:
             self._read()
             if not self.decided:
@@ -96,14 +113,15 @@ class StopVote:
         now = time.perf_counter()
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
-        own = np.array([self.asked() is not None, step_seconds], np.float64)
+        own = np.array([self.asked() is not None, step_seconds, *self.saves()], np.float64)
         self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:
             raise RuntimeError("open() comes before the first step")
-        stop, step_seconds = self._pending().tolist()
+        stop, step_seconds, save, ended = self._pending().tolist()
         self._pending = None
+        self.save_is_due, self.saves_ended = bool(save), int(ended)
         self.decided = bool(stop)
         self._interval = next_interval(self._interval, step_seconds)
 

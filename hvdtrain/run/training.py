@@ -15,18 +15,21 @@ from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
-from hvdtrain.checkpoints.store import CheckpointWriter
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.config.checkpoint_options import seconds_between
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
+from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
+from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
@@ -160,6 +163,7 @@ class _Training:
             asked=asked,
             early_stopping=early_stopping_of(config),
             on_result=on_result,
+            save_policy=_save_policy(config),
         )
 
     def _ledger(self) -> Ledger:
@@ -210,6 +214,16 @@ class _Report:
                 f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
+
+
+def _save_policy(config: TrainConfig) -> SavePolicy:
+    times = seconds_between(config)
+    return SavePolicy(
+        in_background=config.checkpoint_mode == "async",
+        skips=config.checkpoint_overlap == "skip",
+        goes_on=config.checkpoint_failure == "warn",
+        cadence=None if times is None else Cadence(*times),
+    )
 
 
 def _catalogs(setup: RunSetup) -> list[Catalog]:

@@ -1,19 +1,32 @@
 """A Keras model and optimizer as named numpy arrays, and back. No pickle."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State, require_fit
+from hvdtrain.state import NO_STATE, State, require_fit
 
 
-def read_state(model: Any, optimizer: Any) -> State:
+def read_state(model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
     """Copies of "model/PATH" for all variables of the model and "optimizer/PATH" for the optimizer's.
 
-    The learning rate and random seeds are left out: they are functions of the step, not a state.
+    The memory of `earlier`, a copy that nobody needs any more, is used again. The learning rate and random seeds are
+    left out: they are functions of the step, not a state.
     """
-    return {name: np.array(variable.value.numpy()) for name, variable in _variables(model, optimizer).items()}
+    variables = _variables(model, optimizer)
+    return {name: to_array(variable.value, earlier.get(name)) for name, variable in variables.items()}
+
+
+def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
+    """A copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
+    values = tensor.numpy()
+    if into is None or into.shape != values.shape or into.dtype != values.dtype:
+        return np.array(values)
+    np.copyto(into, values)
+    return into
 
 
 def load_state(model: Any, optimizer: Any, state: State) -> None:

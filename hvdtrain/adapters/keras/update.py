@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from hvdtrain.adapters.keras.state import to_array
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
@@ -102,5 +103,5 @@ class KerasWeightAverage(WeightAverage):
     def _assign(self, target: Any, values: Any) -> None:
         target.assign(values.value if isinstance(values, keras.Variable) else values)
 
-    def _to_host(self, average: Any) -> Any:
-        return np.array(average.numpy())
+    def _to_host(self, average: Any, into: NDArray[Any] | None) -> Any:
+        return to_array(average, into)

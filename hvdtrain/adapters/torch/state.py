@@ -1,29 +1,38 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.state import NO_STATE, State
 
 _OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
 _NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it is loaded as one
 
 
-def read_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def read_state(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, earlier: Mapping[str, NDArray[Any]] = NO_STATE
+) -> State:
     """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer.
+
+    Args:
+        earlier: a copy that nobody needs any more: its memory is used again.
 
     Raises:
         UsageError: the optimizer keeps something that is neither a tensor nor a number.
     """
-    state: State = {f"model/{name}": to_array(tensor) for name, tensor in model.state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    state: State = {name: to_array(tensor, earlier.get(name)) for name, tensor in tensors.items()}
     for name, parameter in model.named_parameters():
         for slot, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
-                state[f"optimizer/{name}/{slot}"] = to_array(value)
+                key = f"optimizer/{name}/{slot}"
+                state[key] = to_array(value, earlier.get(key))
             elif isinstance(value, bool | int | float):
                 state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
             elif value is not None:
@@ -131,9 +140,12 @@ def _slot(key: str, array: Any) -> tuple[str, Any]:
     return key, to_tensor(array)
 
 
-def to_array(tensor: torch.Tensor) -> Any:
-    """A copy in host memory."""
-    return tensor.detach().to("cpu", copy=True).contiguous().numpy()
+def to_array(tensor: torch.Tensor, into: NDArray[Any] | None = None) -> Any:
+    """A copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
+    host = None if into is None else torch.from_numpy(into)
+    if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)  # which GPUs copy to faster
+    return host.copy_(tensor.detach()).numpy()
 
 
 def to_tensor(array: Any) -> torch.Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from hvdtrain.adapters.torch.state import to_array, to_tensor
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
@@ -87,5 +88,5 @@ class TorchWeightAverage(WeightAverage):
     def _assign(self, target: torch.Tensor, values: Any) -> None:
         target.copy_(values if isinstance(values, torch.Tensor) else to_tensor(values))
 
-    def _to_host(self, average: torch.Tensor) -> Any:
-        return to_array(average)
+    def _to_host(self, average: torch.Tensor, into: NDArray[Any] | None) -> Any:
+        return to_array(average, into)

@@ -37,8 +37,12 @@ class MetricsFile:
                 self._write(_training_line(event))
             case events.Evaluated():
                 self._write(_validation_line(event))
-            case events.CheckpointDurable(step=step, path=path, seconds=seconds):
-                self._write({"event": "checkpoint", "step": step, "path": path.name, "seconds": round(seconds, 4)})
+            case events.CheckpointDurable():
+                self._write(_checkpoint_line(event))
+            case events.CheckpointFailed(step=step, reason=reason):
+                self._write({"event": "checkpoint failed", "step": step, "reason": reason})
+            case events.CheckpointSkipped(step=step):
+                self._write({"event": "checkpoint skipped", "step": step})
             case events.StoppedEarly():
                 self._write({"event": "stopped early", **asdict(event)})
             case events.RunEnded(step=step):
@@ -80,6 +84,11 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         "samples_per_second": round(event.samples_per_second, 1),
         "seconds": [{k: round(v, 6) for k, v in vars(s).items()} for s in event.rank_seconds],
     }
+
+
+def _checkpoint_line(event: events.CheckpointDurable) -> dict[str, Any]:
+    times = {"seconds": round(event.seconds, 4), "write_seconds": round(event.write_seconds, 4)}
+    return {"event": "checkpoint", "step": event.step, "path": event.path.name, "bytes": event.size, **times}
 
 
 def _validation_line(event: events.Evaluated) -> dict[str, Any]:

@@ -67,6 +67,21 @@ def test_a_restored_optimizer_goes_on_as_the_first_would(optimizer: str, through
         )
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_copy_uses_the_memory_of_an_earlier_one_again(optimizer: str) -> None:
+    adapter = trained(optimizer, 1)
+    earlier = adapter.state()
+    places = {name: array.ctypes.data for name, array in earlier.items()}
+    adapter.train_step(batch_of(1), 1, LR)
+    fresh, again = adapter.state(), adapter.state(earlier)
+    assert again.keys() == fresh.keys()
+    for name, array in again.items():
+        assert (array.shape, array.tobytes()) == (fresh[name].shape, fresh[name].tobytes())
+        assert name.endswith("#number") or array.ctypes.data == places[name], name
+    other = {name: array.astype(np.float16) for name, array in fresh.items()}  # nothing fits
+    assert all(array.dtype == fresh[name].dtype for name, array in adapter.state(other).items())
+
+
 class Counting(torch.optim.SGD):
     """Keeps Python numbers beside its tensors, as older optimizers do."""
 

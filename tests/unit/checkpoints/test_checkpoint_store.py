@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint, Position
-from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter, Saved, failure_of
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
@@ -154,21 +155,25 @@ def test_a_failed_save_leaves_the_older_ones(tmp_path: Path) -> None:
     assert 1 in steps(store)
 
 
-def test_a_writer_tells_every_rank_where_it_saved(tmp_path: Path) -> None:
-    def save(comm: ThreadCommunicator) -> Path:
-        return CheckpointWriter(comm, CheckpointStore(tmp_path, 3), {}).save(
-            lambda: {"model/w": np.ones(1)}, Position(4, 8)
-        )
+def _saved(writer: CheckpointWriter, position: Position) -> Saved:
+    writer.begin(lambda _: {"model/w": np.ones(1)}, position)
+    return writer.collect()
 
-    assert run_on_ranks(3, save) == [tmp_path / "step_00000004"] * 3
+
+def test_a_writer_tells_every_rank_where_it_saved(tmp_path: Path) -> None:
+    def save(comm: ThreadCommunicator) -> tuple[str, int]:
+        saved = _saved(CheckpointWriter(comm, CheckpointStore(tmp_path, 3), {}), Position(4, 8))
+        return saved.path, saved.size
+
+    assert run_on_ranks(3, save) == [(str(tmp_path / "step_00000004"), 8)] * 3
 
 
 def test_a_writer_tells_every_rank_that_it_could_not(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    def save(comm: ThreadCommunicator) -> Path:
+    def save(comm: ThreadCommunicator) -> HvdtrainError:
         store = CheckpointStore(tmp_path / "file" / "checkpoints", 3)
-        return CheckpointWriter(comm, store, {}).save(lambda: {"model/w": np.ones(1)}, Position(4, 8))
+        return failure_of(_saved(CheckpointWriter(comm, store, {}), Position(4, 8)))
 
     for error in run_on_ranks(3, save):
         assert isinstance(error, HvdtrainError)
@@ -180,7 +185,7 @@ def test_a_writer_tells_every_rank_that_it_could_not(tmp_path: Path) -> None:
 def test_the_manifest_says_what_the_writer_was_told(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, 3)
     writer = CheckpointWriter(SerialCommunicator(Topology.single()), store, {"seed": 7, "world_size": 1})
-    writer.save(lambda: {"model/w": np.ones(1)}, Position(4, 30))
+    _saved(writer, Position(4, 30))
     newest = store.newest()
     assert newest is not None
     assert (newest.position, newest.about) == (Position(4, 30), {"format": 1, "seed": 7, "world_size": 1})

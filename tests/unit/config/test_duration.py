@@ -11,7 +11,9 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 
 
-@pytest.mark.parametrize("same", ["5400", "5.4e3", "90:00", "1:30:00", "0-01:30:00"])
+@pytest.mark.parametrize(
+    "same", ["5400", "5.4e3", "90:00", "1:30:00", "0-01:30:00", "90min", "1.5h", "1.5 h", "0.0625d", "5400s"]
+)
 def test_one_time_in_many_ways(same: str) -> None:
     assert seconds_of(same, "--max-time") == 5400
 
@@ -22,7 +24,7 @@ def test_slurms_way(days: int, hours: int, minutes: int, seconds: int) -> None:
     assert seconds_of(text, "--max-time") == 86400 * days + 3600 * hours + 60 * minutes + seconds
 
 
-@pytest.mark.parametrize("wrong", ["", "soon", "1:2:3:4", "3h", "-1", "0", "0:00:00", "inf", "nan", "1-30"])
+@pytest.mark.parametrize("wrong", ["", "soon", "1:2:3:4", "3m", "0h", "-1", "0", "0:00:00", "inf", "nan", "1-30"])
 def test_what_is_no_time(wrong: str) -> None:
     with pytest.raises(UsageError) as caught:
         TrainConfig(max_time=wrong)

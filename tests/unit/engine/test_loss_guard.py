@@ -15,7 +15,8 @@ from thread_ranks import ThreadCommunicator, run_on_ranks
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.errors import MissingDataError
 from hvdtrain.checkpoints.format import Position, infinite_from_the_start, weights_not_finite
-from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.interface import RunLimits
@@ -226,10 +227,12 @@ def test_infinity_on_purpose_is_no_damage(tmp_path: Path) -> None:
     assert weights_not_finite(mask, infinite) == []
     assert weights_not_finite({"model/mask": mask["model/mask"] * np.nan}, infinite) == ["mask"]
 
-    def save(comm: ThreadCommunicator, state: State = mask) -> Path:
-        return CheckpointWriter(comm, CheckpointStore(tmp_path, 3), {}, infinite).save(lambda: state, Position(4, 8))
+    def save(comm: ThreadCommunicator, state: State = mask) -> str:
+        writer = CheckpointWriter(comm, CheckpointStore(tmp_path, 3), {}, infinite)
+        writer.begin(lambda _: state, Position(4, 8))
+        return writer.collect().path
 
-    assert run_on_ranks(2, save) == [tmp_path / "step_00000004"] * 2
+    assert run_on_ranks(2, save) == [str(tmp_path / "step_00000004")] * 2
 
 
 def test_rows_of_arrays_of_any_shape() -> None:

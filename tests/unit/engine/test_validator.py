@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.interface import RunLimits
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.state import NO_STATE, State
 from hvdtrain.topology import Topology
 
 
@@ -61,9 +62,9 @@ def test_validation_is_within_evaluating_and_nothing_else_is(data: Data, tmp_pat
             inside.append(("eval", self.within))
             super().eval_step(batch)
 
-        def state(self) -> State:
+        def state(self, earlier: Mapping[str, Any] = NO_STATE) -> State:
             inside.append(("state", self.within))
-            return super().state()
+            return super().state(earlier)
 
     alone = SerialCommunicator(Topology.single())
     train(Setting(data, tmp_path, open_adapter=Averaging), alone, RunLimits(2), None, None)

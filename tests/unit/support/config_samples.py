@@ -58,6 +58,11 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "early_stopping_min_delta": ("0.0", 0.0),
     "keep_checkpoints": ("5", 5),
     "checkpoint_interval": ("10", 10),
+    "checkpoint_every": ("10min", "10min"),
+    "mtbf": ("12h", "12h"),
+    "checkpoint_mode": ("sync", "sync"),
+    "checkpoint_overlap": ("skip", "skip"),
+    "checkpoint_failure": ("warn", "warn"),
     "log_interval": ("4", 4),
     "progress": ("lines", "lines"),
     "stall_timeout": ("60", 60.0),
@@ -110,5 +115,6 @@ COMPANIONS: dict[str, tuple[str, ...]] = {
     "trust_coefficient": ("--optimizer", "lars"),
     "powersgd_rank": ("--compression", "powersgd"),
     "process_sets": ("--sync-every", "8"),
+    "mtbf": ("--checkpoint-every", "auto"),
 }
 """Options without which a key's sample would be refused."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import layers
 from numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode_rows, train
@@ -73,6 +74,9 @@ def main(folder: Path) -> None:
     setting = Setting(Data(folder, *catalogs), out, open_adapter=open_keras, task=KerasRows())
     whole = run(setting, None)
     state = whole.adapter.state()
+    again = whole.adapter.state({name: np.zeros_like(array) for name, array in state.items()})
+    if any(array.tobytes() != state[name].tobytes() for name, array in again.items()):
+        raise AssertionError("a copy into an earlier one's memory is another state")
     different: dict[int, list[str]] = {}
     outcomes: list[int] = []
     paths = setting.store().paths()

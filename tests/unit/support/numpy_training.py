@@ -17,16 +17,18 @@ from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.audit.ledger import CoverageLedger
 from hvdtrain.checkpoints.format import Position
-from hvdtrain.checkpoints.store import CheckpointStore, CheckpointWriter
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.interface import RunLimits, RunResult
+from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.state import State
+from hvdtrain.state import NO_STATE, State
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 
@@ -130,7 +132,7 @@ class NumpyAdapter:
         sums, self._sums = Sums(self._sums, 0.0), {}
         return sums
 
-    def state(self) -> State:
+    def state(self, earlier: Mapping[str, Any] = NO_STATE) -> State:  # noqa: ARG002
         model = {f"model/{name}": array.copy() for name, array in self.model.items()}
         return model | {f"optimizer/{name}/velocity": array.copy() for name, array in self.velocity.items()}
 
@@ -184,6 +186,7 @@ class Setting:
     origin: Path | None = None
     callbacks: tuple[events.Callback, ...] = ()
     early_stopping: EarlyStopping = EarlyStopping()
+    save_policy: SavePolicy = SavePolicy()
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -224,6 +227,7 @@ def train(
         callbacks=[recorder, *setting.callbacks],
         asked=asked,
         early_stopping=setting.early_stopping,
+        save_policy=setting.save_policy,
     )
     return Run(engine.run(start or Position(), saved=start is not None), adapter, recorder)
 

@@ -1,0 +1,66 @@
+"""The options of checkpoints, checked, and the policy that they ask for."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, refuse_first, require_range, seconds_of
+
+_MTBF: Final = "24h"
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """When and how checkpoints are saved.
+
+    Args:
+        keep_checkpoints: number of newest checkpoints to keep; the best one is kept too.
+        checkpoint_interval: updates between checkpoints inside an epoch; 0 saves only at the end of each epoch.
+        checkpoint_every: time between checkpoints inside an epoch, e.g. 10min, 600 or 0:10:00; auto chooses it from
+            what a checkpoint costs and mtbf (default: no limit).
+        mtbf: mean time between failures of the job, e.g. 12h; for --checkpoint-every auto (default: 24h).
+        checkpoint_mode: async: training goes on while a checkpoint is written; sync: it waits.
+        checkpoint_overlap: what to do if a checkpoint of --checkpoint-interval is due while an earlier one is being
+            written: wait, or skip it. Two copies of the state are in memory at most.
+        checkpoint_failure: what to do if a checkpoint cannot be written: fail, or warn and go on without it.
+    """
+
+    keep_checkpoints: int = 3
+    checkpoint_interval: int = 0
+    checkpoint_every: str | None = None
+    mtbf: str | None = None
+    checkpoint_mode: Literal["async", "sync"] = "async"
+    checkpoint_overlap: Literal["wait", "skip"] = "wait"
+    checkpoint_failure: Literal["fail", "warn"] = "fail"
+
+    def __post_init__(self) -> None:
+        require_range(self, AT_LEAST_ONE, {"keep_checkpoints": "3"})
+        require_range(self, NOT_NEGATIVE, {"checkpoint_interval": "1000"})
+        if self.checkpoint_every not in (None, "auto"):
+            seconds_of(str(self.checkpoint_every), "--checkpoint-every")
+        if self.mtbf is not None:
+            seconds_of(self.mtbf, "--mtbf")
+        refuse_first(
+            [
+                (
+                    self.mtbf is not None and self.checkpoint_every != "auto",
+                    f"--mtbf {self.mtbf} is given without --checkpoint-every auto.",
+                    "It would change nothing.",
+                    "let the time between checkpoints follow from it with --checkpoint-every auto.",
+                ),
+                (
+                    self.checkpoint_overlap == "skip" and self.checkpoint_mode == "sync",
+                    "--checkpoint-overlap skip is given with --checkpoint-mode sync.",
+                    "No checkpoint overlaps another one then.",
+                    "leave one of them out.",
+                ),
+            ]
+        )
+
+
+def seconds_between(options: CheckpointOptions) -> tuple[float | None, float] | None:
+    """Seconds between two checkpoints (None: to be chosen) and between two failures; None: no checkpoints by time."""
+    if options.checkpoint_every is None:
+        return None
+    mtbf = seconds_of(options.mtbf or _MTBF, "--mtbf")
+    every = options.checkpoint_every
+    return None if every == "auto" else seconds_of(every, "--checkpoint-every"), mtbf

@@ -1,0 +1,118 @@
+"""Checkpoints as the loop sees them: begun after a step, durable some steps later, or refused on all ranks together."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.checkpoints.format import Position
+from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter, Saved, failure_of
+from hvdtrain.engine import events
+from hvdtrain.engine.cadence import Cadence
+from hvdtrain.engine.interface import Ledger
+from hvdtrain.stopwatch import Stopwatch
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+@dataclass(frozen=True)
+class SavePolicy:
+    """How checkpoints are saved.
+
+    Attributes:
+        in_background: training goes on while a checkpoint is written; False: it waits.
+        skips: a checkpoint that is due by its number of updates is left out while an earlier one is being written.
+        goes_on: training goes on without a checkpoint that could not be written.
+        cadence: asks for checkpoints by the clock; None: nothing does.
+    """
+
+    in_background: bool = False
+    skips: bool = False
+    goes_on: bool = False
+    cadence: Cadence | None = None
+
+
+@dataclass(eq=False)
+class Saves:
+    """Begins checkpoints and tells what became of them. Collective, but for `report`.
+
+    Args:
+        watch: adds the time that training waits to the span "checkpoint".
+        emit: sends an event.
+    """
+
+    adapter: Adapter
+    writer: CheckpointWriter
+    ledger: Ledger
+    watch: Stopwatch
+    emit: Callable[[events.Event], None]
+    policy: SavePolicy
+    _waited: dict[int, float] = field(default_factory=dict)
+
+    def report(self) -> tuple[bool, int]:
+        """Whether the clock asks for a checkpoint, and how many have ended: what this rank knows, for the vote."""
+        cadence, is_root = self.policy.cadence, self.writer.comm.topology.is_root
+        return is_root and cadence is not None and cadence.asks(), self.writer.ended()
+
+    def skip(self, step: int) -> bool:
+        """Whether the checkpoint that is due after update `step` is left out."""
+        skips = self.policy.skips and self.writer.under_way > 0
+        if skips:
+            self.emit(events.CheckpointSkipped(step))
+        return skips
+
+    def begin(self, position: Position, best: Best | None) -> None:
+        """Save the state at `position`; durable only after `finish`, or where `collect` says so."""
+        while self.writer.under_way >= COPIES:
+            self._collect_one()
+        self.emit(events.CheckpointStarted(position.step))
+        if self.policy.cadence is not None:
+            self.policy.cadence.began()
+        with self.watch.span("checkpoint") as span:
+            account = self.ledger.account(position.step)
+            self.writer.begin(self.adapter.state, position, best, account)
+        self._waited[position.step] = span.seconds
+        if not self.policy.in_background:
+            self.finish()
+
+    def move_to(self, position: Position, best: Best | None) -> None:
+        """The newest checkpoint has the state at `position`; give it that position's history of validations."""
+        self.finish()
+        self.emit(events.CheckpointStarted(position.step))
+        with self.watch.span("checkpoint") as span:
+            saved = self.writer.move_to(position, best)
+        self.emit(events.CheckpointDurable(position.step, Path(saved.path), span.seconds, saved.write_seconds))
+
+    def collect(self, ended: int) -> None:
+        """Tell what became of the first `ended` checkpoints of this run, which all ranks know to have ended."""
+        while self.writer.collected < ended:
+            self._collect_one()
+
+    def finish(self) -> None:
+        """Wait for all that are under way."""
+        while self.writer.under_way:
+            self._collect_one()
+
+    def _collect_one(self) -> None:
+        """Tell what became of the oldest one.
+
+        Raises:
+            HvdtrainError: on all ranks; it was not written, and training must not go on.
+        """
+        with self.watch.span("checkpoint") as span:
+            saved = self.writer.collect()
+        waited = self._waited.pop(saved.step) + span.seconds
+        if saved.failure is None:
+            self._tell(saved, waited)
+        elif self.policy.goes_on:
+            _log.warning("%s Training goes on without it.", saved.failure[0])
+            self.emit(events.CheckpointFailed(saved.step, saved.failure[0]))
+        else:
+            raise failure_of(saved)
+
+    def _tell(self, saved: Saved, waited: float) -> None:
+        if self.policy.cadence is not None:
+            self.policy.cadence.ended(waited, saved.write_seconds)
+        self.emit(events.CheckpointDurable(saved.step, Path(saved.path), waited, saved.write_seconds, saved.size))
