@@ -4,6 +4,7 @@ import copy
 import functools
 import itertools
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypedDict
@@ -55,6 +56,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self.on_corrupt: OnCorrupt = on_corrupt
         self._are_remote = is_remote(catalog.files[0].path)
         self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
+        self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
 
     def read(self, ids: NDArray[np.int64]) -> list[bytes]:
         """The payloads of records ids int64[k], in the order of `ids`, which may repeat.
@@ -107,6 +109,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         """The bytes of a record's span as they are in the file, damaged or not. Errors as `read`."""
         return self._raw(self._checked_ids(np.array([record_id])))[0]
 
+    def reading(self) -> list[str]:
+        """What threads are reading now, for people who look for the cause of a wait: the first record of each read."""
+        reads = [(ids[0], len(ids)) for ids in list(self._under_way.values()) if len(ids)]
+        return [f"record {first}, {self.catalog.describe(int(first))}, and {n - 1} more" for first, n in reads]
+
     def close(self) -> None:
         """Give up all files. May be called twice."""
         self._files.close()
@@ -144,8 +151,13 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
             for first, last in itertools.pairwise([*firsts, len(ids)])
         ]
-        with watching_maps:
-            spans = read_spans(requests, self._are_remote)
+        thread = threading.get_ident()
+        self._under_way[thread] = ordered
+        try:
+            with watching_maps:
+                spans = read_spans(requests, self._are_remote)
+        finally:
+            del self._under_way[thread]
         raw = [b""] * len(ids)
         for slot, span in zip(slots.tolist(), spans, strict=True):
             raw[slot] = span

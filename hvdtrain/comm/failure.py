@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
+from hvdtrain import activity
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, write_failure
 from hvdtrain.topology import Topology
@@ -77,16 +78,19 @@ class waits_for_peers(_PeerFailures):  # noqa: N801  read as a function
 
     Args:
         current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
+        name: of the collective, for people.
     """
 
-    def __init__(self, current: CurrentWait = lambda: True) -> None:
-        self._current, self._limit = current, _deadline[0] if _deadline else None
+    def __init__(self, current: CurrentWait = lambda: True, name: str = "gradients") -> None:
+        self._current, self._limit, self._name = current, _deadline[0] if _deadline else None, name
 
     def __enter__(self) -> None:
+        activity.now.begin_wait(self._current, self._name)
         if self._limit is not None:
             self._limit.begin(self, self._current)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        activity.now.end_wait()
         if self._limit is not None:
             self._limit.end(self)
         super().__exit__(kind, error, traceback)

@@ -92,25 +92,25 @@ class HorovodCommunicator:
         self._binding = binding
 
     def allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Array:
-        with waits_for_peers():
+        with waits_for_peers(name=name):
             return self._binding.allreduce(_flat(array), name, op).reshape(array.shape)
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        with waits_for_peers():
+        with waits_for_peers(name=name):
             wait = self._binding.start_allreduce(_flat(array), name, op)
 
         def result() -> Array:
-            with waits_for_peers():
+            with waits_for_peers(name=name):
                 return wait().reshape(array.shape)
 
         return result
 
     def allgather(self, array: Array, name: str) -> Array:
-        with waits_for_peers():
+        with waits_for_peers(name=name):
             return self._binding.allgather(_flat(array), name).reshape(-1, *array.shape[1:])
 
     def broadcast(self, array: Array, name: str, root: int = 0) -> Array:
-        with waits_for_peers():
+        with waits_for_peers(name=name):
             return self._binding.broadcast(_flat(array), name, root).reshape(array.shape)
 
     def barrier(self, name: str) -> None:

@@ -39,7 +39,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Gradients and communication": (
         *("max_grad_norm", "sync_batch_norm", "compression", "powersgd_rank", "reduce_op", "sync_every"),
         *("gradient_sync", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
-        "stall_timeout",
+        *("stall_timeout", "watchdog", "watchdog_action"),
     ),
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
     "Checkpoints and resume": (
@@ -82,6 +82,7 @@ _METAVARS: Final = {
     "max_time": "TIME",
     "checkpoint_every": "{TIME,auto}",
     "mtbf": "TIME",
+    "watchdog": "{auto,never,TIME}",
     "output_dir": "DIR",
     "resume": "{auto,never,PATH}",
     "init_weights": "PATH",

@@ -93,6 +93,10 @@ class RunConfig:
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
         stall_timeout: seconds after which the job ends if some workers have not joined a collective.
+        watchdog: time after which a training that does not go on is explained: which worker waits for what, and the
+            stacks of all; or auto: 20 times the slowest step, 30 s at least; or never.
+        watchdog_action: what follows: explain (nothing; stall_timeout and data.timeout end the job), or end (at once,
+            unless a worker is computing; a launcher with --max-restarts then starts it again).
         tune: auto: in a long run of several workers, choose bucket_cap_mb by a few seconds of measuring, once for each
             job and machine; or never.
         dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
@@ -121,6 +125,8 @@ class RunConfig:
     log_interval: int = 10
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
     stall_timeout: float = 300.0
+    watchdog: str = "auto"
+    watchdog_action: Literal["explain", "end"] = "explain"
     tune: Literal["auto", "never"] = "auto"
     dry_run: bool = False
     debug: bool = False
@@ -139,6 +145,8 @@ class RunConfig:
         require_range(self, (f"below {_SEEDS}", lambda seed: seed < _SEEDS), {"seed": "42"})
         if self.max_time is not None:
             seconds_of(self.max_time, "--max-time")
+        if self.watchdog not in ("auto", "never"):
+            seconds_of(self.watchdog, "--watchdog")
         refuse_first(_combinations(self))
 
 
@@ -170,6 +178,12 @@ _AT_LEAST_ONE = {
 def _combinations(config: RunConfig) -> list[tuple[object, str, str, str]]:
     """What cannot go together."""
     return [
+        (
+            config.watchdog == "never" and config.watchdog_action == "end",
+            "--watchdog-action end is given with --watchdog never.",
+            "Nothing would end the job.",
+            "leave out --watchdog never, or give a time.",
+        ),
         (
             config.init_weights == "",
             "--init-weights is empty.",

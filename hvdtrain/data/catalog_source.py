@@ -56,6 +56,13 @@ class CatalogSource:
         """Name a record for people."""
         return self.catalog.describe(record_id)
 
+    def reading(self) -> str:
+        """What this rank's threads are doing, for people."""
+        if self.config.processes:
+            return f"in {self.config.processes} decode processes"
+        reads = self._reader.reading()
+        return f"reading {'; '.join(reads)}" if reads else "decoding"
+
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
         random = SampleRandom(self.seed, epoch, ids) if self.training else None

@@ -57,6 +57,9 @@ class _Piped:
     def describe(self, record_id: int) -> str:
         return f"number {record_id} of the pipe"
 
+    def reading(self) -> str:
+        return "reading from its pipe"
+
 
 class PipeSource(_Piped):
     """Implements the engine's `Source` where the plan knows what reaches each rank.

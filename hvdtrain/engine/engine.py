@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 
 from data_sharding import LoadedBatch
+from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
@@ -112,6 +113,7 @@ class Engine:
             self._save(start)
         self._vote.close()
         self._saves.finish()
+        activity.now.begin("end", position.step)
         stopped_by = self._vote.reason() if self._cut_short else ""
         stopped_early = self._stopped_early(position, total)
         if stopped_early is not None and not self._ends_early(start):
@@ -185,17 +187,21 @@ class Engine:
         position = start
         self._masked = 0
         self._meter.start()
+        activity.now.reads = self.train.reading
+        activity.now.begin("data", start.step)
         with self._meter.watch.span("data"):  # a pipe is waited for here
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
             waited = self._meter.watch.waits("data", loader)
             for batches in self._calls(waited, start.step, end):
+                activity.now.begin("step", position.step)
                 lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
                 self.adapter.train_steps(batches, position.step, lrs)
                 position, stop = self._count(batches, epoch, position, end)
                 if stop:
                     loader.abandon()  # storage that hangs must not keep the save waiting
                     break
+                activity.now.begin("data", position.step)
         return position
 
     def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:

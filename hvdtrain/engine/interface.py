@@ -56,6 +56,9 @@ class Source(Protocol):
     def describe(self, record_id: int) -> str:
         """Name a record for people."""
 
+    def reading(self) -> str:
+        """What is being read or decoded now, for people: "reading record 3, FILE …"."""
+
 
 class Ledger(Protocol):
     """Keeps account of the records that training has used. Collective where it says so."""

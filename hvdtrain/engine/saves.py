@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import Position
@@ -68,6 +69,7 @@ class Saves:
         while self.writer.under_way >= COPIES:
             self._collect_one()
         self.emit(events.CheckpointStarted(position.step))
+        activity.now.begin("checkpoint", position.step)
         if self.policy.cadence is not None:
             self.policy.cadence.began()
         with self.watch.span("checkpoint") as span:
@@ -101,6 +103,7 @@ class Saves:
         Raises:
             HvdtrainError: on all ranks; it was not written, and training must not go on.
         """
+        activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:
             saved = self.writer.collect()
         waited = self._waited.pop(saved.step) + span.seconds

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import require_metric
 from hvdtrain.comm.interface import Communicator
@@ -46,8 +47,11 @@ class Validator:
         """
         plan = self.source.plan(0)
         self._meter.start()
+        activity.now.reads = self.source.reading
+        activity.now.begin("validation data", step)
         with self.adapter.evaluating(), self.source.loader(0, 0) as loader:
             for done, batch in enumerate(loader, start=1):
+                activity.now.begin("validation step", step)
                 if done == plan.steps:
                     when_read()
                 self.adapter.eval_step(batch)
@@ -56,6 +60,7 @@ class Validator:
                 if vote.after_step() and done < plan.steps:
                     loader.abandon()  # as in training
                     return None
+                activity.now.begin("validation data", step)
             reading = self._meter.reduce("validation")
         self.limits.require_few_masked(reading.masked, plan.num_records, "validation")
         self._guard.check(reading, 0, step)

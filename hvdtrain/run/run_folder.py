@@ -21,6 +21,7 @@ class RunFolder:
     config.yaml  env.json  metrics.jsonl  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/
     checkpoints/latest  checkpoints/best (the names of two of these folders)
     audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
+    stalls/START/ (what each rank did when training did not go on)
     """
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
@@ -32,6 +33,7 @@ class RunFolder:
         self.logs = path / "logs"
         self.audit = path / "audit"
         self.quarantine = path / "quarantine"
+        self.stalls = path / "stalls"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
         self._lock = FileLock(path / ".lock")
 

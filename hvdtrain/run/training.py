@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -41,6 +41,8 @@ from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
 from hvdtrain.run.start import named_checkpoint, open_own_adapter, own_checkpoint, restore_and_broadcast
 from hvdtrain.run.tuning.choice import tune
+from hvdtrain.run.watchdog.reports import StallReports
+from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
 from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
 
@@ -110,6 +112,7 @@ class _Training:
         own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
         report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
         with ExitStack() as stack:
+            stack.enter_context(self._watched())
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step)
             on_result = report.write if comm.topology.is_root else None
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
@@ -131,6 +134,17 @@ class _Training:
             tell_failure([*sinks, *own], events.RunFailed(step, error))
             raise
         return [totals, *sinks, *own]
+
+    def _watched(self) -> AbstractContextManager[object]:
+        """The block in which a training that does not go on is explained."""
+        config, topology = self.setup.config, self.comm.topology
+        start = broadcast_json(self.comm, time.strftime("%Y%m%d-%H%M%S"), "hvdtrain.watchdog.start")
+        if config.watchdog == "never":
+            return nullcontext()
+        seconds = None if config.watchdog == "auto" else seconds_of(config.watchdog, "--watchdog")
+        reports = StallReports(self.folder.stalls / start, topology.size)
+        limits = Limits(seconds, config.stall_timeout)
+        return Watchdog(topology.rank, reports, limits, config.watchdog_action == "end")
 
     def _write_down(self, position: Position) -> None:
         config, folder = self.setup.config, self.folder

@@ -170,18 +170,45 @@ def test_signal_that_ends_one_rank(
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     fault: dict[str, Any] = {"place": "decode", "kind": "hang", "call": 3}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "3", **fault)
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "3", "--watchdog", "1", **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 3 + END_S, finished.tail()
     assert_heard_first(finished, "Batch 2 was not ready after 3 seconds.")
     assert re.search(r"rank 1 on \S+: Batch 2 was not ready", finished.stderr), finished.tail()
+    assert_explained(finished, tmp_path, r"Rank 1 on \S+ has been in data loading for step \d for \d s, decoding\.")
+
+
+def assert_explained(finished: Any, folder: Path, *sentences: str) -> None:
+    """The watchdog has said so once, and has saved it, with the stacks of the ranks that could."""
+    (stall,) = (folder / "out" / "stalls").iterdir()
+    for sentence in sentences:
+        assert len(re.findall(sentence, finished.stderr)) == 1, finished.tail()
+        assert re.search(sentence, (stall / "explanation.txt").read_text())
+    assert "run_epoch" in (stall / "rank_0.stacks.txt").read_text()
+
+
+BLOCKED = (
+    r"Rank 1 on \S+ has been in training step 4 for \d s, and uses no CPU: it is blocked\.",
+    r"Rank 0 has waited \d s in hvdtrain\.gradients\.0 of step 4, for the others\.",
+)
+
+
+def test_a_stall_may_end_the_job_at_once(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
+    flags = ["--watchdog", "1", "--watchdog-action", "end"]
+    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < END_S, finished.tail()
+    assert_explained(finished, tmp_path, *BLOCKED)
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     """Horovod looks for stalls every half of the limit, and again before it acts."""
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--stall-timeout", "4", **fault)
+    flags = ["--stall-timeout", "4", "--watchdog", "1"]
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, *flags, **fault)
+    assert_explained(finished, tmp_path, *BLOCKED)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 2 * 4 + END_S, finished.tail()
     assert re.search(r"1!: \[allreduce.hvdtrain.gradients.0\]", finished.stdout + finished.stderr), finished.tail()
@@ -196,9 +223,11 @@ def test_rank_that_is_frozen_as_a_whole(
     """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
     interpreter = "fresh" if framework == "torch" else "warm"
+    flags = ["--stall-timeout", "2", "--watchdog", "1"]
     finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, "--stall-timeout", "2", framework=framework, interpreter=interpreter, **fault
+        run_ranks, tmp_path, launcher, *flags, framework=framework, interpreter=interpreter, **fault
     )
+    assert_explained(finished, tmp_path, r"Rank 1 has reported nothing: it is frozen or gone")
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 32 + END_S, finished.tail()
     heard = "A collective has waited for other ranks for 32 s."

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from hvdtrain import activity
 from hvdtrain.adapters.gradient_sync import in_buckets
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
 
@@ -60,6 +61,7 @@ class Bucket(ABC):
     def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
         """Wait for the pending message; returns whether it was the last one."""
         assert self._reduction is not None
+        activity.now.collective = self.name
         try:
             self._handle = self._reduction.send(wait(self._handle))
         except StopIteration:

@@ -54,7 +54,7 @@ def horovod_sum(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """In-place sum of a flat tensor over ranks. Collective."""
     import horovod.torch as hvd  # one process does not need it
 
-    with waits_for_peers():
+    with waits_for_peers(name=name):
         return cast(torch.Tensor, hvd.allreduce_(tensor, name=name, op=hvd.Sum))
 
 

@@ -60,6 +60,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "checkpoint_interval": ("10", 10),
     "checkpoint_every": ("10min", "10min"),
     "mtbf": ("12h", "12h"),
+    "watchdog": ("45s", "45s"),
+    "watchdog_action": ("end", "end"),
     "checkpoint_mode": ("sync", "sync"),
     "checkpoint_overlap": ("skip", "skip"),
     "checkpoint_failure": ("warn", "warn"),

@@ -1,0 +1,58 @@
+"""What this process does now, kept for a watchdog: the main thread writes it down, and cannot tell it while it hangs.
+
+A process has one training at a time, so there is one `now`. Writing it down takes less than a microsecond.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+Phase = Literal["start", "data", "step", "validation data", "validation step", "checkpoint", "end"]
+
+
+class Activity:
+    """One process's doing.
+
+    Attributes:
+        phase: what it is in, `since` when (of `time.monotonic`).
+        step: updates done.
+        collective: the last one that it waited for, by name; "" before the first.
+        wait: what a block that may wait for other ranks waits for at the moment, None if it computes; None outside of
+            such a block.
+        reads: what is being read, for people, while the phase is "data" or "validation data".
+        changed_at: when a phase or a wait has last begun or ended.
+        longest: seconds of the longest phase that has ended since this was last set to 0.
+    """
+
+    __slots__ = ("changed_at", "collective", "longest", "phase", "reads", "since", "step", "wait")
+
+    def __init__(self) -> None:
+        self.phase: Phase = "start"
+        self.since = self.changed_at = time.monotonic()
+        self.longest = 0.0
+        self.step = 0
+        self.collective = ""
+        self.wait: Callable[[], object | None] | None = None
+        self.reads: Callable[[], str] = str
+
+    def begin(self, phase: Phase, step: int) -> None:
+        """Another phase begins, after `step` updates."""
+        at = time.monotonic()
+        if at - self.since > self.longest:
+            self.longest = at - self.since
+        self.phase, self.step = phase, step
+        self.since = self.changed_at = at
+
+    def begin_wait(self, waits: Callable[[], object | None], collective: str) -> None:
+        """A block that waits for other ranks begins."""
+        self.collective = collective
+        self.wait = waits
+        self.changed_at = time.monotonic()
+
+    def end_wait(self) -> None:
+        """It has ended."""
+        self.wait = None
+        self.changed_at = time.monotonic()
+
+
+now: Final = Activity()

@@ -1,0 +1,146 @@
+"""A training that does not go on is explained: by each rank's own report, and without those that cannot write one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.activity import Activity
+from hvdtrain.run.watchdog.explanation import Report, explain
+from hvdtrain.run.watchdog.reports import StallReports
+from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
+
+SECONDS = 0.3
+DEADLINE = 60.0
+
+
+def report(
+    rank: int, phase: str = "step", waits_in: str | None = None, reads: str = "", computes: bool = False
+) -> Report:
+    return Report(rank, f"h{rank}", phase, 811, 45.2, waits_in, reads, computes)
+
+
+@pytest.mark.parametrize(
+    ("reports", "size", "expected"),
+    [
+        (
+            [
+                report(0, waits_in="gradients.3"),
+                report(1, "data", reads="reading record 7, FILE at offset 9"),
+                report(2, waits_in="gradients.3"),
+                report(3, waits_in="gradients.3"),
+            ],
+            4,
+            "Rank 1 on h1 has been in data loading for step 812 for 45 s, reading record 7, FILE at offset 9. "
+            "Ranks 0, 2 and 3 have waited 45 s in gradients.3 of step 812, for the others.",
+        ),
+        (
+            [report(0, waits_in="gradients.3"), report(1, computes=True)],
+            2,
+            "Rank 1 on h1 has been in training step 812 for 45 s, and computes. "
+            "Rank 0 has waited 45 s in gradients.3 of step 812, for the others.",
+        ),
+        (
+            [report(1, waits_in="a"), report(2, "checkpoint")],
+            3,
+            "Rank 0 has reported nothing: it is frozen or gone, or the run folder is not the same there. "
+            "Rank 2 on h2 has been saving the checkpoint of step 811 for 45 s. "
+            "Rank 1 has waited 45 s in a of step 812, for the others.",
+        ),
+        (
+            [report(0, waits_in="a"), report(1, waits_in="a")],
+            2,
+            "Ranks 0 and 1 have waited 45 s in a of step 812. "
+            "All ranks wait in the same collective: look at the network between them.",
+        ),
+        (
+            [report(0, waits_in="a"), report(1, waits_in="b")],
+            2,
+            "Rank 0 has waited 45 s in a of step 812. Rank 1 has waited 45 s in b of step 812. They wait in different "
+            "collectives, so none of them can end: look for code that runs one on some ranks only.",
+        ),
+    ],
+)
+def test_sentences(reports: list[Report], size: int, expected: str) -> None:
+    assert explain({one.rank: one for one in reports}, size) == expected
+
+
+def test_a_sentence_names_no_more_than_eight_ranks() -> None:
+    told = explain({rank: report(rank, waits_in="a") for rank in range(1, 100)}, 200)
+    assert "Ranks 0, 100, 101, 102, 103, 104, 105, 106 and 93 more have reported nothing" in told
+    assert "Ranks 1, 2, 3, 4, 5, 6, 7, 8 and 91 more have waited" in told
+
+
+def test_limits() -> None:
+    limits = Limits(None, 300.0)
+    assert [limits.after(slowest) for slowest in (None, 0.1, 4.0, 100.0)] == [300.0, 30.0, 80.0, 300.0]
+    assert [Limits(5.0, 300.0).after(slowest) for slowest in (None, 0.1)] == [5.0, 5.0]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_ranks_explain_themselves_once_and_take_it_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reports, limits = StallReports(tmp_path / "stall", 2), Limits(SECONDS, 300.0)
+    waiting, reading = Activity(), Activity()
+    waiting.begin("step", 4)
+    waiting.begin_wait(lambda: True, "gradients.0")
+    reading.begin("data", 4)
+    reading.reads = lambda: "reading FILE"
+    explanation = tmp_path / "stall" / "explanation.txt"
+    with (
+        caplog.at_level(logging.WARNING, "hvdtrain.run"),
+        Watchdog(0, reports, limits, now=waiting),
+        Watchdog(1, reports, limits, now=reading),
+    ):
+        wait_for(lambda: "Training has not gone on" in caplog.text)
+        told = explanation.read_text()
+        for words in ("Rank 1 on", "data loading for step 5", "reading FILE", "Rank 0 has waited"):
+            assert words in told
+        assert "test_two_ranks_explain" in (tmp_path / "stall" / "rank_1.stacks.txt").read_text()
+        waiting.end_wait()
+        reading.begin("step", 5)
+        wait_for(lambda: caplog.text.count("training goes on after") == 2)
+        assert reports.read() == {}
+    assert explanation.read_text().count("\n") == 1
+    assert capfd.readouterr().err == ""  # rank 0's log shows it
+
+
+def test_a_rank_that_changes_something_now_and_then_is_left_alone(tmp_path: Path) -> None:
+    busy, stop = Activity(), threading.Event()
+    busy.begin("step", 4)
+
+    def work() -> None:
+        while not stop.wait(SECONDS / 5):
+            busy.begin("step", busy.step + 1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with Watchdog(0, StallReports(tmp_path / "stall", 1), Limits(SECONDS, 300.0), now=busy):
+        time.sleep(5 * SECONDS)  # nothing may happen meanwhile
+    stop.set()
+    thread.join()
+    assert not (tmp_path / "stall").exists()
+
+
+def test_rank_0_that_is_frozen_is_named_by_another_rank(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    waiting, told = Activity(), ""
+    waiting.begin("step", 4)
+    waiting.begin_wait(lambda: True, "gradients.0")
+    with Watchdog(1, StallReports(tmp_path / "stall", 2), Limits(SECONDS, 300.0), now=waiting):
+        end = time.monotonic() + DEADLINE
+        while "Training has not gone on" not in told and time.monotonic() < end:
+            told += capfd.readouterr().err
+            time.sleep(0.05)
+    assert "Rank 0 has reported nothing: it is frozen or gone" in told
