@@ -103,6 +103,18 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     sync_folder(folder.parent)
 
 
+def remove_checkpoint(folder: Path) -> None:
+    """Remove it; a crash leaves it whole, or a hidden neighbour `.….tmp`.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    hidden = folder.with_name(f".{folder.name}.removed.tmp")
+    shutil.rmtree(hidden, ignore_errors=True)
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
 def write_position(folder: Path, position: Position) -> None:
     """Put another position into a checkpoint's manifest; a crash leaves the old one or the new one.
 

@@ -13,6 +13,7 @@ from hvdtrain.checkpoints.format import (
     DamagedCheckpointError,
     Position,
     read_checkpoint,
+    remove_checkpoint,
     write_checkpoint,
     write_position,
 )
@@ -90,7 +91,7 @@ class CheckpointStore:
         older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
         for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
-            shutil.rmtree(superfluous)
+            remove_checkpoint(superfluous)
 
     def _make_latest(self, path: Path) -> None:
         write_atomically(self.folder / "latest", f"{path.name}\n".encode())

@@ -22,6 +22,7 @@ from hvdtrain.topology import Topology, detect_topology
 COMMANDS = {
     "train": ("hvdtrain.cli.train", "train a task"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
+    "checkpoint": ("hvdtrain.cli.checkpoint", "a run's checkpoints: ls, verify, prune"),
     "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
@@ -40,6 +41,7 @@ _OTHER_WORDS = {
         ["save", "onnx", "predict", "infer", "convert-weights"], "export, which writes a model for other programs"
     ),
     **dict.fromkeys(["data", "convert", "index", "verify", "plan", "audit"], "shard"),
+    **dict.fromkeys(["checkpoints", "ckpt", "prune"], "checkpoint"),
     **dict.fromkeys(["info", "version", "versions", "environment"], "env"),
 }
 """Commands of other programs → what they are here."""

@@ -1,0 +1,105 @@
+"""What is in a folder of checkpoints, for people: which ones, how large, which are sound, which would be kept."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtrain.checkpoints.format import DamagedCheckpointError, read_manifest
+from hvdtrain.checkpoints.resume import POINTERS, followed
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One checkpoint.
+
+    Attributes:
+        path: its folder.
+        names: which of the pointers lead to it, "latest" and "best".
+        step: updates before it; None if its manifest cannot be read, and `problem` says why.
+        samples: real samples in these updates.
+        world_size: workers of the job that wrote it; None if the manifest does not say.
+        size: bytes of its files.
+        written: seconds since the epoch.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    size: int
+    written: float
+    step: int | None = None
+    samples: int = 0
+    world_size: int | None = None
+    problem: str = ""
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was written."""
+        return max(0.0, time.time() - self.written)
+
+
+def store_at(path: Path) -> CheckpointStore:
+    """The checkpoints of a run: `path` is the run's folder, its folder checkpoints, or one of them.
+
+    Raises:
+        UsageError: there are none.
+    """
+    path = followed(path)
+    candidates = (path / "checkpoints", path, path.parent)
+    store = next((s for s in (CheckpointStore(c, keep=1) for c in candidates) if s.paths()), None)
+    if store is None:
+        what = "holds no checkpoint" if path.exists() else "is not there"
+        raise UsageError(f"{path} {what}.", "It was given as RUN.", "give a run folder, or one of its checkpoints.")
+    return store
+
+
+def entries(path: Path) -> list[Entry]:
+    """All checkpoints of the run, the oldest first; the one that `path` names where it names one."""
+    store, path = store_at(path), followed(path)
+    names = _pointers(store.folder)
+    found = [_entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()]
+    return [entry for entry in found if entry.path == path] or found
+
+
+def problems(entry: Entry) -> Iterator[str]:
+    """What is wrong with its files, each read once and compared with its hash."""
+    try:
+        hashes = read_manifest(entry.path).get("sha256", {})
+    except DamagedCheckpointError as error:
+        yield str(error)
+        return
+    for name, expected in hashes.items():
+        try:
+            with (entry.path / name).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror or error}"
+            continue
+        if digest != expected:
+            yield f"{name} is damaged: its SHA-256 is not that of the manifest"
+
+
+def superfluous(found: list[Entry], keep: int) -> list[Entry]:
+    """All but the newest `keep`, and but those that `latest` or `best` names."""
+    return [entry for entry in found[: max(0, len(found) - keep)] if not entry.names]
+
+
+def _pointers(folder: Path) -> dict[str, str]:
+    """Pointer → the name that it holds."""
+    files = {name: folder / name for name in POINTERS}
+    return {name: file.read_text(errors="replace").strip() for name, file in files.items() if file.is_file()}
+
+
+def _entry(folder: Path, names: tuple[str, ...]) -> Entry:
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    written = folder.stat().st_mtime
+    try:
+        manifest = read_manifest(folder)
+    except DamagedCheckpointError as error:
+        return Entry(folder, names, size, written, problem=str(error))
+    return Entry(
+        folder, names, size, written, int(manifest["step"]), int(manifest["samples_seen"]), manifest.get("world_size")
+    )
