@@ -47,14 +47,14 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
     with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper:
         console = Console(inbox)
 
-        def attempt(restarts: int) -> JobOutcome:
+        def attempt(restarts: int, cause: str) -> JobOutcome:
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
                 server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
                 argv = command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
                 where = server.environment
-                made = (worker_environment(environment, place, where, "lo", token, restarts) for place in places)
+                made = (worker_environment(environment, place, where, "lo", token, restarts, cause) for place in places)
                 specs = [WorkerSpec(rank, argv, variables) for rank, variables in enumerate(made)]
                 group = LocalWorkerGroup(specs, job.working_dir)
                 stack.callback(group.close)

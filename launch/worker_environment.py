@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from hvdtrain.launch.hosts.host import Host, RankAssignment
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
-from hvdtrain.topology.launcher_variables import RANK_VARIABLES, matches, without_launcher
+from hvdtrain.topology.launcher_variables import (
+    RANK_VARIABLES,
+    RESTART_CAUSE_VARIABLE,
+    matches,
+    without_launcher,
+)
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 RESTART_VARIABLE = "HVDTRAIN_RESTART"
@@ -34,6 +39,7 @@ def worker_environment(
     interface: str,
     token: str,
     restarts: int,
+    cause: str = "",
 ) -> dict[str, str]:
     """All variables of one worker, made on the host where it will run.
 
@@ -56,6 +62,7 @@ def worker_environment(
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
         RESTART_VARIABLE: str(restarts),
+        RESTART_CAUSE_VARIABLE: cause,
     }
 
 

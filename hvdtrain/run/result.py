@@ -141,11 +141,18 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
     table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
     table.add_row("a step's time", _step_shares(seconds))
+    if result.get("goodput", {}).get("restarts"):
+        table.add_row("restarts", _restarts(result["goodput"]))
     table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     table.add_row("run folder", folder)
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=100, color_system=None).print(table)
+
+
+def _restarts(goodput: dict[str, Any]) -> str:
+    lost, share = goodput["lost_steps"], goodput["share"]
+    return f"{len(goodput['restarts'])}, {lost} steps were trained again; {share:.0%} of all time trained these weights"
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:

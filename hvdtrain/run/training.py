@@ -34,6 +34,7 @@ from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
+from hvdtrain.run.goodput import goodput, lines_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
@@ -113,7 +114,8 @@ class _Training:
         report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
         with ExitStack() as stack:
             stack.enter_context(self._watched())
-            callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step)
+            begun = time.time() - (time.perf_counter() - begin)
+            callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step, begun)
             on_result = report.write if comm.topology.is_root else None
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
@@ -123,12 +125,12 @@ class _Training:
         return RESUMABLE if outcome.stopped_by else 0
 
     def _open_callbacks(
-        self, stack: ExitStack, totals: Totals, own: Sequence[events.Callback], step: int
+        self, stack: ExitStack, totals: Totals, own: Sequence[events.Callback], step: int, begun: float
     ) -> list[events.Callback]:
         """The sinks between `totals` and the task's `own` callbacks. If one cannot be opened, the others are told."""
         sinks: list[events.Callback] = []
         try:
-            for sink in open_sinks(SinkContext(self.setup.config, self.folder, self.comm.topology), stack):
+            for sink in open_sinks(SinkContext(self.setup.config, self.folder, self.comm.topology, begun), stack):
                 sinks.append(sink)
         except BaseException as error:
             tell_failure([*sinks, *own], events.RunFailed(step, error))
@@ -209,6 +211,7 @@ class _Report:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
         seconds = time.perf_counter() - self.begin, self.start_seconds
         self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
+        self._summary["goodput"] = goodput(lines_of(self.folder.metrics), time.time())
         before = self.folder.result
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]

@@ -14,6 +14,10 @@ RANK_VARIABLES: Final = (
 """Patterns of names; what `hvdtrain.topology.readers` read, and what leads there."""
 
 
+RESTART_CAUSE_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSE"
+"""Why the launcher has started the job again; "" at first."""
+
+
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables without those of another launcher, whose ranks would contradict the new ones."""
     return {name: value for name, value in environ.items() if not matches(name, RANK_VARIABLES)}

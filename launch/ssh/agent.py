@@ -216,7 +216,7 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         interface = interface_towards(job["launcher"], job["nics"])
         inherited = {**os.environ, **job["variables"]}
         places = [RankAssignment(**fields) for fields in job["places"]]
-        common = (job["rendezvous"], interface, tokens, job["restarts"])
+        common = (job["rendezvous"], interface, tokens, job["restarts"], job["cause"])
         made = [worker_environment(inherited, place, *common) for place in places]
         return [WorkerSpec(place.rank, job["command"], own) for place, own in zip(places, made, strict=True)]
 

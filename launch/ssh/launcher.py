@@ -87,7 +87,7 @@ class Attempt:
         argv, most = self.job.argv, self.job.max_restarts
         self._command = with_run_folder(argv, most) if most else argv
 
-    def run(self, restarts: int) -> JobOutcome:
+    def run(self, restarts: int, cause: str) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
         number = self.agents.connect_all()
         if number is not None:
@@ -98,11 +98,11 @@ class Attempt:
             return self._too_few(hosts, restarts)
         self._tell_of_change(np, restarts)
         self.console.holding = True
-        outcome = self._supervise(assign_ranks(hosts, np), restarts)
+        outcome = self._supervise(assign_ranks(hosts, np), restarts, cause)
         require_none_left(self.agents.sweep())
         return outcome
 
-    def _supervise(self, places: list[RankAssignment], restarts: int) -> JobOutcome:
+    def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
         links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
         address = address_for_hosts({name: link.called_from for name, link in links.items()}, self.job.nics)
         with RendezvousServer(address, len(places), notify=self.inbox.wake) as server:
@@ -113,6 +113,7 @@ class Attempt:
                 "command": self._command_for(places[0].host, restarts),
                 "rendezvous": server.environment,
                 "restarts": restarts,
+                "cause": cause,
             }
             groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]

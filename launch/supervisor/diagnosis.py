@@ -18,6 +18,7 @@ GIST_LINES = 3
 _SHOWN_CHARACTERS = 300
 _CRASHED_THREAD = "Current thread 0x"
 _TRACEBACK = "Traceback (most recent call last)"
+_CAUSE_CHARACTERS = 300
 _MISSING = "Missing ranks:"
 _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 
@@ -37,6 +38,12 @@ class JobOutcome:
     root_cause_rank: int | None = None
     message: str = ""
     may_restart: bool = False
+
+    @property
+    def cause(self) -> str:
+        """Its first sentence or two, without what workers wrote: for the record of a restart."""
+        line = self.message.partition("\n")[0].removeprefix("hvdtrain launch: ")
+        return line.partition(" Its last lines:")[0].partition(" It wrote nothing.")[0][:_CAUSE_CHARACTERS]
 
 
 def diagnose(

@@ -14,12 +14,13 @@ MAX_BACKOFF_SECONDS = 60.0
 
 
 def run_with_restarts(
-    attempt: Callable[[int], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
+    attempt: Callable[[int, str], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
 ) -> int:
     """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
 
     Args:
-        attempt: starts all workers and returns when they have ended; it is told how many restarts came before.
+        attempt: starts all workers and returns when they have ended; it is told how many restarts came before,
+            and what the last one was for.
         backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
         inbox: a signal ends the wait for a restart.
 
@@ -27,9 +28,9 @@ def run_with_restarts(
         HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
             all workers, and starts none again.
     """
-    restarts = 0
+    restarts, cause = 0, ""
     while True:
-        outcome = _attempted(attempt, restarts)
+        outcome = _attempted(attempt, restarts, cause)
         if not outcome.may_restart or restarts >= most:
             if outcome.may_restart and most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
@@ -40,12 +41,12 @@ def run_with_restarts(
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
-        restarts += 1
+        restarts, cause = restarts + 1, outcome.cause
 
 
-def _attempted(attempt: Callable[[int], JobOutcome], restarts: int) -> JobOutcome:
+def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, cause: str) -> JobOutcome:
     try:
-        return attempt(restarts)
+        return attempt(restarts, cause)
     except HvdtrainError:
         raise
     except Exception as error:

@@ -80,7 +80,7 @@ class Job:
 
     def await_steps(self, steps: int) -> None:
         """Until training has written that many lines of metrics."""
-        self.await_that(lambda: self._lines() >= steps, f"{steps} lines of metrics")
+        self.await_that(lambda: self.steps() >= steps, f"{steps} lines of metrics")
         assert self.process.poll() is None, self.tail()
 
     def await_gone(self, seconds: float = GONE_S) -> None:
@@ -100,7 +100,8 @@ class Job:
         for file in self._files:
             file.close()
 
-    def _lines(self) -> int:
+    def steps(self) -> int:
+        """How many lines of metrics training has written."""
         path = self.folder / "out" / "metrics.jsonl"
         return path.read_text().count('"split"') if path.exists() else 0
 
@@ -142,7 +143,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_the_default_task_survives_a_killed_worker(start: Start, run_command: Any) -> None:
     """Every record of every epoch is used once, and the task is learned."""
     job = start("--epochs", "5", "--checkpoint-interval", "10", flags=("--max-restarts", "1"))
-    job.await_steps(3)
+    latest = job.folder / "out" / "checkpoints" / "latest"
+    job.await_that(lambda: job.steps() >= 3 and latest.exists(), "a checkpoint, and steps after it")
     (token,) = {v["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")[2] for v in job.variables_of_workers()}
     os.kill(job.worker(1), signal.SIGKILL)
     assert job.wait() == 0, job.tail()
@@ -157,6 +159,10 @@ def test_the_default_task_survives_a_killed_worker(start: Start, run_command: An
     assert verified.returncode == 0, verified.tail()
     result = json.loads((job.folder / "out" / "result.json").read_text())
     assert (result["world_size"], result["epochs"], result["metrics"]["accuracy"] >= 0.95) == (2, 5, True)
+    (restart,) = result["goodput"]["restarts"]
+    assert restart["cause"] == "rank 1 of 2 was killed by SIGKILL."
+    assert restart["lost_steps"] >= 0
+    assert 0 < result["goodput"]["share"] < 1
     assert token not in job.stdout + job.stderr + (job.folder / "out" / "env.json").read_text()
 
 

@@ -1,8 +1,9 @@
 """What a sink is, and what it is given when it is opened."""
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import Callback
@@ -12,11 +13,16 @@ from hvdtrain.topology import Topology
 
 @dataclass(frozen=True)
 class SinkContext:
-    """The run whose events a sink receives: its options, its folder, and which of its ranks this is."""
+    """The run whose events a sink receives: its options, its folder, and which of its ranks this is.
+
+    Attributes:
+        begun: when this process began its work, of `time.time()`.
+    """
 
     config: TrainConfig
     folder: RunFolder
     topology: Topology
+    begun: float = field(default_factory=time.time)
 
 
 OpenSink = Callable[[SinkContext, ExitStack], Callback | None]

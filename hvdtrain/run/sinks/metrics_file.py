@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -12,11 +13,14 @@ from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
 from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
     """On rank 0."""
-    return MetricsFile(stack.enter_context(open_lines(context.folder.metrics))) if context.topology.is_root else None
+    if not context.topology.is_root:
+        return None
+    return MetricsFile(stack.enter_context(open_lines(context.folder.metrics)), context.begun)
 
 
 class MetricsFile:
@@ -26,13 +30,13 @@ class MetricsFile:
         HvdtrainError: the disk is full. The other ranks learn it when this one leaves.
     """
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, begun: float) -> None:
+        self._file, self._begun = file, begun
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.RunStarted(step=step):
-                self._write({"event": "resumed" if step else "started", "step": step})
+                self._write({"event": "resumed" if step else "started", "step": step, **self._about_start()})
             case events.Logged():
                 self._write(_training_line(event))
             case events.Evaluated():
@@ -49,6 +53,10 @@ class MetricsFile:
                 self._write({"event": "ended", "step": step})
             case events.RunFailed(step=step, error=error) if not self._file.closed:
                 self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
+
+    def _about_start(self) -> dict[str, Any]:
+        cause = os.environ.get(RESTART_CAUSE_VARIABLE, "")
+        return {"begun": round(self._begun, 3), **({"cause": cause} if cause else {})}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

@@ -35,6 +35,7 @@ def order(command: list[str], token: str) -> dict[str, Any]:
         "command": command,
         "rendezvous": {},
         "restarts": 0,
+        "cause": "",
         "token": token,
         "variables": {},
         "places": [asdict(place) for place in assign_ranks([Host("here", 1)], 1)],

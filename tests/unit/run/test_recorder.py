@@ -66,7 +66,7 @@ def test_only_the_first_step_of_all_gives_the_first_loss() -> None:
 def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with open_lines(path) as file:
-        metrics = MetricsFile(file)
+        metrics = MetricsFile(file, begun=99.0)
         for event in (
             events.RunStarted(0, 2, 2, 1),
             events.StepEnded(0, 1),
@@ -89,6 +89,7 @@ def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
     ]
     assert lines[-1]["error"] == "RuntimeError: broken"
     assert lines[2]["path"] == "step_00000001"
+    assert lines[0]["begun"] == 99.0
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"step": 2', b"\xff"])

@@ -1,0 +1,94 @@
+"""What a run's lines say of its restarts, and of the time that trained weights that count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvdtrain.run.goodput import goodput, lines_of
+
+Line = dict[str, Any]
+
+
+def started(step: int, begun: float, time: float, cause: str = "") -> Line:
+    return {"event": "resumed" if step else "started", "step": step, "begun": begun, "time": time, "cause": cause}
+
+
+def trained(step: int, time: float, seconds: float = 1.0) -> Line:
+    ranks = [{"data": 0.0, "compute": seconds / 2, "allreduce": 0.0, "checkpoint": 9.0}]
+    ranks.append({"data": seconds / 4, "compute": seconds / 2, "allreduce": seconds / 4, "checkpoint": 9.0})
+    return {"split": "train", "step": step, "time": time, "seconds": ranks}
+
+
+def saved(step: int, time: float, seconds: float = 0.25) -> Line:
+    return {"event": "checkpoint", "step": step, "time": time, "seconds": seconds}
+
+
+def test_a_run_without_interruption() -> None:
+    lines = [started(0, 100.0, 102.0), trained(1, 103.0), trained(2, 104.0), saved(2, 104.5)]
+    lines += [{"split": "validation", "step": 2, "time": 105.0, "seconds": 0.5}]
+    assert goodput(lines, 106.0) == {
+        "share": pytest.approx(2 / 6, abs=1e-4),
+        "restarts": [],
+        "lost_steps": 0,
+        "seconds": {
+            "total": 6.0,
+            "start": 2.0,
+            "useful": 2.0,
+            "lost": 0.0,
+            "checkpoint": 0.25,
+            "validation": 0.5,
+            "recovery": 0.0,
+        },
+    }
+
+
+def test_what_was_trained_after_the_checkpoint_is_lost() -> None:
+    lines = [started(0, 0.0, 1.0), *(trained(step, 1.0 + step) for step in range(1, 5)), saved(2, 3.0)]
+    lines.sort(key=lambda line: line["time"])
+    lines += [started(2, 8.0, 9.0, "rank 1 of 2 was killed by signal 9"), *(trained(s, 7.0 + s) for s in range(3, 6))]
+    found = goodput(lines, 13.0)
+    assert found["restarts"] == [
+        {"step": 2, "lost_steps": 2, "seconds": 4.0, "cause": "rank 1 of 2 was killed by signal 9"}
+    ]
+    assert (found["lost_steps"], found["seconds"]["useful"], found["seconds"]["lost"]) == (2, 5.0, 2.0)
+    assert (found["seconds"]["recovery"], found["seconds"]["start"], found["seconds"]["total"]) == (3.0, 2.0, 13.0)
+    assert found["share"] == pytest.approx(5 / 13, abs=1e-4)
+
+
+def test_a_run_that_ended_and_was_continued_was_not_interrupted() -> None:
+    lines = [started(0, 0.0, 1.0), trained(1, 2.0), {"event": "ended", "step": 1, "time": 3.0}]
+    lines += [started(1, 1000.0, 1001.0), trained(2, 1002.0)]
+    found = goodput(lines, 1003.0)
+    assert (found["restarts"], found["seconds"]["total"], found["seconds"]["useful"]) == ([], 6.0, 2.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6))
+def test_useful_and_lost_time_are_all_that_was_trained(starts: list[tuple[int, int]]) -> None:
+    """Each start resumes at one of the steps that were reached, and trains some."""
+    lines, clock, reached, total = [], 0.0, 0, 0
+    for back, steps in starts:
+        step = max(0, reached - back)
+        lines.append(started(step, clock, clock + 1))
+        clock += 1
+        for number in range(step + 1, step + steps + 1):
+            clock += 1
+            lines.append(trained(number, clock))
+            total += 1
+        reached = step + steps if steps else step
+        clock += 1
+    found = goodput(lines, clock)
+    assert found["seconds"]["useful"] + found["seconds"]["lost"] == pytest.approx(total)
+    assert 0 <= found["share"] <= 1
+
+
+def test_half_a_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert list(lines_of(path)) == []
+    path.write_text(json.dumps({"step": 1}) + "\n" + '{"ste')
+    assert list(lines_of(path)) == [{"step": 1}]
