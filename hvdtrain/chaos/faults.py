@@ -1,0 +1,79 @@
+"""What a fault does to a job."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from hvdtrain.chaos.job import Job, send
+from hvdtrain.chaos.schedule import Fault
+
+_SLICE_SECONDS: Final = 0.05
+_SHARE: Final = 0.25  # of the CPU that a slow worker gets
+
+
+def inject(job: Job, fault: Fault) -> str:
+    """Do it; returns what was done, for people, "" where it came too late."""
+    return _KINDS[fault.kind](job, fault)
+
+
+def _kill(job: Job, fault: Fault) -> str:
+    processes = job.processes(fault.rank)
+    if not processes:
+        return ""
+    chosen = processes[int(fault.choice * len(processes))]
+    what = "" if chosen == processes[0] else ", a process that it had started"
+    return f"SIGKILL for rank {fault.rank}{what}" if send(chosen, signal.SIGKILL) else ""
+
+
+def _stop(job: Job, fault: Fault) -> str:
+    process = job.worker(fault.rank)
+    if not send(process, signal.SIGSTOP):
+        return ""
+    time.sleep(fault.seconds)
+    send(process, signal.SIGCONT)
+    return f"rank {fault.rank} stopped for {fault.seconds:.1f} s"
+
+
+def _slow(job: Job, fault: Fault) -> str:
+    process, end = job.worker(fault.rank), time.monotonic() + fault.seconds
+    while time.monotonic() < end:
+        if not send(process, signal.SIGSTOP):
+            return ""
+        time.sleep(_SLICE_SECONDS * (1 - _SHARE))
+        send(process, signal.SIGCONT)
+        time.sleep(_SLICE_SECONDS * _SHARE)
+    return f"rank {fault.rank} slow for {fault.seconds:.1f} s"
+
+
+def _term(job: Job, _fault: Fault) -> str:
+    return "SIGTERM for the launcher" if job.launcher and send(job.launcher.pid, signal.SIGTERM) else ""
+
+
+def _corrupt(job: Job, fault: Fault) -> str:
+    done = _kill(job, fault)
+    checkpoints = job.checkpoints()
+    if not done or len(checkpoints) < 2:  # with its only checkpoint lost, a job cannot continue, and says so
+        return done
+    file = checkpoints[-1] / "model.safetensors"
+    return f"{done}, and a byte of {checkpoints[-1].name} changed" if _flip_byte(file, fault.choice) else done
+
+
+def _flip_byte(file: Path, place: float) -> bool:
+    try:
+        with file.open("r+b") as content:
+            at = int(place * file.stat().st_size)
+            content.seek(at)
+            byte = content.read(1)
+            content.seek(at)
+            content.write(bytes([byte[0] ^ 1]))
+    except OSError:
+        return False
+    return True
+
+
+_KINDS: Final[Mapping[str, Callable[[Job, Fault], str]]] = MappingProxyType(
+    {"kill": _kill, "stop": _stop, "slow": _slow, "term": _term, "corrupt": _corrupt}
+)

@@ -1,0 +1,109 @@
+"""The disturbed job: `hvdtrain launch local`, its worker processes, and the run folder that it writes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.supervisor.restarts import given, trains
+
+
+class Job:
+    """Starts the launcher, and again where it has ended with a checkpoint.
+
+    Args:
+        size: workers.
+        restarts: how often the launcher may start them again.
+        command: `train …`, with --output-dir.
+
+    Raises:
+        UsageError: the command trains nothing.
+    """
+
+    def __init__(self, size: int, restarts: int, command: Sequence[str]) -> None:
+        whole = [sys.executable, "-m", "hvdtrain", *command]
+        folder = given(whole, "output-dir")
+        if not trains(whole) or folder is None:
+            raise UsageError(
+                f"The command to disturb is `{' '.join(command)}`.",
+                "A training with a run folder is needed, to continue in it.",
+                "write hvdtrain chaos -np 2 -- train --output-dir RUN.",
+            )
+        self.folder = Path(folder)
+        self.size = size
+        self._argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", str(size)]
+        self._argv += ["--max-restarts", str(restarts), "--backoff", "0.2", "--", *command]
+        self.starts = 0
+        self.launcher: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the launcher, which ends with this process."""
+        self.starts += 1
+        self.launcher = subprocess.Popen(self._argv)
+
+    def worker(self, rank: int) -> int | None:
+        """The process of `rank`; None while there is none."""
+        if self.launcher is None:
+            return None
+        children = _children(self.launcher.pid)
+        return next((process for process in children if _variable(process, "HOROVOD_RANK") == str(rank)), None)
+
+    def processes(self, rank: int) -> list[int]:
+        """The process of `rank` and all that it has started."""
+        first = self.worker(rank)
+        found = [] if first is None else [first]
+        for process in found:
+            found += _children(process)
+        return found
+
+    @property
+    def trained_lines(self) -> int:
+        """Lines of training in metrics.jsonl: while this number grows, training goes on."""
+        path = self.folder / "metrics.jsonl"
+        return path.read_bytes().count(b'"split": "train"') if path.exists() else 0
+
+    def checkpoints(self) -> list[Path]:
+        """The oldest first."""
+        return sorted((self.folder / "checkpoints").glob("step_*"))
+
+    def end(self) -> None:
+        """Whatever happens, no process stays."""
+        if self.launcher is not None and self.launcher.poll() is None:
+            for rank in range(self.size):
+                send(self.worker(rank), signal.SIGCONT)
+            self.launcher.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.launcher.wait(30)
+            self.launcher.kill()  # its workers end with it
+            self.launcher.wait()
+
+
+def send(process: int | None, number: signal.Signals) -> bool:
+    """Whether the process was still there."""
+    if process is None:
+        return False
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    for tasks in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, tasks.read_text().split())
+    return found
+
+
+def _variable(process: int, name: str) -> str | None:
+    try:
+        words = Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return next((word.partition("=")[2] for word in words if word.startswith(f"{name}=")), None)

@@ -1,0 +1,87 @@
+"""`hvdtrain chaos`: train while workers are killed, stopped and slowed down, and prove that nothing was lost."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from hvdtrain.chaos.drill import Drill, run_drill
+from hvdtrain.chaos.job import Job
+from hvdtrain.chaos.schedule import KINDS, Kind, schedule
+from hvdtrain.cli.command_parser import CommandParser, number
+from hvdtrain.cli.tables import print_table
+from hvdtrain.config.option_checks import seconds_of
+from hvdtrain.end_signals import ENDING, exiting_at
+from hvdtrain.errors import UsageError, did_you_mean
+
+_DESCRIPTION = """\
+Start a training with `hvdtrain launch local`, and disturb it on a seeded schedule until it has ended:
+
+  hvdtrain chaos -np 2 -- train --epochs 20 --checkpoint-interval 10 --output-dir RUN
+  hvdtrain chaos -np 3 --faults kill,corrupt --every 5 --for 10min --compare -- train --output-dir RUN
+
+Faults: kill (SIGKILL of a worker or of a process that it has started), stop (SIGSTOP for some seconds), slow (a quarter
+of the CPU for some seconds), term (SIGTERM to the launcher), corrupt (a byte of the newest checkpoint is changed, and a
+worker is killed). In the end it says what that has cost. Exit code 0: the job has ended well, each finished epoch used
+every record once, and with --compare the weights are those of an undisturbed run. Otherwise 1.
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Disturb what `argv` says; returns 0 if the job has survived, else 1."""
+    words = list(argv)
+    at = words.index("--") if "--" in words else len(words)
+    options = _parser().parse(words[:at])
+    command = words[at + 1 :] or ["train"]
+    kinds = _kinds(options.faults)
+    job = Job(options.np, options.max_restarts, command)
+    faults = schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every"))
+    seconds = math.inf if options.duration is None else seconds_of(options.duration, "--for")
+    with exiting_at(ENDING, "the job was ended"):
+        drill = run_drill(job, faults, seconds, _say)
+        same = not options.compare or not drill.survived or _is_undisturbed(drill, options.np, command, job.folder)
+    print_table("", ["chaos", f"seed {options.seed}"], drill.rows(), numbers=False)
+    if options.compare and drill.survived:
+        print(f"the weights are {'' if same else 'NOT '}those of an undisturbed run")
+    return 0 if drill.survived and same else 1
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "hvdtrain chaos",
+        "Nothing was started.",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.option("-np", 2, "workers", type=number("-np", 1))
+    parser.option("--faults", "kill,stop,slow,term", "which kinds, with commas")
+    parser.option("--every", "10s", "mean time between two faults", metavar="TIME")
+    parser.option("--seed", 1, "of the schedule", type=int)
+    parser.option("--max-restarts", 1000, "how often the job may be started again", type=number("--max-restarts", 0))
+    parser.add_argument("--for", dest="duration", metavar="TIME", help="no faults after this time (default: no limit)")
+    parser.add_argument("--compare", action="store_true", help="train once more, undisturbed, and compare the weights")
+    return parser
+
+
+def _kinds(text: str) -> list[Kind]:
+    kinds = [kind.strip() for kind in text.split(",") if kind.strip()]
+    wrong = next((kind for kind in kinds if kind not in KINDS), None)
+    if wrong is not None or not kinds:
+        raise UsageError(
+            f"There is no fault {wrong or text!r}.", "Nothing was started.", did_you_mean(wrong or "", KINDS)
+        )
+    return [cast(Kind, kind) for kind in kinds]
+
+
+def _is_undisturbed(drill: Drill, size: int, command: Sequence[str], folder: Path) -> bool:
+    """Train in a folder beside the run's, and compare."""
+    other = folder.with_name(f"{folder.name}-undisturbed")
+    calm = run_drill(Job(size, 0, [*command, "--output-dir", str(other)]), iter(()), 0.0, _say)
+    return calm.survived and calm.weights == drill.weights
+
+
+def _say(done: str) -> None:
+    sys.stderr.write(f"hvdtrain chaos: {done}\n")
+    sys.stderr.flush()
