@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-allreduce bench-scaling clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-allreduce bench-scaling clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-memory: with-dev ## the most memory that a worker holds, beside hand-writt
 
 bench-overhead: with-dev ## time the loop around a step, beside Fabric, Accelerate and Lightning in PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.overhead --peers-venv $(PEERS) $(ARGS)
+
+bench-checkpoint: with-dev ## time the stall of a saving step, beside torch.save and others in PEERS (see benchmarks/README.md)
+	$(BIN)/python -m benchmarks.checkpoint $(ARGS)
 
 bench-allreduce: with-dev ## time the sum of a tensor over workers, beside Horovod's defaults, torch.distributed and mpi4py
 	$(BIN)/python -m benchmarks.allreduce $(ARGS)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import SHORT
+from benchmarks.checkpoint.report import markdown as checkpoint_markdown
+from benchmarks.checkpoint.worker import measure
 from benchmarks.scaling import report
 from benchmarks.scaling.over_links import ring_seconds
 from benchmarks.versions.report import AGAIN, CASES, OTHER, OURS
@@ -39,6 +42,35 @@ def test_the_page_of_two_workers_has_efficiency_and_ring_model() -> None:
     assert "| tiny MLP, batch 16 | 3 | 100 | 100 | 125 | 0.80 (0.80–0.80) | 1.00 (1.00–1.00) |" in page
     assert "| 8 Mbit/s, 1,000,000 bytes | 0 | 8.0 | 1100 | 1000 | 1.10 (1.10–1.10) |" in page
     assert "**Not a win** (time / ring model): 8 Mbit/s, 1,000,000 bytes 1.10 (1.10–1.10).\n" in page
+
+
+def test_the_page_of_checkpoints_has_the_best_of_the_others() -> None:
+    times = {"hvdtrain_async": 0.01, "hvdtrain_async_again": 0.01, "hvdtrain_sync": 0.2, "torch_save": 0.1}
+    runs = {name: [{"slower_seconds": 0.005, "durable_seconds": 0.3}] * 2 for name in times}
+    page = checkpoint_markdown(
+        {
+            **HEAD,
+            "sizes": {
+                "100": {"blocks": [{**times, "dcp_async": 0.05}] * 2, "runs": {**runs, "dcp_async": runs["torch_save"]}}
+            },
+        }
+    )
+    assert "| torch.save | 100.0 | 5.0 | 300.0 | 0.1 (0.1–0.1) |" in page
+    assert "of the best of the others, torch.distributed.checkpoint.async_save: 0.20 (0.20–0.20), reached." in page
+    assert "**Not a win** (ours / theirs): none of these.\n" in page
+
+
+def test_saves_are_counted_from_the_call_until_they_are_complete() -> None:
+    calls = []
+
+    def save(step: int) -> Callable[[], bool]:
+        calls.append(step)
+        looks = iter([False, False, True])
+        return lambda: next(looks)
+
+    found = measure(save)
+    assert calls == [1, 2, 3, 4]
+    assert found["durable_seconds"] > found["stall_seconds"] >= 0
 
 
 def test_the_page_of_two_checkouts_brackets_what_chance_explains() -> None:
