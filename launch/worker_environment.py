@@ -62,7 +62,7 @@ def worker_environment(
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
         RESTART_VARIABLE: str(restarts),
-        RESTART_CAUSE_VARIABLE: cause,
+        **({RESTART_CAUSE_VARIABLE: cause} if cause else {}),
     }
 
 
