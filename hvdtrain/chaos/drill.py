@@ -81,8 +81,8 @@ def run_drill(job: Job, faults: Iterator[Fault], seconds: float, say: Callable[[
 def _disturbed(job: Job, faults: Iterator[Fault], end: float, note: Callable[[str], None]) -> int:
     """Until the launcher has ended; returns its exit code."""
     while time.monotonic() < end:
-        fault = next(faults)
-        if not _goes_on(job) or not _stays(job, fault.after):
+        fault = next(faults, None)
+        if fault is None or not _goes_on(job) or not _stays(job, fault.after):
             break
         if time.monotonic() < end and (done := inject(job, fault)):
             note(done)

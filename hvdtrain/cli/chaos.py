@@ -4,6 +4,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     command = words[at + 1 :] or ["train"]
     kinds = _kinds(options.faults)
     job = Job(options.np, options.max_restarts, command)
-    faults = schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every"))
+    faults = islice(schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every")), options.count)
     seconds = math.inf if options.duration is None else seconds_of(options.duration, "--for")
     with exiting_at(ENDING, "the job was ended"):
         drill = run_drill(job, faults, seconds, _say)
@@ -61,6 +62,7 @@ def _parser() -> CommandParser:
     parser.option("--seed", 1, "of the schedule", type=int)
     parser.option("--max-restarts", 1000, "how often the job may be started again", type=number("--max-restarts", 0))
     parser.add_argument("--for", dest="duration", metavar="TIME", help="no faults after this time (default: no limit)")
+    parser.add_argument("--count", type=number("--count", 1), help="no more faults than this (default: no limit)")
     parser.add_argument("--compare", action="store_true", help="train once more, undisturbed, and compare the weights")
     return parser
 
