@@ -8,8 +8,8 @@ from typing import Any
 
 
 def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run_command: Callable[..., Any]) -> None:
-    """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job may
-    end before the last one."""
+    """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job
+    may end before the last one."""
     train = ["train", "--epochs", "12", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
     faults = ["--faults", "kill,stop,corrupt,term", "--every", "1.5s", "--seed", "5", "--count", "3", "--compare"]
     finished = run_command(["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train], 400, cwd=tmp_path)
