@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_OURS = "hvdtrain.gradients"
+_OURS = ("hvdtrain.gradients", "hvdtrain_gradients")  # in torch, in TensorFlow, whose names hold no dots
 
 
 class Messages(NamedTuple):
@@ -38,7 +38,8 @@ def added_up(events: list[dict[str, Any]], steps: int) -> Messages:
     micros: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for event in events:
-        if _OURS not in tensors.get(event["pid"], ""):
+        name = tensors.get(event["pid"], "")
+        if not any(ours in name for ours in _OURS):
             continue
         if event["ph"] == "B":
             open_[event["pid"]].append(event)

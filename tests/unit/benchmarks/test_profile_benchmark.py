@@ -47,8 +47,9 @@ def events(tensor: int, *begun_and_ended: tuple[str, int, int]) -> list[dict[str
     return both
 
 
-def test_a_timeline_holds_the_gradients_of_each_step() -> None:
-    names = {1: "allreduce.hvdtrain.gradients.0", 2: "allreduce.hvdtrain.stop.vote"}
+@pytest.mark.parametrize("name", ["allreduce.hvdtrain.gradients.0", "hvdtrain_gradients_0_float32_0badcafe"])
+def test_a_timeline_holds_the_gradients_of_each_step(name: str) -> None:
+    names = {1: name, 2: "allreduce.hvdtrain.stop.vote"}
     told = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names.items()]
     for step in range(2):
         begin = 1000 * step
