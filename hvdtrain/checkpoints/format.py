@@ -188,7 +188,10 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _write_arrays(path: Path, arrays: State) -> str:
     """Write a safetensors file, and return its SHA-256. Neither copies the arrays, nor holds Python's lock for long."""
-    save_file(arrays, path)
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:  # which is also how it tells of a full disk
+        raise OSError(errno.EIO, str(error), str(path)) from error
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

@@ -21,9 +21,8 @@ class Cadence:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._began_at = self.clock()
+        self._last = self.clock()  # when one has begun, or was asked for
         self._cost, self._write_seconds = FIRST_GUESS_SECONDS, 0.0
-        self._asked = False
 
     @property
     def interval(self) -> float:
@@ -31,14 +30,16 @@ class Cadence:
         return max(self._write_seconds, young_daly(self._cost, self.mtbf) if self.seconds is None else self.seconds)
 
     def asks(self) -> bool:
-        """Whether a checkpoint is due; true once for each of them."""
-        due = not self._asked and self.clock() - self._began_at >= self.interval
-        self._asked = self._asked or due
+        """Whether a checkpoint is due; true once in an interval, as what is asked for begins some steps later."""
+        now = self.clock()
+        due = now - self._last >= self.interval
+        if due:
+            self._last = now
         return due
 
     def began(self) -> None:
         """A checkpoint has begun, asked for or not."""
-        self._began_at, self._asked = self.clock(), False
+        self._last = self.clock()
 
     def ended(self, cost: float, write_seconds: float) -> None:
         """It is written: training waited for it for `cost` seconds, and writing took `write_seconds`."""

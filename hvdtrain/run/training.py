@@ -113,7 +113,7 @@ class _Training:
         own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
         report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
         with ExitStack() as stack:
-            stack.enter_context(self._watched())
+            stack.enter_context(self._watched(position.step))
             begun = time.time() - (time.perf_counter() - begin)
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step, begun)
             on_result = report.write if comm.topology.is_root else None
@@ -137,7 +137,7 @@ class _Training:
             raise
         return [totals, *sinks, *own]
 
-    def _watched(self) -> AbstractContextManager[object]:
+    def _watched(self, step: int) -> AbstractContextManager[object]:
         """The block in which a training that does not go on is explained."""
         config, topology = self.setup.config, self.comm.topology
         start = broadcast_json(self.comm, time.strftime("%Y%m%d-%H%M%S"), "hvdtrain.watchdog.start")
@@ -146,7 +146,7 @@ class _Training:
         seconds = None if config.watchdog == "auto" else seconds_of(config.watchdog, "--watchdog")
         reports = StallReports(self.folder.stalls / start, topology.size)
         limits = Limits(seconds, config.stall_timeout)
-        return Watchdog(topology.rank, reports, limits, config.watchdog_action == "end")
+        return Watchdog(topology.rank, reports, limits, step, config.watchdog_action == "end")
 
     def _write_down(self, position: Position) -> None:
         config, folder = self.setup.config, self.folder

@@ -57,19 +57,27 @@ class Watchdog:
 
     Args:
         rank: of this process.
-        ends: end this process after the explanation, unless some rank computes.
+        step: updates that were done before.
+        ends: end this process after the explanation, unless some rank computes, or saves, which has a limit of its own.
     """
 
     def __init__(
-        self, rank: int, reports: StallReports, limits: Limits, ends: bool = False, now: Activity = activity.now
+        self,
+        rank: int,
+        reports: StallReports,
+        limits: Limits,
+        step: int,
+        ends: bool = False,
+        now: Activity = activity.now,
     ) -> None:
         self._rank, self._reports, self._limits, self._ends = rank, reports, limits, ends
-        self._now, self._first_step = now, now.step
+        self._now, self._first_step = now, step
         self._measures = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hvdtrain-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
+        self._now.begin("start", self._first_step)
         self._thread.start()
         return self
 
@@ -104,7 +112,7 @@ class Watchdog:
             return
         reports = self._all_reports(time.monotonic() - since)
         explanation, seconds = explain(reports, self._reports.size), time.monotonic() - since
-        ends = self._ends and not any(report.computes and report.waits_in is None for report in reports.values())
+        ends = self._ends and not any(_is_busy(report) for report in reports.values())
         if self._now.changed_at != since:
             return
         if min(reports, default=self._rank) >= self._rank:
@@ -151,6 +159,10 @@ class Watchdog:
         cause = f"Training has not gone on for {seconds:.0f} s. {explanation}"
         write_failure("stall", self._rank, cause, HvdtrainError.exit_code)
         os._exit(HvdtrainError.exit_code)
+
+
+def _is_busy(report: Report) -> bool:
+    return report.waits_in is None and (report.computes or report.phase == "checkpoint")
 
 
 def _cpu_seconds() -> float:

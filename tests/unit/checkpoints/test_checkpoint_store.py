@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, run_on_ranks
 
+from hvdtrain.checkpoints import format as checkpoint_format
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter, Saved, failure_of
@@ -153,6 +154,21 @@ def test_a_failed_save_leaves_the_older_ones(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="latest"):
         store.save(checkpoint(2))
     assert 1 in steps(store)
+
+
+def test_a_disk_that_fills_up_while_arrays_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors tells of it by an error of its own."""
+    from safetensors import SafetensorError
+
+    def full(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint_format, "save_file", full)
+    saved = _saved(
+        CheckpointWriter(SerialCommunicator(Topology.single()), CheckpointStore(tmp_path, 3), {}), Position(4)
+    )
+    assert "No space left on device" in failure_of(saved).fact
+    assert list(tmp_path.iterdir()) == []
 
 
 def _saved(writer: CheckpointWriter, position: Position) -> Saved:

@@ -206,6 +206,10 @@ def test_a_cadence() -> None:
     assert not every.asks()
     now[0] = 10.0
     assert (every.asks(), every.asks()) == (True, False)  # once
+    now[0] = 19.0
+    assert not every.asks()
+    now[0] = 20.0
+    assert every.asks()  # what was asked for has not begun, in a vote before the first step, say
     every.began()
     assert not every.asks()
     every.ended(cost=0.1, write_seconds=60.0)

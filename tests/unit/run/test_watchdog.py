@@ -94,16 +94,15 @@ def test_two_ranks_explain_themselves_once_and_take_it_back(
 ) -> None:
     reports, limits = StallReports(tmp_path / "stall", 2), Limits(SECONDS, 300.0)
     waiting, reading = Activity(), Activity()
-    waiting.begin("step", 4)
     waiting.begin_wait(lambda: True, "gradients.0")
-    reading.begin("data", 4)
     reading.reads = lambda: "reading FILE"
     explanation = tmp_path / "stall" / "explanation.txt"
     with (
         caplog.at_level(logging.WARNING, "hvdtrain.run"),
-        Watchdog(0, reports, limits, now=waiting),
-        Watchdog(1, reports, limits, now=reading),
+        Watchdog(0, reports, limits, 4, now=waiting),
+        Watchdog(1, reports, limits, 4, now=reading),
     ):
+        reading.begin("data", 4)
         wait_for(lambda: "Training has not gone on" in caplog.text)
         told = explanation.read_text()
         for words in ("Rank 1 on", "data loading for step 5", "reading FILE", "Rank 0 has waited"):
@@ -127,7 +126,7 @@ def test_a_rank_that_changes_something_now_and_then_is_left_alone(tmp_path: Path
 
     thread = threading.Thread(target=work)
     thread.start()
-    with Watchdog(0, StallReports(tmp_path / "stall", 1), Limits(SECONDS, 300.0), now=busy):
+    with Watchdog(0, StallReports(tmp_path / "stall", 1), Limits(SECONDS, 300.0), 4, now=busy):
         time.sleep(5 * SECONDS)  # nothing may happen meanwhile
     stop.set()
     thread.join()
@@ -138,7 +137,7 @@ def test_rank_0_that_is_frozen_is_named_by_another_rank(tmp_path: Path, capfd: p
     waiting, told = Activity(), ""
     waiting.begin("step", 4)
     waiting.begin_wait(lambda: True, "gradients.0")
-    with Watchdog(1, StallReports(tmp_path / "stall", 2), Limits(SECONDS, 300.0), now=waiting):
+    with Watchdog(1, StallReports(tmp_path / "stall", 2), Limits(SECONDS, 300.0), 4, now=waiting):
         end = time.monotonic() + DEADLINE
         while "Training has not gone on" not in told and time.monotonic() < end:
             told += capfd.readouterr().err
