@@ -101,8 +101,9 @@ class Watchdog:
                 while self._now.changed_at == since and not self._stopping.wait(_LOOK_SECONDS):
                     pass
                 self._reports.withdraw(self._rank)
-                _log.warning("training goes on after %.0f s", time.monotonic() - since)
                 looked_at = time.monotonic()
+                if not self._stopping.is_set():
+                    _log.warning("training goes on after %.0f s", looked_at - since)
 
     def _explain(self, since: float) -> None:
         try:
