@@ -177,9 +177,14 @@ class CoverageLedger:
 
     def _append(self, line: dict[str, Any]) -> None:
         with open_lines(self.folder / LEDGER) as ledger:
-            ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
-            ledger.flush()
-            os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
+            size = os.fstat(ledger.fileno()).st_size
+            try:
+                ledger.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+                ledger.flush()
+                os.fsync(ledger.fileno())  # the checkpoint that follows must not outlive it
+            except OSError:
+                os.truncate(self.folder / LEDGER, size)  # it is written again, and must not be there twice
+                raise
 
     def _prepare_folder(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():

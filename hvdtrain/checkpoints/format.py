@@ -188,8 +188,8 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _write_arrays(path: Path, arrays: State) -> str:
     """Write a safetensors file, and return its SHA-256. Neither copies the arrays, nor holds Python's lock for long."""
-    try:
-        save_file(arrays, path)
+    try:  # safetensors takes an array's memory as it is, whatever its order
+        save_file({name: a if a.flags.c_contiguous else a.copy(order="C") for name, a in arrays.items()}, path)
     except SafetensorError as error:  # which is also how it tells of a full disk
         raise OSError(errno.EIO, str(error), str(path)) from error
     with path.open("rb") as file:

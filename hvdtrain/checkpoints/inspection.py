@@ -4,7 +4,9 @@ import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_manifest
 from hvdtrain.checkpoints.resume import POINTERS, followed
@@ -83,8 +85,17 @@ def problems(entry: Entry) -> Iterator[str]:
 
 
 def superfluous(found: list[Entry], keep: int) -> list[Entry]:
-    """All but the newest `keep`, and but those that `latest` or `best` names."""
-    return [entry for entry in found[: max(0, len(found) - keep)] if not entry.names]
+    """All but the newest `keep` that are sound, what `latest` or `best` names, and the best that those kept know."""
+    stays = [entry for entry in found if entry.names]
+    sound = (entry for entry in reversed(found) if not any(problems(entry)))
+    stays += islice(sound, keep)
+    best = {standing["best"]["step"] for entry in stays if (standing := _standing(entry)) and standing.get("best")}
+    return [entry for entry in found if entry not in stays and entry.step not in best]
+
+
+def _standing(entry: Entry) -> dict[str, Any]:
+    """How validations have gone, as its manifest has it."""
+    return {} if entry.problem else read_manifest(entry.path).get("standing") or {}
 
 
 def _pointers(folder: Path) -> dict[str, str]:

@@ -85,7 +85,7 @@ class CheckpointStore:
     def _settle(self, path: Path, position: Position, best: Best | None) -> None:
         known = position.standing.best
         self._point_to(best or known)
-        stays = {self._path(one.step) for one in (best, known) if one is not None}
+        stays = {self._path(one.step) for one in (best, known) if one is not None} | {self._named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
         older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
@@ -102,9 +102,16 @@ class CheckpointStore:
             pointer.unlink(missing_ok=True)
         elif self._path(best.step).is_dir():
             write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
-        else:
-            pointer.unlink(missing_ok=True)
+        else:  # it could not be written, say: the best of those that are there stays what it was
+            if not self._named("best").is_dir():
+                pointer.unlink(missing_ok=True)
             _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self.folder)
+
+    def _named(self, pointer: str) -> Path:
+        """The folder that `pointer` names; one that is not there where it names none."""
+        file = self.folder / pointer
+        name = file.read_text(errors="replace").strip() if file.is_file() else ""
+        return self.folder / (name if _NAME.fullmatch(name) else ".none")
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"

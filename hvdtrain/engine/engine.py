@@ -112,7 +112,7 @@ class Engine:
             average_rank_local_state(self.comm, self.adapter)
             self._save(start)
         self._vote.close()
-        self._saves.finish()
+        self._saves.require_last()
         activity.now.begin("end", position.step)
         stopped_by = self._vote.reason() if self._cut_short else ""
         stopped_early = self._stopped_early(position, total)

@@ -51,6 +51,7 @@ class Saves:
     emit: Callable[[events.Event], None]
     policy: SavePolicy
     _waited: dict[int, float] = field(default_factory=dict)
+    _last_failure: Saved | None = None  # of the checkpoint that was collected last
 
     def report(self) -> tuple[bool, int]:
         """Whether the clock asks for a checkpoint, and how many have ended: what this rank knows, for the vote."""
@@ -97,6 +98,16 @@ class Saves:
         while self.writer.under_way:
             self._collect_one()
 
+    def require_last(self) -> None:
+        """As `finish`; training is over, so that no further checkpoint makes up for one that failed.
+
+        Raises:
+            HvdtrainError: on all ranks; the last one that was begun was not written.
+        """
+        self.finish()
+        if self._last_failure is not None:
+            raise failure_of(self._last_failure)
+
     def _collect_one(self) -> None:
         """Tell what became of the oldest one.
 
@@ -107,6 +118,7 @@ class Saves:
         with self.watch.span("checkpoint") as span:
             saved = self.writer.collect()
         waited = self._waited.pop(saved.step) + span.seconds
+        self._last_failure = saved if saved.failure is not None else None
         if saved.failure is None:
             self._tell(saved, waited)
         elif self.policy.goes_on:

@@ -8,6 +8,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +59,19 @@ def goodput(lines: Iterable[dict[str, Any]], now: float) -> dict[str, Any]:
     """
     restarts: list[Restart] = []
     seconds = dict.fromkeys(("total", "start", "useful", "lost", "checkpoint", "validation", "recovery"), 0.0)
-    before: _Start | None = None
-    for start in _starts(lines, seconds):
-        interrupted = before is not None and not before.ended
-        if before is not None and interrupted:
-            lost = before.steps[-1] - start.step if before.steps else 0
+    starts = list(_starts(lines, seconds))
+    if starts:
+        starts[-1].last = max(starts[-1].last, now)
+    for before, start in pairwise(starts):
+        reached = max(before.step, before.steps[-1] if before.steps else 0)
+        if not before.ended:
             down = start.trained_from - before.last
-            restarts.append(Restart(start.step, max(0, lost), round(down, 3), start.cause))
+            restarts.append(Restart(start.step, max(0, reached - start.step), round(down, 3), start.cause))
             seconds["recovery"] += max(0.0, start.begin - before.last)
-        if before is not None:
-            _add(seconds, before, start.step if interrupted else float("inf"))
-        before = start
-    if before is not None:
-        before.last = max(before.last, now)
-        _add(seconds, before, float("inf"))
+    counts_until = float("inf")
+    for start in reversed(starts):
+        _add(seconds, start, counts_until)
+        counts_until = min(counts_until, start.step)
     seconds["total"] += seconds["recovery"]
     share = seconds["useful"] / seconds["total"] if seconds["total"] > 0 else 0.0
     return {

@@ -96,14 +96,20 @@ class Watchdog:
             since, limit = self._now.changed_at, self._limit()
             if looked_at - before > limit / 2:
                 continue  # this process itself was frozen: its main thread, too, has only just woken up
-            if looked_at - since > limit:
-                self._explain(since)
+            if looked_at - since > limit and self._now.phase != "end":  # what callbacks do then keeps no rank waiting
+                self._explain_or_log(since)
                 while self._now.changed_at == since and not self._stopping.wait(_LOOK_SECONDS):
                     pass
                 self._reports.withdraw(self._rank)
                 looked_at = time.monotonic()
                 if not self._stopping.is_set():
                     _log.warning("training goes on after %.0f s", looked_at - since)
+
+    def _explain_or_log(self, since: float) -> None:
+        try:
+            self._explain(since)
+        except Exception:  # a defect here must end neither the training nor the watch
+            _log.exception("what this rank does could not be explained")
 
     def _explain(self, since: float) -> None:
         try:
@@ -114,7 +120,7 @@ class Watchdog:
         reports = self._all_reports(time.monotonic() - since)
         explanation, seconds = explain(reports, self._reports.size), time.monotonic() - since
         ends = self._ends and not any(_is_busy(report) for report in reports.values())
-        if self._now.changed_at != since:
+        if self._now.changed_at != since or self._stopping.is_set():
             return
         if min(reports, default=self._rank) >= self._rank:
             self._tell(explanation, seconds)
@@ -125,8 +131,9 @@ class Watchdog:
 
     def _report(self, seconds: float) -> Report:
         now = self._now
-        waits = now.wait is not None and now.wait() is not None
-        before = _cpu_seconds()
+        wait = now.wait
+        waits = wait is not None and wait() is not None
+        before = time.process_time()  # of all threads: TensorFlow's step computes in others than the main one
         time.sleep(_CPU_SECONDS)
         return Report(
             rank=self._rank,
@@ -136,7 +143,7 @@ class Watchdog:
             seconds=seconds,
             waits_in=(now.collective or "a collective") if waits else None,
             reads=now.reads() if now.phase in ("data", "validation data") else "",
-            computes=_cpu_seconds() - before > _CPU_SECONDS / 4,
+            computes=time.process_time() - before > _CPU_SECONDS / 4,
         )
 
     def _all_reports(self, seconds: float) -> dict[int, Report]:
@@ -164,11 +171,3 @@ class Watchdog:
 
 def _is_busy(report: Report) -> bool:
     return report.waits_in is None and (report.computes or report.phase == "checkpoint")
-
-
-def _cpu_seconds() -> float:
-    """Of the main thread; of the whole process where the system does not tell."""
-    main = threading.main_thread().ident
-    if main is not None and hasattr(time, "pthread_getcpuclockid"):
-        return time.clock_gettime(time.pthread_getcpuclockid(main))
-    return sum(os.times()[:2])

@@ -290,3 +290,13 @@ def test_ranks_stop_early_together(data: Data, tmp_path: Path) -> None:
     runs = all_well(run_on_ranks(3, lambda comm: run(setting, comm, limits)))
     assert [one.outcome for one in runs] == [runs[0].outcome] * 3
     assert runs[0].outcome.step == 9
+
+
+def test_a_best_checkpoint_that_could_not_be_written_costs_no_other_one(tmp_path: Path) -> None:
+    """With --checkpoint-failure warn: the best of those that are there stays."""
+    store = CheckpointStore(tmp_path, keep=1)
+    for step, best in ((30, 30), (50, 40)):
+        state = {"model/w": np.ones(1), "optimizer/w": np.ones(1)}
+        store.save(Checkpoint(state, Position(step, step), {}), Best("loss", 1.0, best, 0))
+    assert [path.name for path in store.paths()] == ["step_00000030", "step_00000050"]
+    assert (tmp_path / "best").read_text() == "step_00000030\n"

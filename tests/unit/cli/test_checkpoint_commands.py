@@ -74,6 +74,13 @@ def test_what_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list((run / "checkpoints").glob(".*")) == []
 
 
+def test_what_is_kept_is_sound(run: Path) -> None:
+    damage(run, 5)
+    damage(run, 4, "manifest.json")
+    assert main(["checkpoint", "prune", str(run), "--keep", "1"]) == 0
+    assert steps(run) == [2, 3, 5]  # the best, the newest sound one, and what `latest` names
+
+
 def test_a_run_that_is_running_keeps_its_checkpoints(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(run, 3)
     folder.claim()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -131,6 +132,33 @@ def test_training_may_go_on_without_a_checkpoint_that_could_not_be_written(
         assert [event.step for event in one.events.of(Durable)] == [1, 2, 4, 5, 6]
     assert set(written(setting.folder)) == {1, 2, 4, 5, 6}
     require_exact(setting)
+
+
+def test_the_last_checkpoint_must_be_written_in_any_case(background: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_writes(monkeypatch, fails_at(LAST))
+    setting = replace(background, save_policy=replace(BACKGROUND, goes_on=True))
+    for error in run_on_ranks(2, lambda comm: train(setting, comm, EVERY_STEP, None, None)):
+        assert isinstance(error, HvdtrainError)
+        assert "The checkpoint of step 6 could not be written" in error.fact
+
+
+def test_an_account_whose_line_did_not_reach_the_disk_is_there_once(
+    background: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, failed = os.fsync, []
+
+    def fails_once(file: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file}").endswith("ledger.jsonl") and len(failed) < 2:
+            failed.append(file)
+            if len(failed) == 2:  # the first line is that of the start
+                raise OSError(errno.EIO, "Input/output error")
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+    run(replace(background, save_policy=replace(BACKGROUND, goes_on=True)))
+    monkeypatch.undo()
+    assert len(failed) == 2
+    require_exact(background)
 
 
 def test_an_account_that_could_not_be_written_is_written_with_the_next_one(

@@ -68,6 +68,14 @@ def test_a_run_that_ended_and_was_continued_was_not_interrupted() -> None:
     assert (found["restarts"], found["seconds"]["total"], found["seconds"]["useful"]) == ([], 6.0, 2.0)
 
 
+def test_a_resume_may_undo_what_several_starts_have_trained() -> None:
+    lines = [started(0, 0.0, 0.0), *(trained(step, float(step)) for step in range(1, 31))]
+    lines += [started(20, 40.0, 40.0), started(10, 50.0, 50.0), *(trained(s, 50.0 + s) for s in range(11, 31))]
+    found = goodput(lines, 90.0)
+    assert (found["seconds"]["useful"], found["seconds"]["lost"]) == (30.0, 20.0)
+    assert [restart["lost_steps"] for restart in found["restarts"]] == [10, 10]
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6))
 def test_useful_and_lost_time_are_all_that_was_trained(starts: list[tuple[int, int]]) -> None:
     """Each start resumes at one of the steps that were reached, and trains some."""
