@@ -10,6 +10,7 @@ from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, 
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
+from hvdtrain.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class RunConfig:
         if self.max_time is not None:
             seconds_of(self.max_time, "--max-time")
         if self.watchdog not in ("auto", "never"):
-            seconds_of(self.watchdog, "--watchdog")
+            _require_earlier(seconds_of(self.watchdog, "--watchdog"), self)
         refuse_first(_combinations(self))
 
 
@@ -160,6 +161,16 @@ class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, Schedul
         ValidationOptions.__post_init__(self)
         CheckpointOptions.__post_init__(self)
         TrainingOptions.__post_init__(self)
+
+
+def _require_earlier(watchdog: float, config: RunConfig) -> None:
+    """Raise `UsageError` where Horovod would end the job before it is explained."""
+    if watchdog >= config.stall_timeout:
+        raise UsageError(
+            f"--watchdog is {config.watchdog}, and --stall-timeout {config.stall_timeout:g} s.",
+            "The job would end before anything is explained.",
+            "give --watchdog a shorter time, or --stall-timeout a longer one.",
+        )
 
 
 _SEEDS = 2**32  # Keras and numpy take no larger ones

@@ -1,6 +1,5 @@
 """The results of a run for people and programs: result.json, env.json, and the closing table."""
 
-import json
 import platform
 import sys
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.interface import RunResult
+from hvdtrain.run.goodput import lines_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
@@ -43,11 +43,9 @@ class Totals:
 
     def resume_from(self, metrics: Path, step: int) -> None:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
-        if step == 0 or not metrics.exists():
+        if step == 0:
             return
-        whole_lines, _, _ = metrics.read_text().rpartition("\n")  # a killed run may have left half of one
-        for text in whole_lines.splitlines():
-            line = json.loads(text)
+        for line in lines_of(metrics):
             if line.get("split") == "train" and line["step"] == 1:
                 self.first_loss = line["loss"]
 

@@ -1,4 +1,4 @@
-"""What the options of checkpoints ask for, and what they refuse."""
+"""What the options of checkpoints and of the watchdog ask for, and what they refuse."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def test_seconds_between(options: dict[str, Any], expected: object) -> None:
     [
         ({"checkpoint_every": "often"}, "--checkpoint-every is often."),
         ({"checkpoint_every": "auto", "mtbf": "0"}, "--mtbf is 0."),
+        ({"watchdog": "10min"}, "--watchdog is 10min, and --stall-timeout 300 s."),
         ({"mtbf": "12h"}, "--mtbf 12h is given without --checkpoint-every auto."),
         ({"checkpoint_every": "60", "mtbf": "12h"}, "--mtbf 12h is given without --checkpoint-every auto."),
         (
