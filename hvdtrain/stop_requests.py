@@ -59,7 +59,7 @@ class StopSignals:
 
     def __init__(self, who: str, answers: bool, at_second: Callable[[str, int], object] | None = None) -> None:
         self._who = who
-        self._answers = answers
+        self.answers = answers
         self._at_second = at_second
         self._noted: signal.Signals | None = None
         self._requests = StopRequests()
@@ -109,7 +109,7 @@ class StopSignals:
     def _note(self, number: signal.Signals) -> None:
         if self._noted is None:
             self._noted = number
-            if number == signal.SIGINT and self._answers:
+            if number == signal.SIGINT and self.answers:
                 _say(f"{self._who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
         if self._requests.add(number, time.monotonic()) is Repeat.SECOND:
             _say(f"{self._who}: {number.name} came again; leaving at once, older checkpoints are intact.")

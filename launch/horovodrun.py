@@ -24,7 +24,16 @@ KEPT = (
 """Variables that horovodrun may see: it shows their values to everybody who may list processes."""
 
 _SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
-_UNSUPPORTED = ("time_limit", "min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "backoff")
+_UNSUPPORTED = (
+    "time_limit",
+    "min_workers",
+    "max_workers",
+    "max_restarts",
+    "image",
+    "slots_per_host",
+    "backoff",
+    "host_discovery_script",
+)
 
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:

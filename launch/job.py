@@ -45,6 +45,7 @@ class JobSpec:
         image: container image, for Kubernetes.
         time_limit: seconds until the whole job is ended; None: no limit.
         min_workers, max_workers: how many the job may go on with; None: exactly `np`.
+        host_discovery_script: a program that prints which hosts there are now, as Horovod's.
         max_restarts: how often a failed job is started again, from its last checkpoint.
         backoff: seconds before the first restart; each further one waits twice as long.
         start_timeout: seconds until all workers must have started.
@@ -72,6 +73,7 @@ class JobSpec:
     time_limit: int | None = None
     min_workers: int | None = None
     max_workers: int | None = None
+    host_discovery_script: str | None = None
     max_restarts: int = 0
     backoff: float = 1.0
     start_timeout: float = 60.0
@@ -84,6 +86,22 @@ class JobSpec:
         job_checks.require_room(self.np, self.min_workers, self.max_workers, self.hosts)
         job_checks.require_names(self.name, self.env, self.nics, self.image)
         job_checks.require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)
+
+    @property
+    def changes_workers(self) -> bool:
+        """Whether it may go on with more or fewer workers than it begins with."""
+        return self.world_sizes != (self.np, self.np)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its workers may go on after the loss of one, without being started again."""
+        given = self.min_workers is not None or self.max_workers is not None
+        return self.max_restarts > 0 and (given or self.host_discovery_script is not None)
+
+    @property
+    def world_sizes(self) -> tuple[int, int]:
+        """The smallest and the largest number of workers with which it may go on."""
+        return self.min_workers or self.np, self.max_workers or self.np
 
     @property
     def argv(self) -> tuple[str, ...]:

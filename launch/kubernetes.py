@@ -23,7 +23,16 @@ HOME = "/home/hvdtrain"
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
-_UNSUPPORTED = ("hosts", "min_workers", "max_workers", "ssh_port", "start_timeout", "backoff", "allow_root")
+_UNSUPPORTED = (
+    "hosts",
+    "min_workers",
+    "max_workers",
+    "ssh_port",
+    "start_timeout",
+    "backoff",
+    "allow_root",
+    "host_discovery_script",
+)
 _BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 

@@ -1,28 +1,40 @@
 """`hvdtrain launch local`: all workers on this machine, without ssh and without MPI."""
 
 import os
+import queue
 import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.launch.hosts.host import Host, assign_ranks
+from hvdtrain.launch.hosts.discovery import HostDiscovery
+from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
+from hvdtrain.launch.ssh.network import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.restarts import command_for_restart, run_with_restarts, trains, with_run_folder
+from hvdtrain.launch.supervisor.elastic import Elastic, ElasticLimits, Variables
+from hvdtrain.launch.supervisor.restarts import (
+    command_for_restart,
+    require_same_batch,
+    run_with_restarts,
+    trains,
+    with_run_folder,
+)
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import worker_environment
+from hvdtrain.launch.worker_environment import RESTART_VARIABLE, worker_environment
+from hvdtrain.world_channel import WORLD_VARIABLE
 
 LOOPBACK = "127.0.0.1"
 
@@ -40,26 +52,108 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
     """
     python = shutil.which(job.python) if job.python != "python" else sys.executable
     command = command or (python or job.python, *job.argv[1:])
+    require_same_batch(job)
     command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
-    own_name = socket.gethostname()  # which need not be a valid name of a host
-    places = [replace(place, host=own_name) for place in assign_ranks([Host("localhost", job.np)], job.np)]
-    token, folder = secrets.token_hex(16), Path(job.working_dir or ".")
-    with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper:
-        console = Console(inbox)
+    token = secrets.token_hex(16)
+    with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
+        console, script = Console(inbox), job.host_discovery_script
+        discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake))
 
         def attempt(restarts: int, cause: str) -> JobOutcome:
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
-                server = stack.enter_context(RendezvousServer(LOOPBACK, job.np, notify=inbox.wake))
-                argv = command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
-                where = server.environment
-                made = (worker_environment(environment, place, where, "lo", token, restarts, cause) for place in places)
-                specs = [WorkerSpec(rank, argv, variables) for rank, variables in enumerate(made)]
-                group = LocalWorkerGroup(specs, job.working_dir)
-                stack.callback(group.close)
-                workers = [WorkerState(rank) for rank in range(job.np)]
-                start_timeout = job.start_timeout if job.np > 1 and trains(command) else None
-                return Supervisor([group], workers, console, inbox, start_timeout, job.grace, server).run()
+                argv = _continuing(job, command, restarts)
+                start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery)
+                stack.callback(start.close)
+                return start.supervisor(console).run()
 
         return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)
+
+
+def _continuing(job: JobSpec, command: tuple[str, ...], restarts: int) -> tuple[str, ...]:
+    folder = Path(job.working_dir or ".")
+    return command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
+
+
+@dataclass(eq=False)
+class _Start:
+    """One start of all workers; the launcher of an elastic job's further ones."""
+
+    job: JobSpec
+    command: tuple[str, ...]
+    inherited: Mapping[str, str]
+    token: str
+    restarts: int
+    cause: str
+    inbox: SignalInbox
+    discovery: HostDiscovery | None
+
+    def __post_init__(self) -> None:
+        job = self.job
+        self._is_elastic = job.is_elastic and trains(self.command)
+        self._servers = ExitStack()
+        self.server = self._open_server(job.np)
+        made = [(place.rank, self.command, self._environment(place)) for place in _places(job.np)]
+        specs = [WorkerSpec(*each, self._is_elastic) for each in made]
+        self._group = LocalWorkerGroup(specs, job.working_dir)
+
+    def supervisor(self, console: Console) -> Supervisor:
+        """What watches over the workers."""
+        job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
+        elastic = None
+        if self._is_elastic:
+            self._say = console.say
+            limits = ElasticLimits(*job.world_sizes, job.max_restarts, job.grace, job.start_timeout)
+            elastic = Elastic(limits, workers, self, console.say, self.restarts)
+        start_timeout = job.start_timeout if job.np > 1 and trains(self.command) else None
+        inbox, group = self.inbox, self._group
+        return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
+
+    def start(self, number: int) -> None:
+        """`ElasticLauncher.start`."""
+        variables = self._environment(_places(1)[0]) | {WORLD_VARIABLE: "0"}
+        command = command_for_restart(self.command, lambda path: (Path(self.job.working_dir or ".") / path).exists())
+        self._group.add(WorkerSpec(number, command, variables, is_elastic=True))
+
+    def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
+        """`ElasticLauncher.open_world`."""
+        self.server = self._open_server(len(numbers))
+        common = {**self.server.environment, RESTART_VARIABLE: str(restarts)}
+        return [{**place.variables, **common} for place in _places(len(numbers))]
+
+    def places(self) -> int:
+        """`ElasticLauncher.places`."""
+        if self.discovery is None:
+            return self.job.np
+        with suppress(queue.Empty):
+            while True:
+                self._say(self.discovery.complaints.get_nowait())
+        return sum(host.slots for host in self.discovery.hosts if is_this_machine(host.name))
+
+    def tell(self, number: int, order: Mapping[str, Any]) -> None:
+        """`ElasticLauncher.tell`."""
+        self._group.tell(number, order)
+
+    def kill(self, number: int) -> None:
+        """`ElasticLauncher.kill`."""
+        self._group.kill(number)
+
+    def close(self) -> None:
+        """Forget the workers, which have ended or were killed."""
+        self._group.close()
+        self._servers.close()
+
+    def _open_server(self, size: int) -> RendezvousServer:
+        self._servers.close()  # nobody asks the one before any more
+        return self._servers.enter_context(RendezvousServer(LOOPBACK, size, notify=self.inbox.wake))
+
+    def _environment(self, place: RankAssignment) -> dict[str, str]:
+        where, token, restarts, cause = self.server.environment, self.token, self.restarts, self.cause
+        variables = worker_environment(self.inherited, place, where, "lo", token, restarts, cause)
+        return variables | ({WORLD_VARIABLE: "1"} if self._is_elastic else {})
+
+
+def _places(workers: int) -> list[RankAssignment]:
+    own_name = socket.gethostname()  # which need not be a valid name of a host
+    return [replace(place, host=own_name) for place in assign_ranks([Host("localhost", workers)], workers)]

@@ -17,7 +17,16 @@ FLAVORS = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH",
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """A question for a password, or a host that is off, would be waited for in silence."""
 
-_UNSUPPORTED = ("min_workers", "max_workers", "max_restarts", "image", "slots_per_host", "start_timeout", "backoff")
+_UNSUPPORTED = (
+    "min_workers",
+    "max_workers",
+    "max_restarts",
+    "image",
+    "slots_per_host",
+    "start_timeout",
+    "backoff",
+    "host_discovery_script",
+)
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:

@@ -17,7 +17,7 @@ END = "END-OF-FILE"
 
 _SUPERVISED = "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
 _OTHERS = "another launcher: `hvdtrain launch --help` tells what each can do"
-_OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers")
+_OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers", "host_discovery_script")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,16 @@ LAST_SECONDS = 30
 """Between the end of the first worker and that of the last."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
-_UNSUPPORTED = ("hosts", "min_workers", "max_workers", "image", "ssh_port", "start_timeout", "backoff")
+_UNSUPPORTED = (
+    "hosts",
+    "min_workers",
+    "max_workers",
+    "image",
+    "ssh_port",
+    "start_timeout",
+    "backoff",
+    "host_discovery_script",
+)
 
 _TRAP = """\
 # When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.

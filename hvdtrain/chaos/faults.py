@@ -1,5 +1,6 @@
 """What a fault does to a job."""
 
+import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -61,6 +62,21 @@ def _corrupt(job: Job, fault: Fault) -> str:
     return f"{done}, and a byte of {checkpoints[-1].name} changed" if _flip_byte(file, fault.choice) else done
 
 
+def _full(job: Job, fault: Fault) -> str:
+    """A limit instead of a disk: no file of the process can grow (setrlimit(2), RLIMIT_FSIZE)."""
+    process = job.worker(0)
+    if process is None:
+        return ""
+    try:
+        before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))
+        time.sleep(fault.seconds)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+    except ProcessLookupError:
+        pass  # it has ended because of that
+    return f"no file of rank 0 could grow for {fault.seconds:.1f} s"
+
+
 def _flip_byte(file: Path, place: float) -> bool:
     try:
         with file.open("r+b") as content:
@@ -75,5 +91,5 @@ def _flip_byte(file: Path, place: float) -> bool:
 
 
 _KINDS: Final[Mapping[str, Callable[[Job, Fault], str]]] = MappingProxyType(
-    {"kill": _kill, "stop": _stop, "slow": _slow, "term": _term, "corrupt": _corrupt}
+    {"kill": _kill, "stop": _stop, "slow": _slow, "term": _term, "corrupt": _corrupt, "full": _full}
 )

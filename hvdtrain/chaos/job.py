@@ -18,13 +18,14 @@ class Job:
     Args:
         size: workers.
         restarts: how often the launcher may start them again.
+        least: with how few the others go on while one is missing; None: all are started again.
         command: `train …`, with --output-dir.
 
     Raises:
         UsageError: the command trains nothing.
     """
 
-    def __init__(self, size: int, restarts: int, command: Sequence[str]) -> None:
+    def __init__(self, size: int, restarts: int, command: Sequence[str], least: int | None = None) -> None:
         whole = [sys.executable, "-m", "hvdtrain", *command]
         folder = given(whole, "output-dir")
         if not trains(whole) or folder is None:
@@ -36,7 +37,8 @@ class Job:
         self.folder = Path(folder)
         self.size = size
         self._argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", str(size)]
-        self._argv += ["--max-restarts", str(restarts), "--backoff", "0.2", "--", *command]
+        self._argv += ["--max-restarts", str(restarts), "--backoff", "0.2"]
+        self._argv += [*([] if least is None else ["--min-workers", str(least)]), "--", *command]
         self.starts = 0
         self.launcher: subprocess.Popen[bytes] | None = None
 
@@ -46,11 +48,11 @@ class Job:
         self.launcher = subprocess.Popen(self._argv)
 
     def worker(self, rank: int) -> int | None:
-        """The process of `rank`; None while there is none."""
+        """The process of `rank`, as they were started: ranks may change. None while there are not so many."""
         if self.launcher is None:
             return None
-        children = _children(self.launcher.pid)
-        return next((process for process in children if _variable(process, "HOROVOD_RANK") == str(rank)), None)
+        children = [child for child in _children(self.launcher.pid) if _variable(child, "HOROVOD_RANK") is not None]
+        return sorted(children)[rank] if rank < len(children) else None
 
     def processes(self, rank: int) -> list[int]:
         """The process of `rank` and all that it has started."""

@@ -25,7 +25,7 @@ Start a training with `hvdtrain launch local`, and disturb it on a seeded schedu
 
 Faults: kill (SIGKILL of a worker or of a process that it has started), stop (SIGSTOP for some seconds), slow (a quarter
 of the CPU for some seconds), term (SIGTERM to the launcher), corrupt (a byte of the newest checkpoint is changed, and a
-worker is killed). In the end it says what that has cost. Exit code 0: the job has ended well, each finished epoch used
+worker is killed), full (rank 0 can write no file for some seconds, as on a full disk). In the end it says what that has cost. Exit code 0: the job has ended well, each finished epoch used
 every record once, and with --compare the weights are those of an undisturbed run. Otherwise 1.
 """
 
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse(words[:at])
     command = words[at + 1 :] or ["train"]
     kinds = _kinds(options.faults)
-    job = Job(options.np, options.max_restarts, command)
+    job = Job(options.np, options.max_restarts, command, options.min_workers)
     faults = islice(schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every")), options.count)
     seconds = math.inf if options.duration is None else seconds_of(options.duration, "--for")
     with exiting_at(ENDING, "the job was ended"):
@@ -61,6 +61,11 @@ def _parser() -> CommandParser:
     parser.option("--every", "10s", "mean time between two faults", metavar="TIME")
     parser.option("--seed", 1, "of the schedule", type=int)
     parser.option("--max-restarts", 1000, "how often the job may be started again", type=number("--max-restarts", 0))
+    parser.add_argument(
+        "--min-workers",
+        type=number("--min-workers", 1),
+        help="let the others go on without a lost worker, if they are so many (default: all are started again)",
+    )
     parser.add_argument("--for", dest="duration", metavar="TIME", help="no faults after this time (default: no limit)")
     parser.add_argument("--count", type=number("--count", 1), help="no more faults than this (default: no limit)")
     parser.add_argument("--compare", action="store_true", help="train once more, undisturbed, and compare the weights")

@@ -49,7 +49,9 @@ _deadline: list["StallDeadline"] = []  # of this process, which has one Horovod
 
 def limit_waits(rank: int, stall_timeout: float) -> None:
     """From now on, end this process if one of `waits_for_peers` exceeds the limit of `StallDeadline`."""
-    if not _deadline:
+    if _deadline:
+        _deadline[0].rank = rank  # of a later world
+    else:
         _deadline.append(StallDeadline(rank, stall_timeout))
 
 
@@ -184,7 +186,7 @@ class StallDeadline:
     """
 
     def __init__(self, rank: int, stall_timeout: float) -> None:
-        self._rank = rank
+        self.rank = rank
         self._limit = max(_TIMES * stall_timeout, stall_timeout + _AT_LEAST_MORE)
         self._waits: dict[object, CurrentWait] = {}  # several threads may wait
         threading.Thread(target=self._watch, name="hvdtrain-stall-deadline", daemon=True).start()
@@ -213,4 +215,4 @@ class StallDeadline:
             "One of them is frozen as a whole, so Horovod's own stall check cannot end the job.",
             "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
         )
-        end_process(self._rank, "stall", error, with_stacks=True)
+        end_process(self.rank, "stall", error, with_stacks=True)

@@ -60,6 +60,12 @@ def _connected(binding: Binding, topology: Topology, stall_timeout: float, proce
     return comm
 
 
+def leave_world(framework: str) -> None:
+    """End Horovod after a collective has failed, or was ended with all others: `open_communicator` may follow."""
+    if framework in ("torch", "tensorflow") and importlib.util.find_spec("horovod") is not None:
+        load_binding(framework).hvd.shutdown()
+
+
 def load_binding(framework: str) -> Binding:
     """Import Horovod's module for `framework` ("torch" or "tensorflow") and with it that framework."""
     if framework == "torch":

@@ -85,6 +85,9 @@ class _Events:
         elif rank == 0:
             self.output += data
 
+    def told(self, rank: int, message: Mapping[str, Any]) -> None:
+        raise NotImplementedError("these workers have no channel")
+
     def ended(self, rank: int, end: WorkerExit) -> None:
         self._workers[rank].end = end
 

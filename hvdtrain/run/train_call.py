@@ -54,8 +54,9 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
             if parsed.dry_run:
                 dry_run(setup, comm)
                 return 0
-            code, folder = train_prepared(setup, comm, begin, signals.asked)
-            return code
+            end = train_prepared(setup, comm, begin, signals.asked)
+            folder = end.folder
+            return end.code
 
         try:
             run_job(parsed, load_kind(parsed, given), topology, work)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from data_sharding import Catalog
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
@@ -46,13 +47,27 @@ from hvdtrain.run.watchdog.reports import StallReports
 from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
 from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
+from hvdtrain.world_channel import CHANGE
 
 _log = logging.getLogger("hvdtrain.run")
 
 
-def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest) -> tuple[int, Path]:
-    """Train, and leave result.json. Returns the run folder and the exit code: 0, or RESUMABLE where a request stopped
-    it early.
+class TrainingEnd(NamedTuple):
+    """How a training ended.
+
+    Attributes:
+        code: exit code: 0, or RESUMABLE where a request stopped it early.
+        folder: of the run.
+        stopped_by: that request; else empty.
+    """
+
+    code: int
+    folder: Path
+    stopped_by: str
+
+
+def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest) -> TrainingEnd:
+    """Train, and leave result.json.
 
     Args:
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
@@ -63,7 +78,8 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
     adapter = open_own_adapter(setup, comm)  # which may be refused, and then leaves no folder
     folder = _open_folder(setup, comm)
     try:
-        return _Training(setup, comm, adapter, folder).run(named, begin, asked), folder.path
+        stopped_by = _Training(setup, comm, adapter, folder).run(named, begin, asked)
+        return TrainingEnd(RESUMABLE if stopped_by else 0, folder.path, stopped_by)
     finally:
         folder.release()  # a later run of this process may go on in it
 
@@ -88,7 +104,8 @@ class _Training:
     adapter: TunableAdapter
     folder: RunFolder
 
-    def run(self, named: Checkpoint | None, begin: float, asked: StopRequest) -> int:
+    def run(self, named: Checkpoint | None, begin: float, asked: StopRequest) -> str:
+        """Returns what has asked to stop, where that left something undone; else ""."""
         setup, comm, folder = self.setup, self.comm, self.folder
         checkpoint = agree(comm, lambda: named or own_checkpoint(setup, folder, comm), "hvdtrain.resume")
         if comm.topology.is_root:
@@ -104,7 +121,7 @@ class _Training:
         about = {**setup.about, "tuned": tune(setup, self.adapter, comm, position.step, written)}
         return replace(self, setup=replace(setup, about=about))._train(position, begin, asked)
 
-    def _train(self, position: Position, begin: float, asked: StopRequest) -> int:
+    def _train(self, position: Position, begin: float, asked: StopRequest) -> str:
         setup, comm, folder = self.setup, self.comm, self.folder
         agree(comm, lambda: self._write_down(position) if comm.topology.is_root else None, "hvdtrain.folder.config")
         totals = Totals(comm.topology.size)
@@ -120,9 +137,9 @@ class _Training:
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
-        if comm.topology.is_root:
+        if comm.topology.is_root and CHANGE not in outcome.stopped_by:  # else this run goes on in a moment
             report.print(outcome)
-        return RESUMABLE if outcome.stopped_by else 0
+        return outcome.stopped_by
 
     def _open_callbacks(
         self, stack: ExitStack, totals: Totals, own: Sequence[events.Callback], step: int, begun: float

@@ -2,25 +2,32 @@
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
+from hvdtrain.world_channel import CHANNEL_VARIABLE, LineReader, line_of
 
 _READ_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What one worker is to run: its number, argv, and all of its variables."""
+    """What one worker is to run: its number, argv, and all of its variables.
+
+    Attributes:
+        is_elastic: whether it gets a `WorldChannel`.
+    """
 
     rank: int
     command: Sequence[str]
     environment: Mapping[str, str]
+    is_elastic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,10 @@ class Worker:
         self._ended = False
         self._killed = False
         self._failure = FailureFile()
+        self.channel: socket.socket | None
+        """The launcher's end of the worker's `WorldChannel`, without blocking."""
+        self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
+        self._lines = LineReader()
         try:
             self.process = subprocess.Popen(
                 list(spec.command),
@@ -69,12 +80,17 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**spec.environment, FILE_VARIABLE: self._failure.place},
+                env={**spec.environment, FILE_VARIABLE: self._failure.place, **_variables(end)},
+                pass_fds=[] if end is None else [end.fileno()],
                 start_new_session=True,
             )
         except OSError as error:
             self._failure.close()
+            self._close_channel()
             raise _not_startable(spec.command[0], folder, error) from error
+        finally:
+            if end is not None:
+                end.close()
         self.pidfd = os.pidfd_open(self.process.pid)
         self.pipes = cast(IO[bytes], self.process.stdout), cast(IO[bytes], self.process.stderr)
         """Standard output and standard error, without blocking."""
@@ -87,6 +103,24 @@ class Worker:
             return os.read(pipe.fileno(), _READ_BYTES)
         except BlockingIOError:
             return None
+
+    def read_channel(self) -> list[dict[str, Any]] | None:
+        """What the worker has said by its channel; None for nothing any more."""
+        if self.channel is None:
+            return None
+        try:
+            data = self.channel.recv(_READ_BYTES)
+            return self._lines.feed(data) if data else None
+        except BlockingIOError:
+            return []
+        except (OSError, ValueError):
+            return None
+
+    def tell(self, order: Mapping[str, Any]) -> None:
+        """Send an order by its channel. A worker that is gone does not get it."""
+        if self.channel is not None:
+            with suppress(OSError):
+                self.channel.sendall(line_of(order))
 
     def send(self, number: signal.Signals) -> None:
         """Pass a signal on to the worker itself; its children are its own affair."""
@@ -117,6 +151,21 @@ class Worker:
         for pipe in self.pipes:
             pipe.close()
         self._failure.close()
+        self._close_channel()
+
+    def _close_channel(self) -> None:
+        if self.channel is not None:
+            self.channel.close()
+
+
+def _connected_sockets() -> tuple[socket.socket, socket.socket]:
+    own, workers = socket.socketpair()
+    own.setblocking(False)
+    return own, workers
+
+
+def _variables(end: socket.socket | None) -> dict[str, str]:
+    return {} if end is None else {CHANNEL_VARIABLE: str(end.fileno())}
 
 
 def _not_startable(program: str, folder: str | None, error: OSError) -> UsageError:

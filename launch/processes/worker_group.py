@@ -3,11 +3,12 @@
 import re
 import selectors
 import signal
-from collections.abc import Callable, Iterable
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
@@ -21,13 +22,16 @@ _LAST_READS = 64  # a pipe contains less, unless a child of the worker still wri
 
 
 class WorkerEvents(Protocol):
-    """Who wants to know what workers do."""
+    """Who wants to know what workers do. `rank` is the worker's number: its first rank, or a further number."""
 
     def started(self, rank: int, process: int) -> None:
         """The worker runs, as that process of its host."""
 
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
         """It wrote `data` to OUT or ERR."""
+
+    def told(self, rank: int, message: Mapping[str, Any]) -> None:
+        """It said something by its `WorldChannel`."""
 
     def ended(self, rank: int, end: WorkerExit) -> None:
         """It has ended; nothing comes from it after that."""
@@ -42,8 +46,11 @@ class WorkerGroup(Protocol):
     def send(self, number: signal.Signals) -> None:
         """Pass a signal on to every worker that runs."""
 
-    def kill(self) -> None:
-        """SIGKILL every worker that runs, and its process group."""
+    def kill(self, rank: int | None = None) -> None:
+        """SIGKILL every worker that runs, or the one of that number, and its process group."""
+
+    def tell(self, rank: int, order: Mapping[str, Any]) -> None:
+        """Send an order to a worker by its `WorldChannel`."""
 
 
 class LocalWorkerGroup:
@@ -56,7 +63,9 @@ class LocalWorkerGroup:
     def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []
         self._readers: dict[IO[bytes], Callable[[], None]] = {}
+        self._folder = folder
         self._selector: selectors.BaseSelector | None = None
+        self._events: WorkerEvents | None = None
         self._kills_before = out_of_memory_kills()
         self._paused = False
         try:
@@ -67,13 +76,26 @@ class LocalWorkerGroup:
             raise
 
     def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
-        self._selector = selector
+        self._selector, self._events = selector, events
         for worker in self._workers:
-            events.started(worker.rank, worker.process.pid)
-            selector.register(worker.pidfd, selectors.EVENT_READ, partial(self._on_end, worker, events))
-            for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
-                self._readers[pipe] = partial(self._on_output, worker, stream, pipe, events)
+            self._watch(worker, selector, events)
+
+    def add(self, spec: WorkerSpec) -> None:
+        """Start one more worker in a group that is watched. Errors as when the group was made."""
+        if self._selector is None or self._events is None:
+            raise ValueError("the group is not watched")
+        self._workers.append(Worker(spec, self._folder))
+        self._watch(self._workers[-1], self._selector, self._events)
+
+    def _watch(self, worker: Worker, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
+        events.started(worker.rank, worker.process.pid)
+        selector.register(worker.pidfd, selectors.EVENT_READ, partial(self._on_end, worker, events))
+        for stream, pipe in zip((OUT, ERR), worker.pipes, strict=True):
+            self._readers[pipe] = partial(self._on_output, worker, stream, pipe, events)
+            if not self._paused:
                 selector.register(pipe, selectors.EVENT_READ, self._readers[pipe])
+        if worker.channel is not None:
+            selector.register(worker.channel, selectors.EVENT_READ, partial(self._on_message, worker, events))
 
     def pause(self, paused: bool) -> None:
         """Leave unread what workers write, or go on reading it: a worker whose pipe is full waits."""
@@ -90,9 +112,15 @@ class LocalWorkerGroup:
         for worker in self._workers:
             worker.send(number)
 
-    def kill(self) -> None:
+    def kill(self, rank: int | None = None) -> None:
         for worker in self._workers:
-            worker.kill()
+            if rank in (None, worker.rank):
+                worker.kill()
+
+    def tell(self, rank: int, order: Mapping[str, Any]) -> None:
+        for worker in self._workers:
+            if worker.rank == rank:
+                worker.tell(order)
 
     def close(self) -> None:
         """Forget all workers, which have ended or were killed, and close their pipes."""
@@ -100,6 +128,7 @@ class LocalWorkerGroup:
             self._forget(pipe)
         for worker in self._workers:
             self._unregister(worker.pidfd)
+            self._unregister(worker.channel)
             worker.close()
         self._workers.clear()
 
@@ -109,6 +138,13 @@ class LocalWorkerGroup:
             events.wrote(worker.rank, stream, data)
         elif data == b"":
             self._forget(pipe)
+
+    def _on_message(self, worker: Worker, events: WorkerEvents) -> None:
+        messages = worker.read_channel()
+        if messages is None:
+            self._unregister(worker.channel)
+        for message in messages or ():
+            events.told(worker.rank, message)
 
     def _on_end(self, worker: Worker, events: WorkerEvents) -> None:
         self._unregister(worker.pidfd)
@@ -122,9 +158,9 @@ class LocalWorkerGroup:
         if self._readers.pop(pipe, None) is not None:
             self._unregister(pipe)
 
-    def _unregister(self, file: IO[bytes] | int) -> None:
+    def _unregister(self, file: IO[bytes] | socket.socket | int | None) -> None:
         # A selector that was closed has no map.
-        if self._selector is not None and file in (self._selector.get_map() or ()):
+        if self._selector is not None and file is not None and file in (self._selector.get_map() or ()):
             self._selector.unregister(file)
 
 

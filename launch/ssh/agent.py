@@ -116,6 +116,9 @@ class Agent:
         self._unread += len(data)
         self._pause_or_go_on()
 
+    def told(self, rank: int, message: Mapping[str, Any]) -> None:
+        self._send("told", rank=rank, message=message)
+
     def ended(self, rank: int, end: WorkerExit) -> None:
         self._send("ended", rank=rank, **asdict(end))
 
@@ -143,7 +146,9 @@ class Agent:
         elif kind == "signal" and self._group is not None:
             self._group.send(signal.Signals(order["number"]))
         elif kind == "kill" and self._group is not None:
-            self._group.kill()
+            self._group.kill(order["rank"])
+        elif kind == "tell" and self._group is not None:
+            self._group.tell(order["rank"], order["order"])
         elif kind == "ask":
             self._ask(order)
         elif kind == "read":

@@ -96,8 +96,11 @@ class RemoteWorkerGroup:
     def send(self, number: signal.Signals) -> None:
         self._link.send("signal", number=int(number))
 
-    def kill(self) -> None:
-        self._link.send("kill")
+    def kill(self, rank: int | None = None) -> None:
+        self._link.send("kill", rank=rank)
+
+    def tell(self, rank: int, order: Mapping[str, Any]) -> None:
+        self._link.send("tell", rank=rank, order=order)
 
     def _dispatch(self, frame: Frame, events: WorkerEvents) -> None:
         fields = frame.fields
@@ -113,6 +116,8 @@ class RemoteWorkerGroup:
         elif frame.kind == "output":
             events.wrote(fields["rank"], int(fields["stream"]), frame.body)
             self._link.send("read", bytes=len(frame.body))
+        elif frame.kind == "told":
+            events.told(fields["rank"], fields["message"])
         elif frame.kind == "ended":
             failure = fields["failure"] and FailureRecord(**fields["failure"])
             end = WorkerExit(int(fields["code"]), bool(fields["by_us"]), bool(fields["out_of_memory"]), failure=failure)

@@ -19,13 +19,19 @@ from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.restarts import command_for_restart, given, run_with_restarts, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import (
+    command_for_restart,
+    require_same_batch,
+    run_with_restarts,
+    trains,
+    with_run_folder,
+)
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
 
-_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
+_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding", "host_discovery_script")
 
 
 def run(job: JobSpec, options: SshOptions) -> int:
@@ -52,25 +58,7 @@ def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
-    _require_same_batch(job)
-
-
-def _require_same_batch(job: JobSpec) -> None:
-    changes = (job.min_workers or job.np) != job.np or (job.max_workers or job.np) != job.np
-    if changes and not job.max_restarts:
-        raise UsageError(
-            "The job may continue with more or fewer workers, and has no --max-restarts.",
-            "It changes their number when it is started again after a loss.",
-            "add --max-restarts 3, say.",
-        )
-    per_worker = given(job.argv, "batch-size")
-    if changes and trains(job.argv) and per_worker is not None:
-        is_number = per_worker.isascii() and per_worker.isdigit()
-        raise UsageError(
-            f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
-            "That is per worker, so another number of workers would train with other batches.",
-            f"give the batch of all together: --global-batch-size {int(per_worker) * job.np if is_number else 'N'}.",
-        )
+    require_same_batch(job)
 
 
 @dataclass(eq=False)

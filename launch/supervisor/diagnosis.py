@@ -32,18 +32,25 @@ class JobOutcome:
         root_cause_rank: the rank whose failure ended the job, where there is one.
         message: what to say; empty where a worker has said it all.
         may_restart: whether trying again makes sense.
+        mended: losses after which the job went on without being started again.
     """
 
     code: int
     root_cause_rank: int | None = None
     message: str = ""
     may_restart: bool = False
+    mended: int = 0
 
     @property
     def cause(self) -> str:
         """Its first sentence or two, without what workers wrote: for the record of a restart."""
-        line = self.message.partition("\n")[0].removeprefix("hvdtrain launch: ")
-        return line.partition(" Its last lines:")[0].partition(" It wrote nothing.")[0][:_CAUSE_CHARACTERS]
+        return cause_in(self.message)
+
+
+def cause_in(message: str) -> str:
+    """The first sentence or two of a report, without what workers wrote."""
+    line = message.partition("\n")[0].removeprefix("hvdtrain launch: ")
+    return line.partition(" Its last lines:")[0].partition(" It wrote nothing.")[0][:_CAUSE_CHARACTERS]
 
 
 def diagnose(
@@ -74,7 +81,7 @@ def diagnose(
         return JobOutcome(USAGE, root.rank)
     if root.code == RESUMABLE:
         return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue
-    message = _report(root, len(workers), root.rank in held)
+    message = report(root, len(workers), root.rank in held)
     if root.code in (USAGE, 130, 143):
         return JobOutcome(root.code, root.rank, message)
     return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
@@ -142,14 +149,15 @@ def _after_signal(
 def _untold(workers: Sequence[WorkerState]) -> str:
     """The report of the first rank that has left its traceback to this launcher to print."""
     first = min((w for w in workers if w.failure and w.failure.detail), key=lambda w: w.order, default=None)
-    return "" if first is None else _report(first, len(workers), in_full=True)
+    return "" if first is None else report(first, len(workers), in_full=True)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _report(worker: WorkerState, size: int, in_full: bool) -> str:
+def report(worker: WorkerState, size: int, in_full: bool) -> str:
+    """How a worker of `size` ended, and its last lines: all of them, or the end of what was shown before."""
     how = how_it_ended(worker.code)
     if worker.end and worker.end.lost:
         how = f"was lost: {worker.end.lost}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
@@ -31,6 +32,7 @@ def run_with_restarts(
     restarts, cause = 0, ""
     while True:
         outcome = _attempted(attempt, restarts, cause)
+        restarts += outcome.mended
         if not outcome.may_restart or restarts >= most:
             if outcome.may_restart and most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
@@ -87,6 +89,25 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
     began_elsewhere = given(command, "resume") not in (None, "auto", "never")
     has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
     return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
+
+
+def require_same_batch(job: JobSpec) -> None:
+    """Raise UsageError where a job whose number of workers may change has a batch of each worker, or no restarts."""
+    changes = job.changes_workers
+    if changes and not job.max_restarts:
+        raise UsageError(
+            "The job may continue with more or fewer workers, and has no --max-restarts.",
+            "It changes their number when it is started again after a loss.",
+            "add --max-restarts 3, say.",
+        )
+    per_worker = given(job.argv, "batch-size")
+    if changes and trains(job.argv) and per_worker is not None:
+        is_number = per_worker.isascii() and per_worker.isdigit()
+        raise UsageError(
+            f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
+            "That is per worker, so another number of workers would train with other batches.",
+            f"give the batch of all together: --global-batch-size {int(per_worker) * job.np if is_number else 'N'}.",
+        )
 
 
 def trains(command: Sequence[str]) -> bool:

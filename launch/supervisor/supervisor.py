@@ -3,8 +3,9 @@
 import selectors
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
@@ -12,6 +13,7 @@ from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, quoted
+from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.stop_requests import FINAL
@@ -31,6 +33,8 @@ class Supervisor:
     This fills in `workers`, which are in the order of their ranks. They meet at `server`; None: they meet elsewhere.
     Seconds: `start_timeout` until all ranks are connected (None: not watched), `grace` from a forwarded signal to
     SIGKILL.
+
+    `elastic` decides after a loss whether the others go on, and adds workers; None: all are ended.
     """
 
     groups: Sequence[WorkerGroup]
@@ -40,9 +44,11 @@ class Supervisor:
     start_timeout: float | None
     grace: float
     server: RendezvousServer | None
+    elastic: Elastic | None = None
 
     def __post_init__(self) -> None:
         self._ended = 0
+        self._mended_before = 0 if self.elastic is None else self.elastic.restarts
         begin = time.monotonic()
         self._start_by = None if self.start_timeout is None else begin + self.start_timeout
         self._hold_until: float | None = begin + _HOLD_SECONDS
@@ -65,26 +71,37 @@ class Supervisor:
                     key.data()
                 self._act_on_deadlines()
         self._connected = self._connected or self._all_are_connected()
+        workers = [worker for worker in self.workers if not worker.was_replaced]
         outcome = self._late or diagnose(
-            self.workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
+            workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
         )
         self._print(outcome)
-        return outcome
+        return outcome if self.elastic is None else replace(outcome, mended=self.elastic.restarts - self._mended_before)
 
     def started(self, rank: int, process: int) -> None:
         self.workers[rank].process = process
 
     def wrote(self, rank: int, stream: int, data: bytes) -> None:
-        self.workers[rank].tail.add(stream, data)
-        self.console.take(rank, stream, data)
+        worker = self.workers[rank]
+        worker.tail.add(stream, data)
+        self.console.take(worker.rank, stream, data)
+
+    def told(self, rank: int, message: Mapping[str, Any]) -> None:
+        if self.elastic is not None and isinstance(message.get("ready"), int):
+            self.elastic.ready(rank, message["ready"])
 
     def ended(self, rank: int, end: WorkerExit) -> None:
         worker = self.workers[rank]
         if worker.end is not None:
             return
-        self.console.finish(rank)
+        self.console.finish(worker.rank)
         worker.end, worker.order = end, self._ended
         self._ended += 1
+        if self.elastic is not None:
+            self._notice_connections()  # its notice may be on the way
+            going_on = self._connected and self._kill_at is None and self._give_up_at is None
+            if self.elastic.goes_on_without(rank, going_on):
+                return
         if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
             seconds = self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
@@ -111,6 +128,8 @@ class Supervisor:
                 group.send(for_workers(number))
         if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
             self._stopped_by = number
+            if self.elastic is not None:
+                self.elastic.stop()
             self.console.patient = False
             if self._give_up_at is None:
                 self._kill_at = time.monotonic() + self.grace
@@ -131,10 +150,14 @@ class Supervisor:
             self.console.release_all()
 
     def _all_are_connected(self) -> bool:
-        return self.server is not None and len(self.server.connected) == len(self.workers)
+        if self.server is None:
+            return False
+        alone = self.elastic is not None and self.server.size == 1  # a single worker connects to nobody
+        return alone or len(self.server.connected) == self.server.size
 
     def _seconds_to_deadline(self) -> float | None:
-        all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at)
+        changes_at = None if self.elastic is None else self.elastic.deadline
+        all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, changes_at)
         deadlines = [at for at in all_deadlines if at is not None]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
@@ -154,11 +177,23 @@ class Supervisor:
             self._kill()
         if self._give_up_at is not None and now >= self._give_up_at:
             self._give_up_at = None
-            for worker in self.workers:
-                self.ended(worker.rank, WorkerExit(-signal.SIGKILL, by_us=True))
+            for number in range(len(self.workers)):
+                self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
+        if self.elastic is not None and self._kill_at is None and self._give_up_at is None:
+            self._change_world(self.elastic)
+
+    def _change_world(self, elastic: Elastic) -> None:
+        self._notice_connections()
+        if elastic.act(self._connected):
+            self.server = elastic.launcher.server
+            self._connected = False
+            self._start_by = None if self.start_timeout is None else time.monotonic() + self.start_timeout
+        if elastic.gave_up:
+            self._late = JobOutcome(1, message=elastic.gave_up, may_restart=True)
+            self._kill()
 
     def _start_timed_out(self) -> JobOutcome:
-        workers = list(self.workers)
+        workers = [worker for worker in self.workers if worker.end is None]
         for there in (self.server.connected, self.server.arrived) if self.server else ():
             workers = [worker for worker in workers if worker.rank not in there] or workers
         named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers)

@@ -61,7 +61,12 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker."""
+    """One worker.
+
+    Attributes:
+        rank: in the world that it is in; of an elastic job's further workers, their number until they have one.
+        was_replaced: whether the job went on without it after its end.
+    """
 
     rank: int
     host: str = ""  # where all are on this machine
@@ -69,6 +74,7 @@ class WorkerState:
     tail: OutputTail = field(default_factory=OutputTail)
     end: WorkerExit | None = None
     order: int = 0  # how many workers had ended before it
+    was_replaced: bool = False
 
     @property
     def code(self) -> int:

@@ -143,19 +143,14 @@ def _start_sagemaker(options: Namespace, command: tuple[str, ...]) -> int:
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
     "local": Launcher(
         "workers on this machine, without ssh and MPI; restarts them",
-        (*groups.JOB, *groups.RESTARTS, groups.BACKOFF, groups.start_timeout(300.0)),
+        (*groups.JOB, *groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
         _start_local,
     ),
     "ssh": Launcher(
         "workers on your hosts, over ssh, without MPI; restarts them: -H node1:4,node2:4",
         (
             *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
-            *(*groups.RESTARTS, groups.BACKOFF, groups.start_timeout(300.0)),
-            number(
-                "--min-workers",
-                help="smallest number of workers to continue with after the loss of a host (default: --np)",
-            ),
-            number("--max-workers", help="largest number of workers at a restart (default: --np)"),
+            *(*groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
             groups.seconds(
                 "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
             ),

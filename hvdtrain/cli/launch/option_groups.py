@@ -96,6 +96,17 @@ NO_RESTARTS: Final = option("--max-restarts", type=int, default=0, help=argparse
 """Of launchers that cannot: it is understood, so that the refusal can name one that can."""
 
 BACKOFF: Final = seconds("--backoff", 1.0, "seconds before the first restart (default: {})")
+ELASTIC: Final = (
+    number("--min-workers", help="smallest number of workers to continue with after a loss (default: --np)"),
+    number("--max-workers", help="largest number of workers to continue with (default: --np)"),
+    option(
+        "--host-discovery-script",
+        metavar="PROGRAM",
+        help="program that prints HOST:SLOTS for each host that can be used now; workers come and go with them",
+    ),
+)
+"""How many workers a job may go on with."""
+
 TIME_LIMIT: Final = option(
     "--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds"
 )

@@ -1,0 +1,65 @@
+"""Training through several worlds in one process: with other workers after a loss, or when some join or leave.
+
+What costs time at a start stays: the process, imports, a GPU's context, the kernel's cache of data and checkpoint. All
+else, the model too, is made again from the newest checkpoint, by the same code as after a restart. So what holds for a
+restart holds here.
+"""
+
+import gc
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from hvdtrain.comm.open import leave_world
+from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.errors import PeerError
+from hvdtrain.run.run_folder import close_logs
+from hvdtrain.stop_requests import StopSignals
+from hvdtrain.topology import detect_topology
+from hvdtrain.world_channel import CHANGE, WORLD_VARIABLE, WorldChannel
+
+_log = logging.getLogger("hvdtrain.run")
+
+OneWorld = Callable[[float, StopRequest], tuple[int, str]]
+"""Trains in the world that `os.environ` describes, given `time.perf_counter()` when that began, and requests to stop;
+returns the exit code and what has asked to stop, if anything did. Raises PeerError where a worker is lost."""
+
+
+def first_world(channel: WorldChannel, prepare: Callable[[], object]) -> int | None:
+    """For a worker that joins others: `prepare`, while they train, then wait for them. Returns as `next_world`."""
+    if os.environ.get(WORLD_VARIABLE) != "0":
+        return None
+    prepare()
+    return channel.next_world()
+
+
+def run_in_worlds(
+    channel: WorldChannel, framework: str, signals: StopSignals, one_world: OneWorld, begin: float
+) -> int:
+    """Train until a world ends otherwise than by a change of workers; returns its exit code."""
+
+    def asked() -> str | None:
+        return signals.asked() or channel.change()
+
+    while True:
+        code = _in_one_world(one_world, begin, asked)
+        if code is not None:
+            return code
+        close_logs()
+        leave_world(framework)
+        gc.collect()  # the model of that world
+        if (code := channel.next_world()) is not None:
+            return code
+        begin = time.perf_counter()
+        signals.answers = detect_topology(os.environ).is_root
+
+
+def _in_one_world(one_world: OneWorld, begin: float, asked: StopRequest) -> int | None:
+    """The exit code, or None where another world is to follow."""
+    try:
+        code, stopped_by = one_world(begin, asked)
+    except PeerError as error:
+        _log.warning("this world has ended: %s %s", error.fact, error.conflict)
+        return None
+    return None if CHANGE in stopped_by else code

@@ -1,0 +1,117 @@
+"""How a worker of an elastic job gets from one world to the next: a socket between it and its launcher.
+
+A world is a set of workers that train together. It ends when one of them is lost, or when the launcher wants another
+number of workers. Lines of JSON, each an object with one of these keys:
+
+    worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
+    launcher → worker   change: WHY       stop after an update, with a checkpoint, and come back
+                        variables: {...}  the next world: environment variables; null removes one
+                        leave: CODE       there is no place for it: end with that exit code
+"""
+
+import json
+import os
+import queue
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvdtrain.errors import HvdtrainError
+
+CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"
+"""The number of the worker's end of the socket."""
+
+WORLD_VARIABLE: Final = "HVDTRAIN_WORLD"
+"""The number of the world that a worker is in, from 1; 0: it has to ask for its first one."""
+
+CHANGE: Final = "a change of workers"
+"""Why all workers have stopped, where the launcher wants another world."""
+
+_READ_BYTES = 2**16
+_MOST_BYTES = 2**22  # of a line
+
+
+class LineReader:
+    """Objects of JSON from bytes as they arrive.
+
+    Raises:
+        ValueError: what has arrived is no such line.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The lines that are complete with `data`."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _MOST_BYTES:
+            raise ValueError("a line without an end")
+        read = [json.loads(line) for line in lines]
+        if not all(isinstance(line, dict) for line in read):
+            raise ValueError("a line that is no object")
+        return read
+
+
+def line_of(message: Mapping[str, Any]) -> bytes:
+    """The message as it is sent."""
+    return json.dumps(message).encode() + b"\n"
+
+
+class WorldChannel:
+    """The worker's end. A thread reads what the launcher says, whatever the worker does."""
+
+    def __init__(self, file: int) -> None:
+        self._socket = socket.socket(fileno=file)
+        self._socket.set_inheritable(False)
+        self._wanted = False
+        self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="hvdtrain-world-channel", daemon=True).start()
+
+    def change(self) -> str | None:
+        """CHANGE once the launcher wants another world than the one that this worker is in: a `StopRequest`."""
+        return CHANGE if self._wanted else None
+
+    def next_world(self) -> int | None:
+        """Wait for the next world, and put its variables into `os.environ`.
+
+        Returns:
+            None, or the exit code with which this worker is to end.
+
+        Raises:
+            HvdtrainError: the launcher is gone.
+        """
+        self._socket.sendall(line_of({"ready": int(os.environ.get(WORLD_VARIABLE, 0))}))
+        order = self._orders.get()
+        if order is None:
+            raise HvdtrainError(
+                "The launcher has closed its connection to this worker.",
+                "Nobody can tell it with whom to go on.",
+                "look for the launcher's own message.",
+            )
+        if "leave" in order:
+            return int(order["leave"])
+        for name, value in order["variables"].items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        return None
+
+    def _listen(self) -> None:
+        reader = LineReader()
+        try:
+            while data := self._socket.recv(_READ_BYTES):
+                for order in reader.feed(data):
+                    self._wanted = "change" in order
+                    if not self._wanted:
+                        self._orders.put(order)
+        except (OSError, ValueError):
+            pass  # as if it were closed
+        self._orders.put(None)
+
+
+def claim_world_channel() -> WorldChannel | None:
+    """This process's channel, where its launcher may change the number of workers. A command that this process starts
+    gets none."""
+    file = os.environ.pop(CHANNEL_VARIABLE, None)
+    return None if file is None else WorldChannel(int(file))
