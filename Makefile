@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-allreduce bench-scaling clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench-overhead: with-dev ## time the loop around a step, beside Fabric, Accelera
 
 bench-checkpoint: with-dev ## time the stall of a saving step, beside torch.save and others in PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.checkpoint $(ARGS)
+
+bench-recovery: with-dev ## time from a killed worker to the next update, beside torchrun and Horovod's elastic mode
+	$(BIN)/python -m benchmarks.recovery $(ARGS)
 
 bench-allreduce: with-dev ## time the sum of a tensor over workers, beside Horovod's defaults, torch.distributed and mpi4py
 	$(BIN)/python -m benchmarks.allreduce $(ARGS)

@@ -25,6 +25,7 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "overhead": (("--blocks", "1"),),
     "checkpoint": (("--blocks", "1", "--megabytes", "100"),),
     "startup": (("--blocks", "1"),),
+    "recovery": (("--blocks", "1"),),
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
     "loader": (("--blocks", "1", "--scale", "0.05", "--repeats", "1"),),

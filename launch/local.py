@@ -90,6 +90,8 @@ class _Start:
     discovery: HostDiscovery | None
 
     def __post_init__(self) -> None:
+        self.safe_at = 0.0
+        self.look_at: float | None = None
         job = self.job
         self._is_elastic = job.is_elastic and trains(self.command)
         self._servers = ExitStack()
@@ -110,11 +112,11 @@ class _Start:
         inbox, group = self.inbox, self._group
         return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
 
-    def start(self, number: int) -> None:
+    def start(self, number: int) -> str:
         """`ElasticLauncher.start`."""
         variables = self._environment(_places(1)[0]) | {WORLD_VARIABLE: "0"}
-        command = command_for_restart(self.command, lambda path: (Path(self.job.working_dir or ".") / path).exists())
-        self._group.add(WorkerSpec(number, command, variables, is_elastic=True))
+        self._group.add(WorkerSpec(number, self.command, variables, is_elastic=True))
+        return ""
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
         """`ElasticLauncher.open_world`."""

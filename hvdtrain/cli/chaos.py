@@ -25,8 +25,9 @@ Start a training with `hvdtrain launch local`, and disturb it on a seeded schedu
 
 Faults: kill (SIGKILL of a worker or of a process that it has started), stop (SIGSTOP for some seconds), slow (a quarter
 of the CPU for some seconds), term (SIGTERM to the launcher), corrupt (a byte of the newest checkpoint is changed, and a
-worker is killed), full (rank 0 can write no file for some seconds, as on a full disk). In the end it says what that has cost. Exit code 0: the job has ended well, each finished epoch used
-every record once, and with --compare the weights are those of an undisturbed run. Otherwise 1.
+worker is killed), full (rank 0 can write no file for some seconds, as on a full disk). In the end it says what that has
+cost. Exit code 0: the job has ended well, each finished epoch used every record once, and with --compare the weights
+are those of an undisturbed run. Otherwise 1.
 """
 
 

@@ -4,6 +4,7 @@ import gc
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from hvdtrain.cli.main import who
 from hvdtrain.comm.interface import Communicator
@@ -40,11 +41,11 @@ def run(argv: Sequence[str]) -> int:
         kind = load_kind(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
         if channel is None:
-            return _train_once(config, kind, begin, signals.asked)[0]
-        return run_in_worlds(channel, kind.framework, signals, lambda *world: _train_once(config, kind, *world), begin)
+            return _train_once(kind, config, begin, signals.asked)[0]
+        return run_in_worlds(channel, config, kind.framework, signals, partial(_train_once, kind), begin)
 
 
-def _train_once(config: TrainConfig, kind: type[Task], begin: float, asked: StopRequest) -> tuple[int, str]:
+def _train_once(kind: type[Task], config: TrainConfig, begin: float, asked: StopRequest) -> tuple[int, str]:
     """In one world; the exit code, and what asked to stop, if anything did."""
     stopped_by = ""
 

@@ -10,8 +10,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from hvdtrain.comm.open import leave_world
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import PeerError
 from hvdtrain.run.run_folder import close_logs
@@ -21,9 +25,11 @@ from hvdtrain.world_channel import CHANGE, WORLD_VARIABLE, WorldChannel
 
 _log = logging.getLogger("hvdtrain.run")
 
-OneWorld = Callable[[float, StopRequest], tuple[int, str]]
+OneWorld = Callable[[TrainConfig, float, StopRequest], tuple[int, str]]
 """Trains in the world that `os.environ` describes, given `time.perf_counter()` when that began, and requests to stop;
 returns the exit code and what has asked to stop, if anything did. Raises PeerError where a worker is lost."""
+
+_FIRST = "1"
 
 
 def first_world(channel: WorldChannel, prepare: Callable[[], object]) -> int | None:
@@ -35,7 +41,12 @@ def first_world(channel: WorldChannel, prepare: Callable[[], object]) -> int | N
 
 
 def run_in_worlds(
-    channel: WorldChannel, framework: str, signals: StopSignals, one_world: OneWorld, begin: float
+    channel: WorldChannel,
+    config: TrainConfig,
+    framework: str,
+    signals: StopSignals,
+    one_world: OneWorld,
+    begin: float,
 ) -> int:
     """Train until a world ends otherwise than by a change of workers; returns its exit code."""
 
@@ -43,7 +54,8 @@ def run_in_worlds(
         return signals.asked() or channel.change()
 
     while True:
-        code = _in_one_world(one_world, begin, asked)
+        now = config if os.environ[WORLD_VARIABLE] == _FIRST else _continuing(config)
+        code = _in_one_world(partial(one_world, now, begin, asked))
         if code is not None:
             return code
         close_logs()
@@ -55,10 +67,19 @@ def run_in_worlds(
         signals.answers = detect_topology(os.environ).is_root
 
 
-def _in_one_world(one_world: OneWorld, begin: float, asked: StopRequest) -> int | None:
+def _continuing(config: TrainConfig) -> TrainConfig:
+    """What continues the run of an earlier world: any other --resume gives way, once there is a checkpoint."""
+    folder = Path(config.output_dir or ".")
+    began_elsewhere = config.resume not in ("auto", "never")
+    if began_elsewhere and not (folder / "checkpoints" / "latest").exists():
+        return config
+    return replace(config, resume="auto")
+
+
+def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | None:
     """The exit code, or None where another world is to follow."""
     try:
-        code, stopped_by = one_world(begin, asked)
+        code, stopped_by = one_world()
     except PeerError as error:
         _log.warning("this world has ended: %s %s", error.fact, error.conflict)
         return None

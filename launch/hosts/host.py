@@ -5,6 +5,7 @@ Names end up in the command lines of ssh and mpirun, so what could be read there
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -197,15 +198,18 @@ class RankAssignment:
 
 def assign_ranks(hosts: Sequence[Host], np: int) -> list[RankAssignment]:
     """The places of `np` workers, in the order of their ranks; `hosts` have at least as many slots."""
-    used: list[tuple[str, int]] = []
-    left = np
-    for host in hosts:
-        if left > 0:
-            used.append((host.name, min(host.slots, left)))
-            left -= used[-1][1]
+    return assign_places([host.name for host in hosts for _ in range(host.slots)][:np])
+
+
+def assign_places(hosts: Sequence[str]) -> list[RankAssignment]:
+    """The places of workers whose hosts are given in the order of their ranks."""
+    sizes = Counter(hosts)  # in the order of the first worker of each host
+    seen: Counter[str] = Counter()
     places: list[RankAssignment] = []
-    for number, (name, workers) in enumerate(used):
-        for local_rank in range(workers):
-            alike = [i for i, (_, others) in enumerate(used) if others > local_rank]
-            places.append(RankAssignment(len(places), np, local_rank, workers, alike.index(number), len(alike), name))
+    for rank, host in enumerate(hosts):
+        local_rank = seen[host]
+        seen[host] += 1
+        alike = [name for name, workers in sizes.items() if workers > local_rank]
+        sides = alike.index(host), len(alike)
+        places.append(RankAssignment(rank, len(hosts), local_rank, sizes[host], *sides, host))
     return places

@@ -30,6 +30,7 @@ from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
 from hvdtrain.launch.ssh.network import interface_towards
 from hvdtrain.launch.worker_environment import worker_environment
+from hvdtrain.world_channel import WORLD_VARIABLE
 
 HEARTBEATS = 5
 """Heartbeats within the time after which silence means loss."""
@@ -89,16 +90,20 @@ class Agent:
             self._sweep()
 
     def start(self, host_token: str, specs: Callable[[str], list[WorkerSpec]], folder: str | None) -> None:
-        """Start workers in `folder` (None: here) and report what they do.
+        """Start workers in `folder` (None: here) and report what they do. Beside those that run, if there are any.
 
-        What runs here with the `host_token` of the job on this host is killed first. `specs` makes the workers, given
-        the job tokens for their environment.
+        Otherwise what runs here with the `host_token` of the job on this host is killed first. `specs` makes the
+        workers, given the job tokens for their environment.
         """
         if self._token is None:
             # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
             self._token = f"{host_token}.{os.getpid()}"
             self._reaper = self._stack.enter_context(OrphanReaper(self._token, adopts=True))
         try:
+            if self._group is not None:
+                for spec in specs(f"{host_token},{self._token}"):
+                    self._group.add(spec)
+                return
             require_none_left(kill_job(host_token), UsageError)  # of an agent that was cut off a moment ago
             self._group = LocalWorkerGroup(specs(f"{host_token},{self._token}"), folder)
         except UsageError as error:
@@ -146,7 +151,7 @@ class Agent:
         elif kind == "signal" and self._group is not None:
             self._group.send(signal.Signals(order["number"]))
         elif kind == "kill" and self._group is not None:
-            self._group.kill(order["rank"])
+            self._group.kill(order.get("rank"))
         elif kind == "tell" and self._group is not None:
             self._group.tell(order["rank"], order["order"])
         elif kind == "ask":
@@ -222,8 +227,10 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         inherited = {**os.environ, **job["variables"]}
         places = [RankAssignment(**fields) for fields in job["places"]]
         common = (job["rendezvous"], interface, tokens, job["restarts"], job["cause"])
-        made = [worker_environment(inherited, place, *common) for place in places]
-        return [WorkerSpec(place.rank, job["command"], own) for place, own in zip(places, made, strict=True)]
+        world = {} if job["world"] is None else {WORLD_VARIABLE: job["world"]}
+        made = [worker_environment(inherited, place, *common) | world for place in places]
+        numbered = zip(job["numbers"], made, strict=True)
+        return [WorkerSpec(number, job["command"], own, bool(world)) for number, own in numbered]
 
     agent.start(str(job["token"]), specs, job["folder"])
 

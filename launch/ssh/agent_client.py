@@ -21,6 +21,8 @@ from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
+_AGAIN_SECONDS = 10.0  # between two attempts to reach a host that is missing
+_LOOK_SECONDS = 0.5  # between two looks whether it has answered
 _numbers = itertools.count(1)  # an answer that comes too late is not taken for another one
 
 
@@ -80,34 +82,43 @@ class RemoteWorkerGroup:
     """Workers of `ranks` that an agent, which has said hello, starts by an order that it understands."""
 
     def __init__(self, link: HostLink, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
-        self._link = link
-        self._running = set(ranks)
-        link.send("start", **order)
+        self.link = link
+        self.has_lost = False
+        """Whether the agent is lost, and whoever watches was told that its workers are."""
+        self._running: set[int] = set()
+        self.add(ranks, order)
+
+    def add(self, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
+        """Let the agent start more workers."""
+        self._running.update(ranks)
+        self.link.send("start", **order)
 
     def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         def read_frames() -> None:
-            for frame in self._link.take():
+            for frame in self.link.take():
                 self._dispatch(frame, events)
+            if self.has_lost:
+                selector.unregister(self.link)
 
-        selector.register(self._link, selectors.EVENT_READ, read_frames)
-        if self._link.lost:  # before this began to listen
+        selector.register(self.link, selectors.EVENT_READ, read_frames)
+        if self.link.lost:  # before this began to listen
             self._report_lost(events)
 
     def send(self, number: signal.Signals) -> None:
-        self._link.send("signal", number=int(number))
+        self.link.send("signal", number=int(number))
 
     def kill(self, rank: int | None = None) -> None:
-        self._link.send("kill", rank=rank)
+        self.link.send("kill", rank=rank)
 
     def tell(self, rank: int, order: Mapping[str, Any]) -> None:
-        self._link.send("tell", rank=rank, order=order)
+        self.link.send("tell", rank=rank, order=order)
 
     def _dispatch(self, frame: Frame, events: WorkerEvents) -> None:
         fields = frame.fields
         if frame.kind == "lost":
             self._report_lost(events)
         elif frame.kind == "refused":
-            fact = f"{self._link.name}: {fields['fact']}"
+            fact = f"{self.link.name}: {fields['fact']}"
             raise UsageError(fact, str(fields["conflict"]), str(fields["hint"]))
         elif fields.get("rank") not in self._running:
             return  # of a rank that is not its own, or has ended
@@ -115,7 +126,7 @@ class RemoteWorkerGroup:
             events.started(fields["rank"], int(fields["process"]))
         elif frame.kind == "output":
             events.wrote(fields["rank"], int(fields["stream"]), frame.body)
-            self._link.send("read", bytes=len(frame.body))
+            self.link.send("read", bytes=len(frame.body))
         elif frame.kind == "told":
             events.told(fields["rank"], fields["message"])
         elif frame.kind == "ended":
@@ -124,8 +135,9 @@ class RemoteWorkerGroup:
             self._report_end(fields["rank"], end, events)
 
     def _report_lost(self, events: WorkerEvents) -> None:
+        self.has_lost = True
         for rank in sorted(self._running):
-            self._report_end(rank, WorkerExit(1, lost=self._link.lost), events)
+            self._report_end(rank, WorkerExit(1, lost=self.link.lost), events)
 
     def _report_end(self, rank: int, end: WorkerExit, events: WorkerEvents) -> None:
         self._running.discard(rank)
@@ -156,9 +168,13 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self._here = {host.name: self.is_here(host.name) for host in self.hosts}
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
-        self._safe_at = 0.0
+        self._coming: dict[str, HostLink] = {}
+        self._again_at = 0.0
+        self.safe_at = 0.0
+        """Before this time of the monotonic clock, workers of a host that was lost may still run."""
 
     def __exit__(self, *exception: object) -> None:
+        self._give_up_coming()
         for link in self.links.values():
             link.hang_up()  # all first: they end at the same time
         deadline = time.monotonic() + _LEAVE_SECONDS
@@ -171,6 +187,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
         Where a host that was lost does not come back, it returns when that host has certainly given up its workers.
         """
+        self._give_up_coming()
         self._drop_lost()
         missing = [host for host in self.hosts if host.name not in self.links]
         new = {host.name: self._start(host) for host in missing}
@@ -183,8 +200,38 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
         self.links = {host.name: alive[host.name] for host in self.hosts if host.name in alive}
         if number is None and self.failures and self.inbox is not None:
-            number = self.inbox.sleep(self._safe_at - time.monotonic())
+            number = self.inbox.sleep(self.safe_at - time.monotonic())
         return number
+
+    def reconnect(self, still_watched: Iterable[HostLink]) -> float | None:
+        """Take the agents of missing hosts that have come, and start others now and then; waits for nothing.
+
+        Args:
+            still_watched: links of which somebody has still to learn that they are lost.
+
+        Returns:
+            When to look again, of the monotonic clock; None while no host is missing.
+        """
+        self._drop_lost(still_watched)
+        for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
+            del self._coming[name]
+            if link.lost:
+                self.failures[name] = link.lost
+                link.close()
+            else:
+                self.failures.pop(name, None)
+                self.links[name] = link
+        missing = [host for host in self.hosts if host.name not in self.links and host.name not in self._coming]
+        now = time.monotonic()
+        if missing and now >= max(self._again_at, self.safe_at):
+            self._again_at = now + _AGAIN_SECONDS
+            self._coming.update({host.name: self._start(host) for host in missing})
+        return now + _LOOK_SECONDS if missing or self._coming else None
+
+    def _give_up_coming(self) -> None:
+        for link in self._coming.values():
+            link.close()
+        self._coming.clear()
 
     def sweep(self) -> list[str]:
         """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
@@ -204,11 +251,12 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         argv = agent_argv(self.options) if self._here[host.name] else ssh_argv(self.options, host.name)
         return HostLink(host.name, argv, self.seconds, self.options.link_seconds)
 
-    def _drop_lost(self) -> None:
-        for name in [name for name, link in self.links.items() if link.lost]:
+    def _drop_lost(self, besides: Iterable[HostLink] = ()) -> None:
+        kept = list(besides)
+        for name in [name for name, link in self.links.items() if link.lost and link not in kept]:
             link = self.links.pop(name)
             self.failures[name] = link.lost
-            self._safe_at = max(self._safe_at, link.heard + self.options.link_seconds)
+            self.safe_at = max(self.safe_at, link.heard + self.options.link_seconds)
             link.close()
 
     def _await_hellos(self, links: Iterable[HostLink]) -> signal.Signals | None:

@@ -17,8 +17,10 @@ from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
+from hvdtrain.launch.ssh.worlds import HostWorlds
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.elastic import Elastic, ElasticLimits
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_same_batch,
@@ -93,6 +95,7 @@ class Attempt:
     def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
         links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
         address = address_for_hosts({name: link.called_from for name, link in links.items()}, self.job.nics)
+        is_elastic = self.job.is_elastic and trains(self._command)
         with RendezvousServer(address, len(places), notify=self.inbox.wake) as server:
             common = {
                 "launcher": address,
@@ -102,12 +105,21 @@ class Attempt:
                 "rendezvous": server.environment,
                 "restarts": restarts,
                 "cause": cause,
+                "world": "1" if is_elastic else None,
             }
             groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]
             start_timeout = self.job.start_timeout if len(places) > 1 and trains(self._command) else None
             supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
-            return supervisor.run()
+            if not is_elastic:
+                return supervisor.run()
+            orders = {host.name: common | self._order(host.name) for host in self.job.hosts}
+            with HostWorlds(self.agents, self.job.hosts, server, orders, supervisor, groups) as worlds:
+                limits = ElasticLimits(
+                    *self.job.world_sizes, self.job.max_restarts, self.job.grace, self.job.start_timeout
+                )
+                supervisor.elastic = Elastic(limits, workers, worlds, self.console.say, restarts)
+                return supervisor.run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         def exists(path: str) -> bool:
@@ -116,16 +128,17 @@ class Attempt:
         return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
-        """Order the workers of one host to start. Two host names may mean the same machine, and a sweep of one must not
-        reach the other's processes: hence a token for each."""
-        number, host = next((i, host) for i, host in enumerate(self.job.hosts) if host.name == link.name)
+        """Order the workers of one host to start."""
         mine = [place for place in places if place.host == link.name]
-        own = {
-            "token": f"{self._token}-{number}",
-            "variables": host_variables(self.job, host, os.environ),
-            "places": [asdict(place) for place in mine],
-        }
-        return RemoteWorkerGroup(link, [place.rank for place in mine], common | own)
+        numbers = [place.rank for place in mine]
+        own = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        return RemoteWorkerGroup(link, numbers, common | self._order(link.name) | own)
+
+    def _order(self, name: str) -> dict[str, Any]:
+        """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
+        sweep of one must not reach the other's processes: hence a token for each."""
+        number, host = next((i, host) for i, host in enumerate(self.job.hosts) if host.name == name)
+        return {"token": f"{self._token}-{number}", "variables": host_variables(self.job, host, os.environ)}
 
     @property
     def _folder(self) -> str:

@@ -23,8 +23,16 @@ Variables = Mapping[str, str | None]
 class ElasticLauncher(Protocol):
     """What an elastic job needs of its launcher. Workers have numbers, which stay; ranks are of one world."""
 
-    def start(self, number: int) -> None:
-        """Start one more worker, which waits for its first world."""
+    @property
+    def safe_at(self) -> float:
+        """Before this time of the monotonic clock, workers that were given up may still run."""
+
+    @property
+    def look_at(self) -> float | None:
+        """When `places` is to be asked again at the latest."""
+
+    def start(self, number: int) -> str:
+        """Start one more worker, which waits for its first world; returns its host, "" where all are on this one."""
 
     server: RendezvousServer
     """Where the workers of the newest world meet."""
@@ -133,9 +141,12 @@ class Elastic:
     @property
     def deadline(self) -> float | None:
         """When `act` is to be called at the latest."""
+        times = [self._gather_until, self.launcher.look_at]
+        if self._gather_until is not None and self.launcher.safe_at > time.monotonic():
+            times.append(self.launcher.safe_at)
         if self._few_since is not None:
-            return self._few_since + self.limits.start_timeout
-        return self._gather_until
+            times.append(self._few_since + self.limits.start_timeout)
+        return min((at for at in times if at is not None), default=None)
 
     def act(self, connected: bool) -> bool:
         """Do what is due; whether a world was formed.
@@ -188,7 +199,7 @@ class Elastic:
         self._gather_until = time.monotonic() + self.limits.grace
 
     def _form(self) -> bool:
-        if not set(self._members) <= self._waiting:
+        if not set(self._members) <= self._waiting or time.monotonic() < self.launcher.safe_at:
             return False
         there = [*self._members, *sorted(self._newcomers & self._waiting)]
         if len(there) < self.limits.least:
@@ -209,7 +220,8 @@ class Elastic:
         self._newcomers -= set(chosen)
         self._waiting -= set(there)
         self._members, self._gather_until, self._changes, self._cause = chosen, None, False, ""
-        self.say(f"hvdtrain launch: {_counted(len(chosen))} train on{f', of which {joined} joined' if joined else ''}.")
+        verb = "trains on" if len(chosen) == 1 else "train on"
+        self.say(f"hvdtrain launch: {_counted(len(chosen))} {verb}{f', of which {joined} joined' if joined else ''}.")
         return True
 
     def _await_enough(self, there: int) -> None:
@@ -217,7 +229,8 @@ class Elastic:
         self._few_since = self._few_since or now
         self._fill()
         if not self._newcomers or now >= self._few_since + self.limits.start_timeout:
-            self.gave_up = f"hvdtrain launch: {_counted(there)} are left, and {self.limits.least} are needed."
+            left = f"{_counted(there)} {'is' if there == 1 else 'are'} left"
+            self.gave_up = f"hvdtrain launch: {left}, and {self.limits.least} are needed."
             self._finish(0)
 
     def _fill(self) -> None:
@@ -226,7 +239,7 @@ class Elastic:
             number = len(self.workers)
             self.workers.append(WorkerState(number))
             self._newcomers.add(number)
-            self.launcher.start(number)
+            self.workers[number].host = self.launcher.start(number)
 
     def _call_together(self) -> None:
         """Ask the members to come back where others wait to join them, or they are too many."""

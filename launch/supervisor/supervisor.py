@@ -66,6 +66,7 @@ class Supervisor:
             selector.register(self.inbox, selectors.EVENT_READ, self._on_signals)
             for group in self.groups:
                 group.watch(selector, self)
+            self._selector = selector
             while self._ended < len(self.workers):
                 for key, _ in selector.select(self._seconds_to_deadline()):
                     key.data()
@@ -77,6 +78,11 @@ class Supervisor:
         )
         self._print(outcome)
         return outcome if self.elastic is None else replace(outcome, mended=self.elastic.restarts - self._mended_before)
+
+    def watch(self, group: WorkerGroup) -> None:
+        """Watch over the workers of one more group, too."""
+        self.groups = [*self.groups, group]
+        group.watch(self._selector, self)
 
     def started(self, rank: int, process: int) -> None:
         self.workers[rank].process = process

@@ -39,6 +39,8 @@ def order(command: list[str], token: str) -> dict[str, Any]:
         "token": token,
         "variables": {},
         "places": [asdict(place) for place in assign_ranks([Host("here", 1)], 1)],
+        "numbers": [0],
+        "world": None,
     }
 
 

@@ -1,0 +1,186 @@
+"""Which workers form the next world. In place of a launcher with its processes: one that notes what it is told."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvdtrain.errors import RESUMABLE
+from hvdtrain.launch.processes.worker import WorkerExit
+from hvdtrain.launch.supervisor.elastic import Elastic, ElasticLimits, Variables
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
+from hvdtrain.world_channel import WORLD_VARIABLE
+
+KILLED = WorkerExit(-signal.SIGKILL)
+
+
+class Noted:
+    """Notes what it is told; there is room for `room` workers."""
+
+    server: Any = None
+    safe_at = 0.0
+    look_at = None
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.started: list[int] = []
+        self.worlds: list[list[int]] = []
+        self.told: dict[int, Mapping[str, Any]] = {}
+        self.killed: list[int] = []
+
+    def start(self, number: int) -> str:
+        self.started.append(number)
+        return ""
+
+    def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
+        self.worlds.append(list(numbers))
+        return [{"RESTARTS": str(restarts)} for _ in numbers]
+
+    def places(self) -> int:
+        return self.room
+
+    def tell(self, number: int, order: Mapping[str, Any]) -> None:
+        self.told[number] = order
+
+    def kill(self, number: int) -> None:
+        self.killed.append(number)
+
+
+def job(workers: int, least: int = 1, most: int = 0, restarts: int = 9, grace: float = 60.0) -> tuple[Elastic, Noted]:
+    launcher = Noted(workers)
+    limits = ElasticLimits(least, most or workers, restarts, grace, start_timeout=60.0)
+    return Elastic(limits, [WorkerState(rank) for rank in range(workers)], launcher, lambda _line: None), launcher
+
+
+def end(elastic: Elastic, number: int, how: WorkerExit = KILLED, mendable: bool = True) -> bool:
+    elastic.workers[number].end = how
+    return elastic.goes_on_without(number, mendable)
+
+
+def test_the_others_form_the_next_world_and_a_new_worker_joins_it() -> None:
+    elastic, launcher = job(3)
+    assert end(elastic, 0)
+    elastic.ready(2, 1)
+    assert not elastic.act(connected=False), "rank 1 is not there yet"
+    elastic.ready(1, 1)
+    assert elastic.act(connected=False)
+    assert launcher.worlds == [[1, 2]], "the order of ranks stays"
+    assert [worker.rank for worker in elastic.workers[1:]] == [0, 1]
+    variables = launcher.told[1]["variables"]
+    assert (variables[WORLD_VARIABLE], variables["RESTARTS"]) == ("2", "1")
+    assert "rank 0 of 3 was killed by SIGKILL" in variables[RESTART_CAUSE_VARIABLE]
+    assert not elastic.act(connected=False)
+    assert launcher.started == [], "first the others train on"
+    elastic.act(connected=True)
+    assert launcher.started == [3]
+    elastic.ready(3, 0)
+    elastic.act(connected=True)
+    assert launcher.told[1] == launcher.told[2] == {"change": True}
+    elastic.ready(1, 2)
+    elastic.ready(2, 2)
+    assert elastic.act(connected=True)
+    assert launcher.worlds[1] == [1, 2, 3]
+    assert launcher.told[3]["variables"][RESTART_CAUSE_VARIABLE] is None, "a joining worker is no restart"
+
+
+def test_too_few_wait_for_a_new_worker() -> None:
+    elastic, launcher = job(2, least=2)
+    assert end(elastic, 1)
+    elastic.ready(0, 1)
+    assert not elastic.act(connected=False)
+    assert launcher.started == [2]
+    elastic.ready(2, 0)
+    assert elastic.act(connected=False)
+    assert launcher.worlds == [[0, 2]]
+
+
+def test_a_new_worker_that_never_comes_ends_the_wait() -> None:
+    elastic, launcher = job(2, least=2, restarts=2)
+    assert end(elastic, 1)
+    elastic.ready(0, 1)
+    elastic.act(connected=False)
+    assert end(elastic, 2), "the end of a worker that has not joined ends nothing"
+    elastic.act(connected=False)
+    assert elastic.gave_up == "hvdtrain launch: 1 worker is left, and 2 are needed."
+    assert launcher.told[0] == {"leave": 0}
+
+
+def test_what_cannot_be_mended_ends_the_job() -> None:
+    assert not end(job(1)[0], 0), "nobody is left"
+    assert not end(job(2, restarts=0)[0], 0)
+    assert not end(job(2)[0], 0, mendable=False), "lost while the world was being formed"
+    assert not end(job(2)[0], 0, WorkerExit(2)), "wrong usage"
+    assert not end(job(2)[0], 0, WorkerExit(RESUMABLE))
+    assert not end(job(2)[0], 0, WorkerExit(0))
+
+
+def test_who_does_not_come_back_in_time_is_killed_and_gone_without() -> None:
+    elastic, launcher = job(3, grace=0.0)
+    assert end(elastic, 0)
+    elastic.ready(1, 1)
+    elastic.act(connected=False)
+    assert launcher.killed == [2]
+    assert end(elastic, 2, WorkerExit(-signal.SIGKILL, by_us=True))
+    assert elastic.act(connected=False)
+    assert launcher.worlds == [[1]]
+
+
+def test_workers_leave_and_come_with_the_room() -> None:
+    elastic, launcher = job(4, least=2)
+    launcher.room = 3
+    elastic.act(connected=True)
+    assert all(launcher.told[number] == {"change": True} for number in range(4))
+    for number in range(4):
+        elastic.ready(number, 1)
+    assert elastic.act(connected=True)
+    assert launcher.worlds == [[0, 1, 2]]
+    assert launcher.told[3] == {"leave": 0}
+    assert end(elastic, 3, WorkerExit(0)), "it left because it was told to"
+    launcher.room = 1
+    elastic.act(connected=True)
+    for number in range(3):
+        elastic.ready(number, 2)
+    assert elastic.act(connected=True)
+    assert launcher.worlds[1] == [0, 1], "not below the least"
+    launcher.room = 9
+    elastic.act(connected=True)
+    assert launcher.started == [4, 5], "not above the most"
+
+
+def test_a_stop_lets_those_who_wait_leave() -> None:
+    elastic, launcher = job(2)
+    end(elastic, 0)
+    elastic.ready(1, 1)
+    elastic.stop()
+    assert launcher.told[1] == {"leave": RESUMABLE}
+    assert not elastic.act(connected=True)
+
+
+@given(st.data())
+def test_every_world_has_living_workers_only_and_ranks_from_zero(data: st.DataObject) -> None:
+    """For any order of deaths and returns."""
+    elastic, launcher = job(data.draw(st.integers(1, 5)), restarts=30)
+    alive, world = {*range(len(elastic.workers))}, 1
+    for _ in range(data.draw(st.integers(0, 30))):
+        formed = len(launcher.worlds)
+        if data.draw(st.booleans()) and len(alive) > 1:
+            victim = data.draw(st.sampled_from(sorted(alive)))
+            alive.discard(victim)
+            if not end(elastic, victim):
+                break
+        for number in sorted(alive):
+            waits_for_first = number in launcher.started and not any(number in made for made in launcher.worlds)
+            elastic.ready(number, 0 if waits_for_first else world)
+        elastic.act(connected=True)
+        alive |= {number for number in launcher.started if elastic.workers[number].end is None}
+        if len(launcher.worlds) > formed:
+            world += 1
+            made = launcher.worlds[-1]
+            assert set(made) <= alive
+            assert len(set(made)) == len(made)
+            assert [elastic.workers[number].rank for number in made] == list(range(len(made)))
