@@ -53,6 +53,12 @@ class CheckpointOptions:
                     "No checkpoint overlaps another one then.",
                     "leave one of them out.",
                 ),
+                (
+                    self.checkpoint_overlap == "skip" and self.checkpoint_interval == 0,
+                    "--checkpoint-overlap skip is given without --checkpoint-interval.",
+                    "Only checkpoints of that interval are skipped, and there are none.",
+                    "give the interval as --checkpoint-interval 1000, or leave the other one out.",
+                ),
             ]
         )
 

@@ -81,6 +81,6 @@ def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | None:
     try:
         code, stopped_by = one_world()
     except PeerError as error:
-        _log.warning("this world has ended: %s %s", error.fact, error.conflict)
+        _log.info("this world has ended: %s %s", error.fact, error.conflict)
         return None
     return None if CHANGE in stopped_by else code

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
 from hvdtrain.errors import RESUMABLE, UsageError
+from hvdtrain.failure_record import STALL
 from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 
 USAGE = UsageError.exit_code
@@ -108,10 +109,16 @@ def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState]
         them = "them" if len(early) > 1 else "it"
         why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
     else:
-        why = "the ranks lost each other, and none of them says more"
+        why = _explained_stall(failed) or "the ranks lost each other, and none of them says more"
     others = _ranks([worker.rank for worker in failed])
     text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
     return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
+
+
+def _explained_stall(failed: Sequence[WorkerState]) -> str:
+    """What a watchdog said before it ended its rank; else empty."""
+    causes = (worker.failure.cause for worker in failed if worker.failure and worker.failure.kind == "stall")
+    return next((cause.rstrip(".") for cause in causes if cause.startswith(STALL)), "")
 
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:

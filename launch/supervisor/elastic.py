@@ -119,6 +119,8 @@ class Elastic:
         others = [member for member in self._members if member != number]
         mendable = mendable and self._leave_code is None and end.code not in (USAGE, RESUMABLE)
         if not (mendable and others and self.restarts < self.limits.restarts):
+            if number in self._killed:  # which by itself is no failure
+                self.gave_up = f"hvdtrain launch: rank {self.workers[number].rank} did not come back after a loss."
             self._finish(0)
             return False
         self._members = others
@@ -206,6 +208,8 @@ class Elastic:
             self._await_enough(len(there))
             return False
         self._few_since = None
+        if not (self._changes or self._cause) and not self._mends_unexplained():
+            return False
         chosen, surplus = there[: self._wanted], there[self._wanted :]
         self._world += 1
         made = self.launcher.open_world(chosen, self.restarts)
@@ -222,6 +226,19 @@ class Elastic:
         self._members, self._gather_until, self._changes, self._cause = chosen, None, False, ""
         verb = "trains on" if len(chosen) == 1 else "train on"
         self.say(f"hvdtrain launch: {_counted(len(chosen))} {verb}{f', of which {joined} joined' if joined else ''}.")
+        return True
+
+    def _mends_unexplained(self) -> bool:
+        """All members came back, although none was lost: a link that broke, or a defect that will come again."""
+        if self.restarts >= self.limits.restarts:
+            self.gave_up = "hvdtrain launch: the workers lost each other, and none of them has ended."
+            self._finish(0)
+            return False
+        self.restarts += 1
+        self._cause = "The workers lost each other, and none of them had ended."
+        self.say(
+            f"hvdtrain launch: {self._cause} Restart {self.restarts} of {self.limits.restarts}, by the same workers."
+        )
         return True
 
     def _await_enough(self, there: int) -> None:

@@ -73,6 +73,8 @@ class Supervisor:
                 self._act_on_deadlines()
         self._connected = self._connected or self._all_are_connected()
         workers = [worker for worker in self.workers if not worker.was_replaced]
+        if self._late is None and self.elastic is not None and self.elastic.gave_up:
+            self._late = JobOutcome(1, message=self.elastic.gave_up, may_restart=True)
         outcome = self._late or diagnose(
             workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
         )
@@ -194,8 +196,7 @@ class Supervisor:
             self.server = elastic.launcher.server
             self._connected = False
             self._start_by = None if self.start_timeout is None else time.monotonic() + self.start_timeout
-        if elastic.gave_up:
-            self._late = JobOutcome(1, message=elastic.gave_up, may_restart=True)
+        if elastic.gave_up:  # which `run` reports
             self._kill()
 
     def _start_timed_out(self) -> JobOutcome:

@@ -328,11 +328,41 @@ def test_training_survives_a_killed_worker_and_a_host_that_is_cut_off(hosts: Emu
     assert done.returncode == 0, done.tail()
     assert "rank 1 of 2 on host2 was killed by SIGKILL." in done.stderr, done.tail()
     assert "rank 1 of 2 on host2 was lost: " in done.stderr, done.tail()
-    assert "go on with 1 worker, of 2 asked for; host2 is missing: " in done.stderr, done.tail()
+    assert done.stderr.count("hvdtrain launch: 1 worker trains on.") == 2, done.tail()
+    assert "hvdtrain launch: 2 workers train on, of which 1 joined." in done.stderr, done.tail()
     assert done.stdout.count("2 workers by hvdtrain launch; ") == 2, done.tail()
-    require_exactly_once(hosts, tmp_path, resumed=2)
+    require_exactly_once(hosts, tmp_path, resumed=3)
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["epochs"], result["world_size"], result["metrics"]["accuracy"] >= 0.97) == (12, 1, True)
+
+
+def test_a_host_that_comes_back_gets_a_worker_while_the_other_trains(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    flags = ("--max-restarts", "2", "--min-workers", "1", "--link-timeout", str(LINK_S), "--grace", "20")
+    train = ("--", "train", "--output-dir", "out", "--checkpoint-interval", "10", "--epochs", "2000")
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "host1:1,host2:1", *flags, *train]
+    try:
+        job = hosts.spawn("host1", argv, cwd=tmp_path)
+        await_step(job, tmp_path, 15)
+        first = one(hosts, "host1", "-m hvdtrain train")
+        hosts.drop_packets("host2")
+        await_words(job, "hvdtrain launch: 1 worker trains on.")
+        hosts.restore()
+        kill(hosts.pids("host2", "sshd: "))
+        await_words(job, "hvdtrain launch: 2 workers train on, of which 1 joined.")
+        before = (tmp_path / "out" / "metrics.jsonl").read_text().count('"split"')
+        wait_until(
+            "further steps",
+            lambda: (tmp_path / "out" / "metrics.jsonl").read_text().count('"split"') > before + 3,
+            DEADLINE_S,
+            lambda: job.output,
+        )
+        assert one(hosts, "host1", "-m hvdtrain train") == first, "rank 0 keeps its process"
+        kill([one(hosts, "host1", "-m hvdtrain launch")], signal.SIGTERM)
+        done = job.wait(DEADLINE_S)
+    finally:
+        end_cut(hosts)
+    assert done.returncode == 75, done.tail()
+    require_exactly_once(hosts, tmp_path, resumed=2)
 
 
 def require_exactly_once(hosts: EmulatedHosts, folder: Path, resumed: int) -> None:

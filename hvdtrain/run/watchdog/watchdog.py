@@ -16,7 +16,7 @@ from typing import Final, Self
 from hvdtrain import activity
 from hvdtrain.activity import Activity
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.failure_record import write_failure
+from hvdtrain.failure_record import STALL, write_failure
 from hvdtrain.run.watchdog.explanation import Report, explain
 from hvdtrain.run.watchdog.reports import StallReports
 
@@ -156,7 +156,7 @@ class Watchdog:
 
     def _tell(self, explanation: str, seconds: float) -> None:
         stacks = self._reports.write_explanation(explanation).parent
-        text = f"Training has not gone on for {seconds:.0f} s. {explanation} The stacks of all ranks are in {stacks}."
+        text = f"{STALL} {seconds:.0f} s. {explanation} The stacks of all ranks are in {stacks}."
         if self._rank == 0:
             _log.warning("%s", text)  # which the console shows
         else:
@@ -164,7 +164,7 @@ class Watchdog:
             sys.stderr.flush()
 
     def _end(self, explanation: str, seconds: float) -> None:
-        cause = f"Training has not gone on for {seconds:.0f} s. {explanation}"
+        cause = f"{STALL} {seconds:.0f} s. {explanation}"
         write_failure("stall", self._rank, cause, HvdtrainError.exit_code)
         os._exit(HvdtrainError.exit_code)
 

@@ -36,6 +36,7 @@ def test_seconds_between(options: dict[str, Any], expected: object) -> None:
             {"checkpoint_mode": "sync", "checkpoint_overlap": "skip"},
             "--checkpoint-overlap skip is given with --checkpoint-mode sync.",
         ),
+        ({"checkpoint_overlap": "skip"}, "--checkpoint-overlap skip is given without --checkpoint-interval."),
     ],
 )
 def test_refusals(options: dict[str, Any], words: str) -> None:

@@ -110,6 +110,16 @@ def test_a_new_worker_that_never_comes_ends_the_wait() -> None:
     assert launcher.told[0] == {"leave": 0}
 
 
+def test_workers_that_lose_each_other_again_and_again_are_given_up() -> None:
+    elastic, launcher = job(2, restarts=1)
+    for world in (1, 2):
+        for number in range(2):
+            elastic.ready(number, world)
+        assert elastic.act(connected=True) is (world == 1)
+    assert "lost each other" in elastic.gave_up
+    assert launcher.told[0] == launcher.told[1] == {"leave": 0}
+
+
 def test_what_cannot_be_mended_ends_the_job() -> None:
     assert not end(job(1)[0], 0), "nobody is left"
     assert not end(job(2, restarts=0)[0], 0)
@@ -128,6 +138,16 @@ def test_who_does_not_come_back_in_time_is_killed_and_gone_without() -> None:
     assert end(elastic, 2, WorkerExit(-signal.SIGKILL, by_us=True))
     assert elastic.act(connected=False)
     assert launcher.worlds == [[1]]
+
+
+def test_if_nobody_comes_back_the_start_has_failed() -> None:
+    """Who was killed for that has not failed by itself."""
+    elastic, launcher = job(2, grace=0.0)
+    assert end(elastic, 0)
+    elastic.act(connected=False)
+    assert launcher.killed == [1]
+    assert not end(elastic, 1, WorkerExit(-signal.SIGKILL, by_us=True))
+    assert elastic.gave_up == "hvdtrain launch: rank 1 did not come back after a loss."
 
 
 def test_workers_leave_and_come_with_the_room() -> None:

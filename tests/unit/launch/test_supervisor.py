@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain import stop_requests
-from hvdtrain.failure_record import FailureRecord
+from hvdtrain.failure_record import STALL, FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, OUT, WorkerEvents
 from hvdtrain.launch.supervisor.console import Console
@@ -25,6 +25,7 @@ from hvdtrain.stop_requests import REQUESTS
 INT, TERM, USR1, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
 
 LOST = FailureRecord("lost_rank", 0, "a", "A collective operation was aborted.", 1)
+EXPLAINED = FailureRecord("stall", 0, "a", f"{STALL} 45 s. Rank 1 is in data loading.", 1)
 TERM_AGAIN = FailureRecord("signal", 1, "a", "SIGTERM came again", 143)
 
 
@@ -44,6 +45,11 @@ def workers(
         made.append(WorkerState(rank, end=WorkerExit(code, by_us=rank in killed, failure=failure), order=number))
         made[-1].tail.add(ERR, text)
     return made
+
+
+def test_what_a_watchdog_has_explained_is_the_cause_of_the_restart() -> None:
+    cause = diagnose(workers((1, EXPLAINED), (1, EXPLAINED)), None).cause
+    assert cause.startswith("Training has not gone on for 45 s. Rank 1 is in data loading; ranks 0, 1 stopped")
 
 
 @pytest.mark.parametrize(

@@ -118,5 +118,6 @@ COMPANIONS: dict[str, tuple[str, ...]] = {
     "powersgd_rank": ("--compression", "powersgd"),
     "process_sets": ("--sync-every", "8"),
     "mtbf": ("--checkpoint-every", "auto"),
+    "checkpoint_overlap": ("--checkpoint-interval", "10"),
 }
 """Options without which a key's sample would be refused."""
