@@ -4,7 +4,8 @@ A world is a set of workers that train together. It ends when one of them is los
 number of workers. Lines of JSON, each an object with one of these keys:
 
     worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
-    launcher → worker   change: WHY       stop after an update, with a checkpoint, and come back
+    launcher → worker   change: true      stop after an update, with a checkpoint, and come back
+                        over: N           world N has lost a worker: do not wait for it
                         variables: {...}  the next world: environment variables; null removes one
                         leave: CODE       there is no place for it: end with that exit code
 """
@@ -14,7 +15,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvdtrain.errors import HvdtrainError
@@ -59,12 +60,17 @@ def line_of(message: Mapping[str, Any]) -> bytes:
 
 
 class WorldChannel:
-    """The worker's end. A thread reads what the launcher says, whatever the worker does."""
+    """The worker's end. A thread reads what the launcher says, whatever the worker does.
+
+    Attributes:
+        when_over: called in that thread when the world in which this worker is has lost another one.
+    """
 
     def __init__(self, file: int) -> None:
         self._socket = socket.socket(fileno=file)
         self._socket.set_inheritable(False)
         self._wanted = False
+        self.when_over: Callable[[], object] = lambda: None
         self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="hvdtrain-world-channel", daemon=True).start()
 
@@ -102,12 +108,20 @@ class WorldChannel:
         try:
             while data := self._socket.recv(_READ_BYTES):
                 for order in reader.feed(data):
-                    self._wanted = "change" in order
-                    if not self._wanted:
-                        self._orders.put(order)
+                    self._take(order)
         except (OSError, ValueError):
             pass  # as if it were closed
         self._orders.put(None)
+
+    def _take(self, order: dict[str, Any]) -> None:
+        if "change" in order:
+            self._wanted = True
+        elif "over" in order:
+            if str(order["over"]) == os.environ.get(WORLD_VARIABLE):
+                self.when_over()
+        else:
+            self._wanted = False
+            self._orders.put(order)
 
 
 def claim_world_channel() -> WorldChannel | None:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from hvdtrain.comm import horovod
+from hvdtrain.comm.connections import remembering_connections
 from hvdtrain.comm.failure import bounded_start, limit_waits
 from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.config.process_set_syntax import resolve
@@ -51,7 +52,7 @@ def open_communicator(
 
 
 def _connected(binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None) -> Communicator:
-    with bounded_start(topology, os.environ):
+    with bounded_start(topology, os.environ), remembering_connections():
         binding.hvd.init()
     comm = HorovodCommunicator(binding, horovod.confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hvdtrain.comm.connections import end_connections
 from hvdtrain.comm.open import leave_world
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
@@ -53,6 +54,7 @@ def run_in_worlds(
     def asked() -> str | None:
         return signals.asked() or channel.change()
 
+    channel.when_over = end_connections
     while True:
         now = config if os.environ[WORLD_VARIABLE] == _FIRST else _continuing(config)
         code = _in_one_world(partial(one_world, now, begin, asked))

@@ -184,6 +184,8 @@ class Elastic:
         self._cause = cause_in(told)
         budget = f"restart {self.restarts} of {self.limits.restarts}"
         self.say(f"{told}\nhvdtrain launch: {budget}, by the workers that are left.")
+        for member in self._members:
+            self.launcher.tell(member, {"over": self._world})
         self._gather()
 
     def _gather(self) -> None:

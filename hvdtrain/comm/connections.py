@@ -1,0 +1,42 @@
+"""The connections that Horovod opens over Gloo, ended from outside.
+
+Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after 30 s. Who knows earlier that
+the rank is lost ends the connections, and the wait fails at once.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_remembered: Final[set[str]] = set()  # of this process, which has one Horovod
+
+
+@contextmanager
+def remembering_connections() -> Iterator[None]:
+    """Run the block that opens connections; those before it are not Horovod's, or of a world that has ended."""
+    _remembered.clear()
+    before = set(_sockets().values())
+    yield
+    _remembered.update(set(_sockets().values()) - before)
+
+
+def end_connections() -> None:
+    """End those that were opened in the last block of `remembering_connections`. For any thread."""
+    for file, name in _sockets().items():
+        if name in _remembered:
+            with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _sockets() -> dict[int, str]:
+    """Files of this process that are sockets, with a name that no other socket has: "socket:[INODE]"."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            name = os.readlink(entry)
+            if name.startswith("socket:"):
+                found[int(entry.name)] = name
+    return found
