@@ -114,7 +114,9 @@ class _Start:
 
     def start(self, number: int) -> str:
         """`ElasticLauncher.start`."""
-        variables = self._environment(_places(1)[0]) | {WORLD_VARIABLE: "0"}
+        # Its world will tell it its place. Until then it needs the number of threads that the others have: another one
+        # would compute other last bits.
+        variables = self._environment(_places(self.job.np)[0]) | {WORLD_VARIABLE: "0"}
         self._group.add(WorkerSpec(number, self.command, variables, is_elastic=True))
         return ""
 

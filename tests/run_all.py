@@ -24,7 +24,8 @@ PARTS = {
     "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && {BINARIES}/lint-imports",
     "types": f"{BINARIES}/mypy",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
-    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel",  # of several ranks, which wait for starts and each other
+    # Of several ranks, which wait for starts and for each other.
+    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
     "newest": f"{PYTHON} tests/newest_python.py",
 }

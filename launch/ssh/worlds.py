@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.launch.hosts.host import Host, assign_places, assign_ranks, total_slots
+from hvdtrain.launch.hosts.host import Host, assign_places, total_slots
 from hvdtrain.launch.ssh.agent_client import HostAgents, RemoteWorkerGroup
 from hvdtrain.launch.supervisor.elastic import Variables
 from hvdtrain.launch.supervisor.supervisor import Supervisor
@@ -37,6 +37,7 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
     ) -> None:
         self._agents, self._hosts, self._orders, self._supervisor = agents, hosts, orders, supervisor
         self._groups = {group.link.name: group for group in groups}
+        self._first = self._used()
         self._servers = ExitStack()
         self.server = server
         self.look_at: float | None = None
@@ -54,8 +55,8 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         """`ElasticLauncher.start`: on the first host that has room."""
         used = self._used()
         host = next(host for host in self._there() if used[host.name] < host.slots)
-        # Its world will tell it its place; until then it only needs to know with how many it shares the host.
-        place = assign_ranks([host], min(host.slots, used[host.name] + 1))[0]
+        # Its world will tell it its place. Until then it needs the number of threads that the others have.
+        place = assign_places([host.name] * max(self._first[host.name], used[host.name] + 1))[0]
         order = {**self._orders[host.name], "places": [asdict(place)], "numbers": [number], "world": "0"}
         group = self._groups.get(host.name)
         if group is None:

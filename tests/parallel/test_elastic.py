@@ -33,6 +33,7 @@ class Job:
             stdout=self._output,
             stderr=subprocess.STDOUT,
             cwd=folder,
+            env={name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")},
         )
 
     @property
@@ -111,6 +112,8 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[.
     job.await_that(lambda: "2 workers train on." in job.output, "world of two")
     job.await_that(lambda: "3 workers train on, of which 1 joined." in job.output, "world of three")
     assert set(first[1:]) < set(job.workers())
+    threads = {re.search(rb"OMP_NUM_THREADS=\d+", environ(worker)).group() for worker in job.workers()}
+    assert len(threads) == 1, "with other threads it would compute other last bits"
     job.await_lines(3)
     job.process.terminate()
     assert job.wait() == 75, job.output
