@@ -36,7 +36,7 @@ def _hvdtrain(*flags: str, keeps_all: bool = False) -> Callable[[int, Path], lis
 
 
 def _torchrun(np: int, folder: Path) -> list[str]:
-    flags = ["--nproc-per-node", str(np), "--max-restarts", "3", "--monitor-interval", "0.1"]
+    flags = ["--standalone", "--nproc-per-node", str(np), "--max-restarts", "3", "--monitor-interval", "0.1"]
     return [str(_BIN / "torchrun"), *flags, "-m", "benchmarks.recovery.ddp_script", str(folder)]
 
 
@@ -54,11 +54,14 @@ def _horovodrun(np: int, folder: Path) -> list[str]:
 
 ARMS: Mapping[str, Arm] = {
     "elastic": Arm("hvdtrain launch local --min-workers 1", _hvdtrain("--min-workers", "1")),
-    "waits": Arm("the same, --min-workers as many as all: waits for the new worker", _hvdtrain(keeps_all=True)),
+    "waits": Arm("the same, which waits for the new worker", _hvdtrain(keeps_all=True)),
     "restart": Arm("hvdtrain launch local, which starts all again", _hvdtrain("--backoff", "0")),
     "horovodrun": Arm("horovodrun, elastic, Horovod by hand", _horovodrun),
     "torchrun": Arm("torchrun --max-restarts, DDP by hand, which starts all again", _torchrun),
 }
+DEFAULT = tuple(name for name in ARMS if name != "torchrun")
+"""Not torchrun: where this was written, its restarts did not get as far as a step; Gloo's connections were refused."""
+
 OURS = "elastic"
 AGAIN = "elastic_again"
 """The same as OURS, measured a second time in each block: what chance does."""

@@ -49,7 +49,8 @@ def seconds_to_next_step(arm: Arm, np: int) -> float:
                 output.seek(0)
                 raise RuntimeError(f"{arm.label}: {error}\n{output.read()[-3000:]}") from error
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 for worker in step_times(times):
                     _end(worker)

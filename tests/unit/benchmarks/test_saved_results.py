@@ -138,7 +138,18 @@ def test_an_axis_is_logarithmic_where_ratios_exceed_three() -> None:
 
 
 def test_matplotlib_is_imported_to_draw_only() -> None:
-    kinds = ("allreduce", "loader", "memory", "overhead", "profile", "scaling", "startup", "step", "versions")
+    kinds = (
+        "allreduce",
+        "loader",
+        "memory",
+        "overhead",
+        "profile",
+        "recovery",
+        "scaling",
+        "startup",
+        "step",
+        "versions",
+    )
     imports = ", ".join(f"benchmarks.{kind}.__main__" for kind in kinds)
     code = f"import sys, {imports}; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
