@@ -6,6 +6,7 @@ python tests/faults/table.py RECORDS    RECORDS: the folder in which they have l
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ def page(records: list[dict[str, Any]]) -> str:
 
 
 def _row(seen: dict[str, Any]) -> str:
-    message = seen["message"].replace("|", "\\|").removeprefix("hvdtrain launch: ").strip()
+    message = re.sub(r"/\S*/pytest-\S*/", "", seen["message"])  # folders of this run
+    message = message.replace("|", "\\|").removeprefix("hvdtrain launch: ").strip()
     lost = "–" if seen["lost_steps"] is None else seen["lost_steps"]
     code = f"{seen['detected_s']:.1f} s" if message else "–"
     return f"| {seen['row']} | {seen['fault']} | {code} | {seen['exit_code']} | {_short(message)} | {lost} |"
