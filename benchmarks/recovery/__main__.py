@@ -12,14 +12,18 @@ from benchmarks.recovery.arms import AGAIN, ARMS, DEFAULT, OURS
 from benchmarks.recovery.measure import seconds_to_next_step
 
 
-def main() -> None:
-    """Measure, then write recovery-<date>.json, .md and .svg."""
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
     parser.add_argument("-np", type=int, default=3, help="workers (3)")
     parser.add_argument("--blocks", type=int, default=5, help="ABBA blocks (5)")
     parser.add_argument("--arms", nargs="*", default=list(DEFAULT), choices=list(ARMS))
     parser.add_argument("--out", type=Path, default=saved.RESULTS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, then write recovery-<date>.json, .md and .svg."""
+    options = _parse()
     names = [OURS, *(name for name in options.arms if name != OURS)]
 
     def run(name: str) -> float:

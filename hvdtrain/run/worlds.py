@@ -20,6 +20,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import PeerError
 from hvdtrain.run.run_folder import close_logs
+from hvdtrain.run.training import asked_or_late
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 from hvdtrain.world_channel import CHANGE, WORLD_VARIABLE, WorldChannel
@@ -51,8 +52,10 @@ def run_in_worlds(
 ) -> int:
     """Train until a world ends otherwise than by a change of workers; returns its exit code."""
 
+    asked_from_without = asked_or_late(signals.asked, config, begin)  # --max-time is that of all worlds together
+
     def asked() -> str | None:
-        return signals.asked() or channel.change()
+        return asked_from_without() or channel.change()
 
     channel.when_over = end_connections
     while True:
