@@ -165,6 +165,6 @@ def run(framework: str, folder: Path, open_: Open, more: Callable[[Checks], None
 def _train(comm: Communicator, name: str, flags: list[str]) -> None:
     config = parse_train_config(flags)
     kind = load_task(config.task, config.framework)
-    code, _ = train(prepare(config, kind, comm), comm, time.perf_counter(), never_asked)
+    code = train(prepare(config, kind, comm), comm, time.perf_counter(), never_asked).code
     if code != 0:
         raise SystemExit(f"{name} ended with code {code}")

@@ -32,7 +32,7 @@ def main(folder: Path, cases: dict[str, list[str]]) -> None:
     for name, flags in cases.items():
         begin = time.perf_counter()
         config = parse_train_config([*flags, "--output-dir", str(folder / name), "--progress", "none"])
-        code, _ = train(prepare(config, kind, comm), comm, begin, never_asked)
+        code = train(prepare(config, kind, comm), comm, begin, never_asked).code
         if code != 0:
             raise SystemExit(f"{name} ended with code {code}")
     comm.close()

@@ -71,7 +71,7 @@ class Runs:
         left = iter(range(polls))
         config: TrainConfig = replace(self.config, output_dir=str(self.folder / name))
         setup = prepare(config, self.kind, self.comm)
-        code, folder = train(
+        code, folder, _ = train(
             setup, self.comm, time.perf_counter(), lambda: None if next(left, None) is not None else "a test"
         )
         assert code == 75, code
