@@ -29,6 +29,13 @@ WORLD_VARIABLE: Final = "HVDTRAIN_WORLD"
 CHANGE: Final = "a change of workers"
 """Why all workers have stopped, where the launcher wants another world."""
 
+
+def is_change(stopped_by: str) -> bool:
+    """Whether CHANGE alone has stopped a training, by what all ranks said: "REASON (RANKS), REASON (RANKS)"."""
+    reasons = stopped_by.split("), ")
+    return all(reason.startswith(CHANGE) for reason in reasons)
+
+
 _READ_BYTES = 2**16
 _MOST_BYTES = 2**22  # of a line
 

@@ -108,7 +108,8 @@ class _Start:
             self._say = console.say
             limits = ElasticLimits(*job.world_sizes, job.max_restarts, job.grace, job.start_timeout)
             elastic = Elastic(limits, workers, self, console.say, self.restarts)
-        start_timeout = job.start_timeout if job.np > 1 and trains(self.command) else None
+        watched = trains(self.command) and (job.np > 1 or self._is_elastic)
+        start_timeout = job.start_timeout if watched else None
         inbox, group = self.inbox, self._group
         return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
 

@@ -5,6 +5,7 @@ that led to it. So a crash at any moment leaves what was durable before.
 """
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -55,6 +56,9 @@ class Saved:
     write_seconds: float = 0.0
     failure: tuple[str, str, str] | None = None
     is_fatal: bool = False
+
+
+_all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
 
 
 @dataclass(eq=False)
@@ -109,6 +113,7 @@ class CheckpointWriter:
             state = copy(self._free.pop() if self._free else NO_STATE)
             before = self._writes[-1] if self._writes else None
             self._writes.append(in_background(lambda: self._write(state, position, best, account, before)))
+            _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
         """What became of the oldest checkpoint under way, once it is written. Collective.
@@ -179,6 +184,11 @@ class CheckpointWriter:
             return _not_written(position.step, error)
         finally:
             self._free.append(state)
+
+
+def await_all_writes() -> None:
+    """Wait for what this process still writes, also what `CheckpointWriter.abandon` has left."""
+    wait(list(_all_writes))
 
 
 def failure_of(saved: Saved) -> HvdtrainError:

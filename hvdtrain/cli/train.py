@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from hvdtrain.adapters.open import device_kind
 from hvdtrain.cli.main import who
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.parser import parse_train_config
@@ -40,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     with StopSignals(who(), detect_topology(os.environ).is_root, at_second=leave_record) as signals:
         kind = load_kind(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
-        if channel is None:
+        if channel is None or device_kind(kind.framework) == "GPU":  # whose devices and NCCL are of one world
             return _train_once(kind, config, begin, signals.asked)[0]
         return run_in_worlds(channel, config, kind.framework, signals, partial(_train_once, kind), begin)
 

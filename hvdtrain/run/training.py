@@ -47,7 +47,7 @@ from hvdtrain.run.watchdog.reports import StallReports
 from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
 from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
-from hvdtrain.world_channel import CHANGE
+from hvdtrain.world_channel import is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -137,7 +137,7 @@ class _Training:
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
-        if comm.topology.is_root and CHANGE not in outcome.stopped_by:  # else this run goes on in a moment
+        if comm.topology.is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
             report.print(outcome)
         return outcome.stopped_by
 

@@ -1,8 +1,8 @@
 """Training through several worlds in one process: with other workers after a loss, or when some join or leave.
 
-What costs time at a start stays: the process, imports, a GPU's context, the kernel's cache of data and checkpoint. All
-else, the model too, is made again from the newest checkpoint, by the same code as after a restart. So what holds for a
-restart holds here.
+What costs time at a start stays: the process, imports, the kernel's cache of data and checkpoint. All else, the model
+too, is made again from the newest checkpoint, by the same code as after a restart. So what holds for a restart holds
+here.
 """
 
 import gc
@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hvdtrain.checkpoints.writer import await_all_writes
 from hvdtrain.comm.connections import end_connections
 from hvdtrain.comm.open import leave_world
 from hvdtrain.config.train_config import TrainConfig
@@ -23,7 +24,7 @@ from hvdtrain.run.run_folder import close_logs
 from hvdtrain.run.training import asked_or_late
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
-from hvdtrain.world_channel import CHANGE, WORLD_VARIABLE, WorldChannel
+from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -60,13 +61,17 @@ def run_in_worlds(
     channel.when_over = end_connections
     while True:
         now = config if os.environ[WORLD_VARIABLE] == _FIRST else _continuing(config)
-        code = _in_one_world(partial(one_world, now, begin, asked))
-        if code is not None:
-            return code
+        end = _in_one_world(partial(one_world, now, begin, asked))
+        if isinstance(end, int):
+            return end
         close_logs()
         leave_world(framework)
+        await_all_writes()  # the next world reads the newest checkpoint, and writes into the same folder
         gc.collect()  # the model of that world
-        if (code := channel.next_world()) is not None:
+        code = channel.next_world()
+        if code == 0 and end is not None:
+            raise end  # nobody goes on, and this worker has not ended well
+        if code is not None:
             return code
         begin = time.perf_counter()
         signals.answers = detect_topology(os.environ).is_root
@@ -81,11 +86,11 @@ def _continuing(config: TrainConfig) -> TrainConfig:
     return replace(config, resume="auto")
 
 
-def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | None:
-    """The exit code, or None where another world is to follow."""
+def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | PeerError | None:
+    """The exit code; or where another world is to follow, the error that ended this one, or None without one."""
     try:
         code, stopped_by = one_world()
     except PeerError as error:
         _log.info("this world has ended: %s %s", error.fact, error.conflict)
-        return None
-    return None if CHANGE in stopped_by else code
+        return PeerError(error.fact, error.conflict, error.hint)  # without its traceback, which holds the model
+    return None if stopped_by and is_change(stopped_by) else code

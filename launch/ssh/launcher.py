@@ -94,8 +94,10 @@ class Attempt:
 
     def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
         links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
-        address = address_for_hosts({name: link.called_from for name, link in links.items()}, self.job.nics)
         is_elastic = self.job.is_elastic and trains(self._command)
+        # Workers of all hosts may join later, and are told the same address.
+        callers = self.agents.links if is_elastic else links
+        address = address_for_hosts({name: link.called_from for name, link in callers.items()}, self.job.nics)
         with RendezvousServer(address, len(places), notify=self.inbox.wake) as server:
             common = {
                 "launcher": address,
@@ -109,7 +111,8 @@ class Attempt:
             }
             groups = [self._start(link, places, common) for link in links.values()]
             workers = [WorkerState(place.rank, place.host) for place in places]
-            start_timeout = self.job.start_timeout if len(places) > 1 and trains(self._command) else None
+            watched = trains(self._command) and (len(places) > 1 or is_elastic)
+            start_timeout = self.job.start_timeout if watched else None
             supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
             if not is_elastic:
                 return supervisor.run()

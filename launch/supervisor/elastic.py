@@ -19,6 +19,9 @@ from hvdtrain.world_channel import WORLD_VARIABLE
 
 Variables = Mapping[str, str | None]
 
+_FAILED_STARTS = 3
+"""New workers that fail one after the other before they have joined: then no further one is started."""
+
 
 class ElasticLauncher(Protocol):
     """What an elastic job needs of its launcher. Workers have numbers, which stay; ranks are of one world."""
@@ -98,7 +101,8 @@ class Elastic:
         self._members = list(range(len(self.workers)))
         self._changes = False  # the members were told to come back
         self._starts_more = True
-        self._wanted = len(self.workers)
+        self._failed_starts = 0  # since a worker has joined
+        self._wanted = self._room = len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
         """Take note of a worker's end; whether the others go on.
@@ -112,13 +116,15 @@ class Elastic:
             self._newcomers.discard(number)
             return self._without_newcomer(number)
         if number not in self._members:
-            return True  # it was told to leave
+            self.workers[number].was_replaced = True  # it was told to leave
+            return True
         if end is None or not (end.failed or number in self._killed):
             self._finish(0)
             return False
         others = [member for member in self._members if member != number]
         mendable = mendable and self._leave_code is None and end.code not in (USAGE, RESUMABLE)
-        if not (mendable and others and self.restarts < self.limits.restarts):
+        affordable = bool(self._cause) or self.restarts < self.limits.restarts  # a world is lost once
+        if not (mendable and others and affordable):
             if number in self._killed:  # which by itself is no failure
                 self.gave_up = f"hvdtrain launch: rank {self.workers[number].rank} did not come back after a loss."
             self._finish(0)
@@ -146,6 +152,8 @@ class Elastic:
         times = [self._gather_until, self.launcher.look_at]
         if self._gather_until is not None and self.launcher.safe_at > time.monotonic():
             times.append(self.launcher.safe_at)
+        if self._leave_code is not None:
+            return None
         if self._few_since is not None:
             times.append(self._few_since + self.limits.start_timeout)
         return min((at for at in times if at is not None), default=None)
@@ -159,7 +167,8 @@ class Elastic:
         if self._leave_code is not None:
             return False
         self._kill_the_late()
-        self._wanted = max(self.limits.least, min(self.launcher.places(), self.limits.most))
+        self._room = self.launcher.places()
+        self._wanted = max(self.limits.least, min(self._room, self.limits.most))
         if self._gather_until is not None:
             return self._form()
         if connected:
@@ -171,19 +180,22 @@ class Elastic:
         worker = self.workers[number]
         worker.was_replaced = True
         if worker.end is not None and worker.end.failed and self._leave_code is None:
-            self.restarts += 1
+            self._failed_starts += 1
             self.say(report(worker, len(self._members), in_full=True))
-            self._starts_more = self.restarts < self.limits.restarts
+            self._starts_more = self._failed_starts < _FAILED_STARTS
         return True
 
     def _lost(self, number: int) -> None:
         worker = self.workers[number]
         worker.was_replaced = True
-        self.restarts += 1
         told = report(worker, len(self._members) + 1, in_full=False)
-        self._cause = cause_in(told)
-        budget = f"restart {self.restarts} of {self.limits.restarts}"
-        self.say(f"{told}\nhvdtrain launch: {budget}, by the workers that are left.")
+        if not self._cause:
+            self.restarts += 1
+            self._cause = cause_in(told)
+            told += (
+                f"\nhvdtrain launch: restart {self.restarts} of {self.limits.restarts}, by the workers that are left."
+            )
+        self.say(told)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})
         self._gather()
@@ -223,6 +235,8 @@ class Elastic:
             more = {WORLD_VARIABLE: str(self._world), RESTART_CAUSE_VARIABLE: self._cause or None}
             self.launcher.tell(number, {"variables": {**variables, **more}})
         joined = len(self._newcomers & set(chosen))
+        if joined:
+            self._failed_starts, self._starts_more = 0, True
         self._newcomers -= set(chosen)
         self._waiting -= set(there)
         self._members, self._gather_until, self._changes, self._cause = chosen, None, False, ""
@@ -254,7 +268,8 @@ class Elastic:
 
     def _fill(self) -> None:
         """Start workers for places that are empty."""
-        while self._starts_more and len(self._members) + len(self._newcomers) < self._wanted:
+        most = min(self._wanted, self._room)
+        while self._starts_more and len(self._members) + len(self._newcomers) < most:
             number = len(self.workers)
             self.workers.append(WorkerState(number))
             self._newcomers.add(number)
@@ -275,6 +290,8 @@ class Elastic:
             self._gather_until = None
             for number in sorted(self._waiting):
                 self.launcher.tell(number, {"leave": code})
+            for number in sorted(self._newcomers - self._waiting):
+                self.launcher.kill(number)  # it would come too late, and may hang
 
 
 def _counted(workers: int) -> str:

@@ -104,8 +104,11 @@ def test_a_new_worker_that_never_comes_ends_the_wait() -> None:
     assert end(elastic, 1)
     elastic.ready(0, 1)
     elastic.act(connected=False)
-    assert end(elastic, 2), "the end of a worker that has not joined ends nothing"
-    elastic.act(connected=False)
+    for number in (2, 3, 4):
+        assert not elastic.gave_up
+        assert end(elastic, number), "the end of a worker that has not joined ends nothing"
+        elastic.act(connected=False)
+    assert (elastic.restarts, launcher.started) == (1, [2, 3, 4])
     assert elastic.gave_up == "hvdtrain launch: 1 worker is left, and 2 are needed."
     assert launcher.told[0] == {"leave": 0}
 
@@ -118,6 +121,39 @@ def test_workers_that_lose_each_other_again_and_again_are_given_up() -> None:
         assert elastic.act(connected=True) is (world == 1)
     assert "lost each other" in elastic.gave_up
     assert launcher.told[0] == launcher.told[1] == {"leave": 0}
+
+
+def test_all_workers_of_a_host_are_one_loss() -> None:
+    elastic, launcher = job(4, restarts=1)
+    for number in (2, 3):
+        assert end(elastic, number)
+    for number in (0, 1):
+        elastic.ready(number, 1)
+    assert elastic.act(connected=False)
+    assert (elastic.restarts, launcher.worlds) == (1, [[0, 1]])
+    assert not end(elastic, 1), "the next loss is another one"
+
+
+def test_without_room_nobody_is_started() -> None:
+    elastic, launcher = job(4, least=3)
+    launcher.room = 2
+    for number in (2, 3):
+        assert end(elastic, number)
+    for number in (0, 1):
+        elastic.ready(number, 1)
+    assert not elastic.act(connected=False)
+    assert launcher.started == []
+    assert elastic.gave_up == "hvdtrain launch: 2 workers are left, and 3 are needed."
+
+
+def test_who_has_not_joined_when_training_ends_is_killed() -> None:
+    elastic, launcher = job(2)
+    assert end(elastic, 1)
+    elastic.ready(0, 1)
+    elastic.act(connected=False)
+    elastic.act(connected=True)
+    assert not end(elastic, 0, WorkerExit(0))
+    assert launcher.killed == launcher.started == [2]
 
 
 def test_what_cannot_be_mended_ends_the_job() -> None:
