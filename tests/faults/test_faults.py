@@ -17,6 +17,8 @@ from disturbed_job import DisturbedJob
 Start = Callable[..., DisturbedJob]
 Record = Callable[[int, str, DisturbedJob], None]
 
+pytestmark = pytest.mark.timeout(900)
+
 RESTARTS = ("--max-restarts", "2", "--backoff", "0.2")
 STOPPED_FOR_S = "4"
 
