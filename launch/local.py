@@ -98,7 +98,10 @@ class _Start:
         self.server = self._open_server(job.np)
         made = [(place.rank, self.command, self._environment(place)) for place in _places(job.np)]
         specs = [WorkerSpec(*each, self._is_elastic) for each in made]
-        self._group = LocalWorkerGroup(specs, job.working_dir)
+        with ExitStack() as if_it_fails:
+            if_it_fails.push(self._servers)
+            self._group = LocalWorkerGroup(specs, job.working_dir)
+            if_it_fails.pop_all()
 
     def supervisor(self, console: Console) -> Supervisor:
         """What watches over the workers."""

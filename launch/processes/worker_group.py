@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
@@ -81,11 +82,17 @@ class LocalWorkerGroup:
             self._watch(worker, selector, events)
 
     def add(self, spec: WorkerSpec) -> None:
-        """Start one more worker in a group that is watched. Errors as when the group was made."""
+        """Start one more worker in a group that is watched. One that cannot be started has ended: others run."""
         if self._selector is None or self._events is None:
             raise ValueError("the group is not watched")
-        self._workers.append(Worker(spec, self._folder))
-        self._watch(self._workers[-1], self._selector, self._events)
+        try:
+            worker = Worker(spec, self._folder)
+        except UsageError as error:
+            self._events.wrote(spec.rank, ERR, f"{error}\n".encode())
+            self._events.ended(spec.rank, WorkerExit(error.exit_code))
+            return
+        self._workers.append(worker)
+        self._watch(worker, self._selector, self._events)
 
     def _watch(self, worker: Worker, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         events.started(worker.rank, worker.process.pid)

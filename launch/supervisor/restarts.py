@@ -93,7 +93,7 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
 
 def require_same_batch(job: JobSpec) -> None:
     """Raise UsageError where a job whose number of workers may change has a batch of each worker, or no restarts."""
-    changes = job.changes_workers
+    changes = job.changes_workers or job.host_discovery_script is not None
     if changes and not job.max_restarts:
         raise UsageError(
             "The job may continue with more or fewer workers, and has no --max-restarts.",
