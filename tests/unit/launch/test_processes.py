@@ -239,3 +239,33 @@ def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> No
     launcher.stdin.close()
     launcher.stdout.close()
     launcher.wait(60)
+
+
+def test_a_further_worker_that_cannot_be_started_has_ended_and_the_others_run() -> None:
+    noted: dict[int, WorkerExit] = {}
+
+    class Events:
+        def started(self, rank: int, process: int) -> None:
+            assert (rank, process > 0) == (0, True)
+
+        def wrote(self, rank: int, stream: int, data: bytes) -> None:
+            assert (rank, stream) == (1, ERR)
+            assert b"cannot be started" in data
+
+        def told(self, rank: int, message: object) -> None:
+            raise AssertionError(rank, message)
+
+        def ended(self, rank: int, end: WorkerExit) -> None:
+            noted[rank] = end
+
+    group = LocalWorkerGroup([WorkerSpec(0, ["sleep", "300"], dict(os.environ))])
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, Events())
+        group.add(WorkerSpec(1, ["/no/such/program"], {}))
+        assert noted == {1: WorkerExit(2)}
+        group.kill()
+        while 0 not in noted:
+            for key, _ in selector.select(10):
+                key.data()
+        group.close()
+    assert noted[0].by_us
