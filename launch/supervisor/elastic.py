@@ -98,11 +98,17 @@ class Elastic:
     _leave_code: int | None = None  # once no further world is to be
 
     def __post_init__(self) -> None:
+        self._restarts_before = self.restarts
         self._members = list(range(len(self.workers)))
         self._changes = False  # the members were told to come back
         self._starts_more = True
         self._failed_starts = 0  # since a worker has joined
         self._wanted = self._room = len(self.workers)
+
+    @property
+    def mended(self) -> int:
+        """Losses of this start after which its workers went on."""
+        return self.restarts - self._restarts_before
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
         """Take note of a worker's end; whether the others go on.

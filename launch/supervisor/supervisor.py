@@ -48,7 +48,6 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._ended = 0
-        self._mended_before = 0 if self.elastic is None else self.elastic.restarts
         begin = time.monotonic()
         self._start_by = None if self.start_timeout is None else begin + self.start_timeout
         self._hold_until: float | None = begin + _HOLD_SECONDS
@@ -79,7 +78,7 @@ class Supervisor:
             workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
         )
         self._print(outcome)
-        return outcome if self.elastic is None else replace(outcome, mended=self.elastic.restarts - self._mended_before)
+        return outcome if self.elastic is None else replace(outcome, mended=self.elastic.mended)
 
     def watch(self, group: WorkerGroup) -> None:
         """Watch over the workers of one more group, too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,8 +101,7 @@ def test_a_rank_stopped_for_a_moment_is_waited_for(start: Start, record: Record)
     job.await_lines()
     worker = job.workers()[1]
     job.strike(kill(worker, signal.SIGSTOP))
-    with pytest.raises(AssertionError, match="within 1 s"):
-        job.await_that(lambda: False, "end", 1)
+    time.sleep(1)  # so long lasts the fault
     os.kill(worker, signal.SIGCONT)
     job.await_lines()
     job.stop()
@@ -109,7 +109,7 @@ def test_a_rank_stopped_for_a_moment_is_waited_for(start: Start, record: Record)
     record(12, "SIGSTOP and SIGCONT, shorter than that", job)
 
 
-def test_sigterm_saves_and_a_second_one_leaves_older_checkpoints(start: Start, record: Record) -> None:
+def test_sigterm_saves_after_one_step_of_all(start: Start, record: Record) -> None:
     job = start("-np", "2")
     job.await_lines()
     job.strike(lambda: None)

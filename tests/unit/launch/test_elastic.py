@@ -130,7 +130,7 @@ def test_all_workers_of_a_host_are_one_loss() -> None:
     for number in (0, 1):
         elastic.ready(number, 1)
     assert elastic.act(connected=False)
-    assert (elastic.restarts, launcher.worlds) == (1, [[0, 1]])
+    assert (elastic.restarts, elastic.mended, launcher.worlds) == (1, 1, [[0, 1]])
     assert not end(elastic, 1), "the next loss is another one"
 
 
@@ -240,3 +240,10 @@ def test_every_world_has_living_workers_only_and_ranks_from_zero(data: st.DataOb
             assert set(made) <= alive
             assert len(set(made)) == len(made)
             assert [elastic.workers[number].rank for number in made] == list(range(len(made)))
+
+
+def test_restarts_of_earlier_starts_are_counted_by_who_made_them() -> None:
+    limits = ElasticLimits(1, 2, 9, 60.0, 60.0)
+    elastic = Elastic(limits, [WorkerState(0), WorkerState(1)], Noted(2), lambda _line: None, restarts=3)
+    assert end(elastic, 1)
+    assert (elastic.restarts, elastic.mended) == (4, 1)
