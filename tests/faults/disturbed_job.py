@@ -37,13 +37,14 @@ class DisturbedJob:
         self._output = (folder / "output").open("ab")
         argv = [sys.executable, "-m", "hvdtrain", "launch", "local", *flags, "--", "train", *options]
         path = os.pathsep.join([str(TASKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environ = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
         self.process = subprocess.Popen(
             [*argv, "--progress", "none", *([] if "--output-dir" in options else ["--output-dir", "out"])],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": path, _MARK: self._mark, **env},
+            env={**environ, "PYTHONPATH": path, _MARK: self._mark, **env},
         )
 
     @property
@@ -54,12 +55,12 @@ class DisturbedJob:
         """All that this job has started and that runs."""
         mark = f"{_MARK}={self._mark}".encode()
         found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [process for process in found if mark in _environ(process).split(b"\0")]
+        return [process for process in found if mark in environ_of(process).split(b"\0")]
 
     def workers(self) -> list[int]:
         """Processes, in the order in which they were started: first that of rank 0."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return sorted(process for process in map(int, children) if b"HOROVOD_RANK=" in _environ(process))
+        return sorted(process for process in map(int, children) if b"HOROVOD_RANK=" in environ_of(process))
 
     def await_lines(self, more: int = 3) -> None:
         """Until training has written further lines of metrics, and a checkpoint."""
@@ -108,7 +109,8 @@ class DisturbedJob:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Lines of metrics.jsonl of one event."""
-        lines = (self.out / "metrics.jsonl").read_text().splitlines()
+        path = self.out / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in map(json.loads, lines) if line.get("event") == name]
 
     def lost_steps(self) -> int | None:
@@ -129,7 +131,8 @@ class DisturbedJob:
         return path.read_text().count('"split": "train"') if path.exists() else 0
 
 
-def _environ(process: int) -> bytes:
+def environ_of(process: int) -> bytes:
+    """Its variables, as it was started with them; nothing of one that has ended."""
     try:
         return Path(f"/proc/{process}/environ").read_bytes()
     except OSError:

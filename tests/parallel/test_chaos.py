@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job
@@ -22,3 +24,18 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
         if len(row) == 2
     }
     assert (rows["ended"], rows["coverage"]) == ("well", "exact")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_the_same_number_of_workers_ends_with_the_same_weights(
+    framework: str, tmp_path: Path, run_command: Callable[..., Any]
+) -> None:
+    """With --min-workers as many as all, survivors wait for the new worker: no sum has other terms."""
+    train = ["train", "--framework", framework, "--epochs", "5", "--checkpoint-interval", "5", "--output-dir", "out"]
+    faults = ["--faults", "kill", "--every", "1.5s", "--seed", "7", "--count", "2", "--min-workers", "2", "--compare"]
+    command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train, "--progress", "none"]
+    finished = run_command(command, 800, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
+    assert "train on, of which 1 joined" in finished.stderr, finished.tail()

@@ -1,0 +1,75 @@
+"""Workers that go on in their processes after a loss, and that come and go: real trainings under `launch local`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from disturbed_job import DisturbedJob, environ_of
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[..., DisturbedJob]) -> None:
+    """Rank 0 is killed: who is rank 0 then reads the checkpoint."""
+    flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "3")
+    job = start(*flags)
+    job.await_lines(4)
+    first = job.workers()
+    os.kill(first[0], signal.SIGKILL)
+    job.await_that(lambda: "2 workers train on." in job.output, "world of two")
+    job.await_that(lambda: "3 workers train on, of which 1 joined." in job.output, "world of three")
+    assert set(first[1:]) < set(job.workers())
+    threads = {re.search(rb"OMP_NUM_THREADS=\d+", environ_of(worker)).group() for worker in job.workers()}
+    assert len(threads) == 1, "with other threads it would compute other last bits"
+    job.await_lines(3)
+    job.stop()
+    assert job.output.count("rank 0 of 3 was killed by SIGKILL") == 1, job.output
+    assert "restart 1 of 3, by the workers that are left" in job.output
+    result = json.loads((job.out / "result.json").read_text())
+    assert [restart["cause"][:8] for restart in result["goodput"]["restarts"]] == ["rank 0 o"], "joining is none"
+
+
+def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(
+    start: Callable[..., DisturbedJob], tmp_path: Path
+) -> None:
+    places, script = tmp_path / "places", tmp_path / "discover"
+    script.write_text(f"#!/bin/sh\ncat {places}\n")
+    script.chmod(0o755)
+    places.write_text("localhost:4\n")
+    flags = ("-np", "4", "--min-workers", "2", "--max-restarts", "1", "--host-discovery-script", str(script))
+    job = start(*flags)
+    job.await_lines(2)
+    for number, (slots, said) in enumerate([(3, "3 workers train on."), (2, "2 workers train on."), (4, "2 joined.")]):
+        places.write_text(f"localhost:{slots}\n")
+        job.await_that(lambda said=said: said in job.output, said)  # type: ignore[misc]
+        job.await_that(lambda number=number: len(job.events("resumed")) == number + 1, "start")  # type: ignore[misc]
+        job.await_lines()
+    places.write_text("nonsense of the script\n")
+    job.await_that(lambda: "The hosts that it named before stay in use." in job.output, "complaint")
+    job.await_lines()
+    job.stop()
+    goodput = json.loads((job.out / "result.json").read_text())["goodput"]
+    assert (goodput["restarts"], goodput["lost_steps"]) == ([], 0)
+    assert re.findall(r"digits in torch, (\d) workers", job.output) == ["4", "3", "2", "4"]
+
+
+def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: Callable[..., DisturbedJob]) -> None:
+    flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "2", "--grace", "5")
+    job = start(*flags)
+    job.await_lines(4)
+    first, second, third = job.workers()
+    os.kill(third, signal.SIGSTOP)
+    os.kill(second, signal.SIGKILL)
+    job.await_that(lambda: len(job.events("resumed")) == 1, "second start")
+    assert "1 worker trains on." in job.output
+    assert first in job.workers()
+    job.stop()
+    result = json.loads((job.out / "result.json").read_text())
+    assert result["status"] == "stopped", result
+    assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
