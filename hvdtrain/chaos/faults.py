@@ -58,7 +58,7 @@ def _corrupt(job: Job, fault: Fault) -> str:
     checkpoints = job.checkpoints()
     if not done or len(checkpoints) < 2:  # with its only checkpoint lost, a job cannot continue, and says so
         return done
-    file = checkpoints[-1] / "model.safetensors"
+    file = min(checkpoints[-1].glob("model*.safetensors"))
     return f"{done}, and a byte of {checkpoints[-1].name} changed" if _flip_byte(file, fault.choice) else done
 
 

@@ -1,6 +1,7 @@
 """One checkpoint on disk: `model.safetensors`, `optimizer.safetensors`, `manifest.json`. No pickle anywhere.
 
 What else training carries on (an average of the weights, the loss scale) is in `extra.safetensors`, where there is any.
+Where several ranks have written it, each has written some of the arrays: `model-00001-of-00004.safetensors`.
 
 The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
 manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
@@ -11,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -30,6 +32,7 @@ from hvdtrain.state import State
 FORMAT = 1
 _PARTS = ("model", "optimizer")
 _EXTRA = "extra"
+_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +80,60 @@ class Checkpoint:
     about: dict[str, Any]
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, parts: int = 1) -> None:
     """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`.
+
+    Args:
+        parts: among how many files the arrays of each kind are divided.
 
     Raises:
         OSError: nothing was written under the final name.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    replaced = folder.with_name(f".{folder.name}.replaced.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         _require_space(temporary, state_bytes(checkpoint.state))
-        parts = {f"{part}.safetensors": arrays for part, arrays in _parts(checkpoint.state).items()}
-        hashes = {name: _write_arrays(temporary / name, arrays) for name, arrays in parts.items()}
-        _write_manifest(
-            temporary, {"format": FORMAT, **asdict(checkpoint.position), "sha256": hashes, **checkpoint.about}
-        )
-        if folder.exists():  # damaged, or from before a resume that went back further
-            folder.rename(replaced)
-        temporary.rename(folder)
+        hashes: dict[str, str] = {}
+        for index in range(parts):
+            hashes |= write_part(temporary, checkpoint.state, index, parts)
+        publish(temporary, folder, checkpoint.position, checkpoint.about, hashes)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_part(staging: Path, state: State, index: int, count: int) -> dict[str, str]:
+    """Write part `index` of `count` of a state into the folder `staging`; returns file → SHA-256.
+
+    Raises:
+        OSError: it is not written, or not completely.
+    """
+    own = part_of(state, index, count)
+    staging.mkdir(parents=True, exist_ok=True)
+    _require_space(staging, state_bytes(own))
+    ending = "" if count == 1 else f"-{index + 1:05}-of-{count:05}"
+    files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(own, whole=index == 0).items()}
+    return {name: _write_arrays(staging / name, arrays) for name, arrays in files.items()}
+
+
+def publish(staging: Path, folder: Path, position: Position, about: Mapping[str, Any], hashes: dict[str, str]) -> None:
+    """Make the checkpoint `folder` of the parts in `staging`, in place of one of that name.
+
+    Args:
+        hashes: file → SHA-256, of all parts.
+
+    Raises:
+        OSError: a part is not there, or the manifest cannot be written; `folder` is as it was.
+    """
+    for name in hashes:
+        (staging / name).stat()
+    _write_manifest(staging, {"format": FORMAT, **asdict(position), "sha256": hashes, **about})
+    replaced = folder.with_name(f".{folder.name}.replaced.tmp")
+    try:
+        if folder.exists():  # damaged, or from before a resume that went back further
+            folder.rename(replaced)
+        staging.rename(folder)
+    finally:
         shutil.rmtree(replaced, ignore_errors=True)
     sync_folder(folder.parent)
 
@@ -153,8 +188,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     manifest = read_manifest(folder)
     hashes = manifest.pop("sha256", None)
-    required = {f"{part}.safetensors" for part in _PARTS}
-    if not isinstance(hashes, Mapping) or set(hashes) - {f"{_EXTRA}.safetensors"} != required:
+    files = [_FILE.fullmatch(name) for name in hashes] if isinstance(hashes, Mapping) else []
+    if not isinstance(hashes, Mapping) or {file and file[1] for file in files} - {_EXTRA} != set(_PARTS):
         raise DamagedCheckpointError(f"{folder}/manifest.json does not name the files of a checkpoint")
     state: State = {}
     for name, expected in hashes.items():
@@ -164,13 +199,34 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in of_position})
 
 
-def _parts(state: State) -> dict[str, State]:
-    """File → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else."""
-    parts: dict[str, State] = {part: {} for part in _PARTS}
+def part_of(state: State, index: int, count: int) -> State:
+    """The arrays of part `index` of `count`; the parts have about the same number of bytes each.
+
+    The same division on all ranks: the largest array that is left goes to the part that has the fewest bytes.
+    """
+    if count == 1:
+        return state
+    sizes = [0] * count
+    own: set[str] = set()
+    for name in sorted(state, key=lambda name: (-state[name].nbytes, name)):
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += state[name].nbytes
+        if smallest == index:
+            own.add(name)
+    return {name: array for name, array in state.items() if name in own}
+
+
+def _by_kind(state: State, whole: bool) -> dict[str, State]:
+    """Kind → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else.
+
+    Args:
+        whole: whether kinds that every checkpoint has are there even without arrays.
+    """
+    kinds: dict[str, State] = {kind: {} for kind in _PARTS} if whole else {}
     for name, array in state.items():
         first = name.partition("/")[0]
-        parts.setdefault(first if first in _PARTS else _EXTRA, {})[name] = array
-    return parts
+        kinds.setdefault(first if first in _PARTS else _EXTRA, {})[name] = array
+    return kinds
 
 
 def state_bytes(state: State) -> int:

@@ -6,27 +6,32 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
     Checkpoint,
     DamagedCheckpointError,
     Position,
+    publish,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
+    write_part,
     write_position,
 )
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
+from hvdtrain.state import State
 
+_STAGED = ".parts.tmp"  # ends the name of a folder into which several ranks write
 _NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class CheckpointStore:
-    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only.
+    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `save_part`.
 
     Args:
         folder: made when the first checkpoint is saved.
@@ -55,6 +60,31 @@ class CheckpointStore:
         self._settle(path, checkpoint.position, best)
         return path
 
+    def save_part(self, step: int, state: State, index: int, count: int) -> dict[str, str]:
+        """Write part `index` of `count` of the checkpoint of `step`, for `publish`; returns file → SHA-256.
+
+        Raises:
+            OSError: it is not written, or not completely.
+        """
+        return write_part(self._staged(step), state, index, count)
+
+    def publish(self, position: Position, about: dict[str, Any], hashes: dict[str, str], best: Best | None) -> Path:
+        """As `save`, once all parts are written.
+
+        Args:
+            hashes: file → SHA-256, of all parts.
+        """
+        self._remove_leftovers()
+        path = self._path(position.step)
+        publish(self._staged(position.step), path, position, about, hashes)
+        self._make_latest(path)
+        self._settle(path, position, best)
+        return path
+
+    def discard(self, step: int) -> None:
+        """Remove the parts of a checkpoint that cannot be published."""
+        shutil.rmtree(self._staged(step), ignore_errors=True)
+
     def move_to(self, position: Position, best: Best | None = None) -> Path:
         """Give the checkpoint of `position.step` that position; its weights stay. As `save` otherwise."""
         self._remove_leftovers()
@@ -73,6 +103,8 @@ class CheckpointStore:
         Raises:
             OSError: it cannot be written.
         """
+        for abandoned in self.folder.glob(f".*{_STAGED}"):
+            shutil.rmtree(abandoned)
         best = position.standing.best
         if best is not None and origin is not None and not self._path(best.step).exists():
             with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
@@ -116,9 +148,14 @@ class CheckpointStore:
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
 
+    def _staged(self, step: int) -> Path:
+        return self.folder / f".{self._path(step).name}{_STAGED}"
+
     def _remove_leftovers(self) -> None:
-        """What a run that was killed while it saved or removed has left behind."""
+        """What a run that was killed while it saved or removed has left behind. Parts may be of a later checkpoint."""
         for leftover in self.folder.glob(".*.tmp"):
+            if leftover.name.endswith(_STAGED):
+                continue
             if leftover.is_dir():
                 shutil.rmtree(leftover)
             else:

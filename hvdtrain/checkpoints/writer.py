@@ -1,5 +1,8 @@
 """Saves on behalf of all ranks: rank 0 copies its state, a thread writes it, and all ranks learn how that ended.
 
+With several writers each of them copies the state and writes a part of it; rank 0 makes one checkpoint of the parts
+when all ranks know that the last one is written.
+
 Training goes on while the thread writes. It writes one checkpoint after the other, each after the account of records
 that led to it. So a crash at any moment leaves what was durable before.
 """
@@ -9,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -19,12 +22,13 @@ from hvdtrain.checkpoints.format import (
     Checkpoint,
     DamagedCheckpointError,
     Position,
+    part_of,
     state_bytes,
     weights_not_finite,
 )
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, in_background
+from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.state import NO_STATE, State
 
@@ -48,6 +52,7 @@ class Saved:
         write_seconds: how long the thread took.
         failure: why it was not written: fact, conflict and hint; else None.
         is_fatal: whether training must not go on without it.
+        hashes: file → SHA-256 of a part that is not published yet.
     """
 
     step: int
@@ -56,6 +61,7 @@ class Saved:
     write_seconds: float = 0.0
     failure: tuple[str, str, str] | None = None
     is_fatal: bool = False
+    hashes: dict[str, str] = field(default_factory=dict)
 
 
 _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
@@ -66,26 +72,31 @@ class CheckpointWriter:
     """Saves, on behalf of all ranks.
 
     Args:
-        store: used by rank 0 only.
+        store: used by rank 0, and by the other writers for their parts.
         about: what the manifest says besides position and hashes.
         infinite: names of weights and buffers that may hold infinity.
+        writers: how many ranks write a part of each checkpoint; all of them where that is more than there are.
     """
 
     comm: Communicator
     store: CheckpointStore
     about: dict[str, Any]
     infinite: frozenset[str] = frozenset()
+    writers: int = 1
 
     def __post_init__(self) -> None:
-        self._steps: deque[int] = deque()
-        self._writes: deque[Future[Saved]] = deque()  # on rank 0, of these steps
+        ranks = writing_ranks(self.comm.topology.size, self.writers)
+        self._parts, rank = len(ranks), self.comm.topology.rank
+        self._part = ranks.index(rank) if rank in ranks else None
+        self._begun: deque[tuple[Position, Best | None]] = deque()
+        self._writes: deque[Future[Saved]] = deque()  # on ranks that write, of these
         self._free: list[State] = []
         self._collected = 0
 
     @property
     def under_way(self) -> int:
         """Checkpoints that were begun and not collected. The same on all ranks."""
-        return len(self._steps)
+        return len(self._begun)
 
     @property
     def collected(self) -> int:
@@ -93,26 +104,29 @@ class CheckpointWriter:
         return self._collected
 
     def ended(self) -> int:
-        """Checkpoints that were collected or could be, without a wait. On rank 0; 0 on others."""
-        return self._collected + sum(write.done() for write in self._writes) if self.comm.topology.is_root else 0
+        """Checkpoints that were collected or of which this rank has done its part. The least of all ranks counts."""
+        if self._part is None:
+            return self._collected + len(self._begun)
+        return self._collected + sum(write.done() for write in self._writes)
 
     def begin(
         self, copy: CopyState, position: Position, best: Best | None = None, account: Callable[[], None] | None = None
     ) -> None:
-        """Copy rank 0's state, which is that of all ranks, and begin to write it. Fewer than `COPIES` are under way.
+        """Copy the state, which all ranks have, and begin to write it. Fewer than `COPIES` are under way.
 
         Args:
-            copy: called on rank 0 only.
+            copy: called on ranks that write.
             best: where `best` is to point; default: to the best that `position` knows.
             account: called on rank 0, in the thread, before the checkpoint is written. Raises OSError.
         """
-        if len(self._steps) >= COPIES:
+        if len(self._begun) >= COPIES:
             raise RuntimeError("a checkpoint was begun before an earlier one was collected")
-        self._steps.append(position.step)
-        if self.comm.topology.is_root:
+        self._begun.append((position, best))
+        if self._part is not None:
             state = copy(self._free.pop() if self._free else NO_STATE)
             before = self._writes[-1] if self._writes else None
-            self._writes.append(in_background(lambda: self._write(state, position, best, account, before)))
+            own_account = account if self.comm.topology.is_root else None
+            self._writes.append(in_background(lambda: self._write(state, position, best, own_account, before)))
             _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
@@ -125,9 +139,14 @@ class CheckpointWriter:
         answer = do_while_others_wait(
             self.comm, lambda: asdict(write.result()) if write else None, "hvdtrain.checkpoint", SAVE_SECONDS
         )
-        saved = Saved(**broadcast_json(self.comm, answer, "hvdtrain.checkpoint.saved"))
-        self._steps.popleft()
+        position, best = self._begun.popleft()
         self._collected += 1
+        if self._parts > 1:
+            parts = gather_json(self.comm, answer, "hvdtrain.checkpoint.parts")
+            answer = do_while_others_wait(
+                self.comm, lambda: self._publish(parts, position, best), "hvdtrain.checkpoint", SAVE_SECONDS
+            )
+        saved = Saved(**broadcast_json(self.comm, answer, "hvdtrain.checkpoint.saved"))
         if saved.failure is not None and saved.is_fatal:
             raise failure_of(saved)
         return saved
@@ -154,6 +173,31 @@ class CheckpointWriter:
         """Training has failed: give what is under way some time to become durable. Not collective, raises nothing."""
         wait(self._writes, seconds)
 
+    def _write_part(self, state: State, step: int, begin: float) -> Saved:
+        index = self._part or 0
+        hashes = self.store.save_part(step, state, index, self._parts)
+        size = state_bytes(part_of(state, index, self._parts))
+        return Saved(step, "", size, time.perf_counter() - begin, hashes=hashes)
+
+    def _publish(self, parts: list[dict[str, Any] | None], position: Position, best: Best | None) -> dict[str, Any]:
+        """On rank 0: one checkpoint of what all ranks have written."""
+        if not self.comm.topology.is_root:
+            return {}
+        written = [Saved(**part) for part in parts if part is not None]
+        failed = sorted((part for part in written if part.failure is not None), key=lambda part: not part.is_fatal)
+        if failed:
+            self.store.discard(position.step)
+            return asdict(failed[0])
+        begin = time.perf_counter()
+        hashes = {name: value for part in written for name, value in part.hashes.items()}
+        try:
+            path = self.store.publish(position, self.about, hashes, best)
+        except (OSError, DamagedCheckpointError) as error:
+            self.store.discard(position.step)
+            return asdict(_not_written(position.step, error))
+        seconds = max(part.write_seconds for part in written) + time.perf_counter() - begin
+        return asdict(Saved(position.step, str(path), sum(part.size for part in written), seconds))
+
     def _move(self, position: Position, best: Best | None) -> Saved:
         begin = time.perf_counter()
         try:
@@ -174,16 +218,24 @@ class CheckpointWriter:
             wait([before])
         begin = time.perf_counter()
         try:
-            if bad := weights_not_finite(state, self.infinite):
+            if bad := weights_not_finite(part_of(state, self._part or 0, self._parts), self.infinite):
                 return _not_finite(position.step, bad)
             if account is not None:
                 account()
+            if self._parts > 1:
+                return self._write_part(state, position.step, begin)
             path = self.store.save(Checkpoint(state, position, self.about), best)
             return Saved(position.step, str(path), state_bytes(state), time.perf_counter() - begin)
         except (OSError, DamagedCheckpointError) as error:
             return _not_written(position.step, error)
         finally:
             self._free.append(state)
+
+
+def writing_ranks(size: int, writers: int) -> list[int]:
+    """The ranks that write, rank 0 first: spread evenly, and so over hosts, whose ranks follow each other."""
+    count = min(size, writers)
+    return [index * size // count for index in range(count)]
 
 
 def await_all_writes() -> None:

@@ -22,7 +22,7 @@ from hvdtrain.topology import Topology, detect_topology
 COMMANDS = {
     "train": ("hvdtrain.cli.train", "train a task"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
-    "checkpoint": ("hvdtrain.cli.checkpoint", "a run's checkpoints: ls, verify, prune"),
+    "checkpoint": ("hvdtrain.cli.checkpoint", "a run's checkpoints: ls, verify, prune, convert"),
     "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),

@@ -21,6 +21,8 @@ class CheckpointOptions:
         checkpoint_mode: async: training goes on while a checkpoint is written; sync: it waits.
         checkpoint_overlap: what to do if a checkpoint of --checkpoint-interval is due while an earlier one is being
             written: wait, or skip it. Two copies of the state are in memory at most.
+        checkpoint_writers: how many workers write a checkpoint, each a part of it, spread over the hosts, which must
+            share the run folder.
         checkpoint_failure: what to do if a checkpoint cannot be written: fail, or warn and go on without it.
     """
 
@@ -30,10 +32,11 @@ class CheckpointOptions:
     mtbf: str | None = None
     checkpoint_mode: Literal["async", "sync"] = "async"
     checkpoint_overlap: Literal["wait", "skip"] = "wait"
+    checkpoint_writers: int = 1
     checkpoint_failure: Literal["fail", "warn"] = "fail"
 
     def __post_init__(self) -> None:
-        require_range(self, AT_LEAST_ONE, {"keep_checkpoints": "3"})
+        require_range(self, AT_LEAST_ONE, {"keep_checkpoints": "3", "checkpoint_writers": "2"})
         require_range(self, NOT_NEGATIVE, {"checkpoint_interval": "1000"})
         if self.checkpoint_every not in (None, "auto"):
             seconds_of(str(self.checkpoint_every), "--checkpoint-every")

@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
     "Checkpoints and resume": (
         *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
-        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_failure"),
+        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_writers", "checkpoint_failure"),
     ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (

@@ -29,7 +29,7 @@ _NAMED_RANKS: Final = 4
 
 
 SaveReport = Callable[[], tuple[bool, int]]
-"""Whether a checkpoint is due by the clock, which is said once for each, and how many have ended. Of rank 0."""
+"""Whether a checkpoint is due by the clock, which one rank says once for each, and how many have ended here."""
 
 
 def never_asked() -> str | None:
@@ -66,7 +66,7 @@ class StopVote:
         self.save_is_due = False
         """Whether all ranks are to save after the step that was voted on last."""
         self.saves_ended = 0
-        """How many checkpoints have ended."""
+        """How many checkpoints have ended on all ranks."""
 
     def open(self) -> bool:
         """Vote now and wait for it: requests may have come while ranks started. Collective."""
@@ -113,15 +113,16 @@ class StopVote:
         now = time.perf_counter()
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
-        own = np.array([self.asked() is not None, step_seconds, *self.saves()], np.float64)
+        is_due, ended = self.saves()
+        own = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
         self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:
             raise RuntimeError("open() comes before the first step")
-        stop, step_seconds, save, ended = self._pending().tolist()
+        stop, step_seconds, save, minus_ended = self._pending().tolist()
         self._pending = None
-        self.save_is_due, self.saves_ended = bool(save), int(ended)
+        self.save_is_due, self.saves_ended = bool(save), -int(minus_ended)
         self.decided = bool(stop)
         self._interval = next_interval(self._interval, step_seconds)
 

@@ -16,6 +16,7 @@ from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
+from hvdtrain.checkpoints.shared_folder import require_shared
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
@@ -124,6 +125,8 @@ class _Training:
     def _train(self, position: Position, begin: float, asked: StopRequest) -> str:
         setup, comm, folder = self.setup, self.comm, self.folder
         agree(comm, lambda: self._write_down(position) if comm.topology.is_root else None, "hvdtrain.folder.config")
+        if setup.config.checkpoint_writers > 1:
+            require_shared(folder.checkpoints.folder, comm)
         totals = Totals(comm.topology.size)
         if comm.topology.is_root:
             totals.resume_from(folder.metrics, position.step)
@@ -179,7 +182,8 @@ class _Training:
     ) -> Engine:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
-        infinite = infinite_from_the_start(self.adapter.state()) if comm.topology.is_root else frozenset()
+        writes = comm.topology.is_root or config.checkpoint_writers > 1
+        infinite = infinite_from_the_start(self.adapter.state()) if writes else frozenset()
         return Engine(
             adapter=self.adapter,
             comm=comm,
@@ -190,7 +194,7 @@ class _Training:
                 *(setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
                 *(config.data.max_corrupt, config.steps_per_call),
             ),
-            checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite),
+            checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite, config.checkpoint_writers),
             ledger=self._ledger(),
             callbacks=callbacks,
             asked=asked,

@@ -11,6 +11,7 @@ Exit codes are hvdtrain's: 0 done, 1 failure, 2 wrong hyperparameter or channel,
 SageMaker takes all but 0 for a failure, and shows the cause that is left in /opt/ml/output/failure.
 """
 
+import errno
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from hvdtrain.launch.sagemaker.container.variables import assigned_ranks
 from hvdtrain.launch.sagemaker.container.workers import ContainerExit, run_workers
 from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
 
-_WEIGHTS, _RESULT = "model.safetensors", "result.json"
+_WEIGHTS, _RESULT = "model*.safetensors", "result.json"  # several where --checkpoint-writers wrote it
 _OTHERS_WORDS_SECONDS = 3.0  # for the rank that failed first to write its cause
 
 
@@ -71,9 +72,12 @@ def export_model(run_folder: Path, model: Path) -> bool:
         return False
     try:
         checkpoints = run_folder / "checkpoints"
-        weights = checkpoints / (checkpoints / "latest").read_text().strip() / _WEIGHTS
+        newest = checkpoints / (checkpoints / "latest").read_text().strip()
+        weights = sorted(newest.glob(_WEIGHTS))
+        if not weights:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(newest / _WEIGHTS))
         model.mkdir(parents=True, exist_ok=True)
-        for source in (weights, run_folder / "config.yaml", run_folder / _RESULT):
+        for source in (*weights, run_folder / "config.yaml", run_folder / _RESULT):
             temporary = model / f".{source.name}.tmp"  # a job that is stopped meanwhile leaves no half file
             shutil.copyfile(source, temporary)
             temporary.replace(model / source.name)

@@ -17,6 +17,7 @@ SCENARIOS = {
     "a second": ((1, 1.0), (2, 2.0)),
     "keeping one": ((1, 1.0), (2, 2.0)),
     "removing the oldest": ((2, 2.0), (3, 3.0)),
+    "in parts": ((1, 1.0), (2, 2.0)),
 }
 
 

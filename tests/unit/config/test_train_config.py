@@ -19,6 +19,7 @@ TOO_SMALL: dict[str, Any] = {
     "global_batch_size": -3,
     "reference_batch_size": 0,
     "keep_checkpoints": 0,
+    "checkpoint_writers": 0,
     "log_interval": 0,
     "warmup_epochs": -0.5,
     "checkpoint_interval": -1,

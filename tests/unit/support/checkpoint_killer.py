@@ -46,6 +46,7 @@ SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], int, tuple[Any, ...]]] = {
     "removing the oldest": ([(1, 1.0), (2, 2.0)], 2, (3, 3.0)),
     "a new best": ([(1, 1.0, 1), (2, 2.0, 1)], 1, (3, 3.0, 3)),
     "validated late": ([(1, 1.0, 1), (2, 2.0, 1)], 1, (2, 2.0, 2)),
+    "in parts": ([(1, 1.0)], 2, (2, 2.0)),
     "after going back": ([(1, 1.0), (2, 2.0), (3, 3.0)], 3, (2, 2.5)),
 }
 """In "validated late" only the manifest of step 2 is written again.
@@ -58,7 +59,16 @@ def skip_fsync(descriptor: int) -> None:
 
 def saving(store: CheckpointStore, scenario: str) -> Callable[[Checkpoint], Path]:
     """What is done with the new checkpoint."""
+    if scenario == "in parts":
+        return lambda new: save_in_parts(store, new)
     return (lambda new: store.move_to(new.position)) if scenario == "validated late" else store.save
+
+
+def save_in_parts(store: CheckpointStore, new: Checkpoint) -> Path:
+    """What two ranks do, one after the other."""
+    step = new.position.step
+    hashes = {name: sha for index in range(2) for name, sha in store.save_part(step, new.state, index, 2).items()}
+    return store.publish(new.position, new.about, hashes, None)
 
 
 def save_until_killed(save: Callable[[Checkpoint], Path], new: Checkpoint, folder: str, moment: int) -> None:
@@ -145,7 +155,7 @@ def main(root: Path, scenario: str) -> None:
                 "known_best": loaded.position.standing.best.step if loaded and loaded.position.standing.best else None,
                 "best": best.read_text().strip() if best.exists() else None,
                 "kept": [path.name for path in store.paths()],
-                **after_another_save(store, checkpoint(step + 1, value + 1), folder),
+                **after_another_start(store, loaded, checkpoint(step + 1, value + 1), folder),
             }
         )
         shutil.rmtree(folder)
@@ -154,7 +164,11 @@ def main(root: Path, scenario: str) -> None:
     print(json.dumps(results))
 
 
-def after_another_save(store: CheckpointStore, new: Checkpoint, folder: Path) -> dict[str, Any]:
+def after_another_start(
+    store: CheckpointStore, loaded: Checkpoint | None, new: Checkpoint, folder: Path
+) -> dict[str, Any]:
+    """What is there after the next start, and a save."""
+    store.resume_from(loaded.position if loaded else Position())
     store.save(new)
     newest = store.newest()
     return {
