@@ -4,6 +4,7 @@ A world is a set of workers that train together. It ends when one of them is los
 number of workers. Lines of JSON, each an object with one of these keys:
 
     worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
+                        fixed: true       it cannot leave its world: after a loss all are to be started again
     launcher → worker   change: true      stop after an update, with a checkpoint, and come back
                         over: N           world N has lost a worker: do not wait for it
                         variables: {...}  the next world: environment variables; null removes one
@@ -84,6 +85,10 @@ class WorldChannel:
     def change(self) -> str | None:
         """CHANGE once the launcher wants another world than the one that this worker is in: a `StopRequest`."""
         return CHANGE if self._wanted else None
+
+    def tell_fixed(self) -> None:
+        """Tell the launcher that this worker cannot leave its world."""
+        self._socket.sendall(line_of({"fixed": True}))
 
     def next_world(self) -> int | None:
         """Wait for the next world, and put its variables into `os.environ`.

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots
@@ -26,21 +27,21 @@ class HostDiscovery:
 
     Args:
         notify: called in that thread after each change of `hosts`, and each complaint.
+        first: the script's first answer, where it was asked already.
 
     Attributes:
         hosts: what the script said last.
-        complaints: about the script, for people.
 
     Raises:
         UsageError: the script's first answer cannot be had.
     """
 
-    def __init__(self, script: str, notify: Callable[[], None]) -> None:
+    def __init__(self, script: str, notify: Callable[[], None], first: tuple[Host, ...] | None = None) -> None:
         self._script, self._notify = script, notify
         self._complaint = ""
-        self.complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._ended = threading.Event()
-        self.hosts = discovered(script)
+        self.hosts = discovered(script) if first is None else first
         self._thread = threading.Thread(target=self._ask, name="host-discovery", daemon=True)
 
     def __enter__(self) -> "HostDiscovery":
@@ -49,6 +50,14 @@ class HostDiscovery:
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
+
+    def take_complaints(self) -> list[str]:
+        """What there is to say about the script since the last call, for people."""
+        taken = []
+        with suppress(queue.Empty):
+            while True:
+                taken.append(self._complaints.get_nowait())
+        return taken
 
     def _ask(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN):
@@ -64,7 +73,7 @@ class HostDiscovery:
 
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:
-            self.complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
+            self._complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
             self._notify()
         self._complaint = complaint
 
