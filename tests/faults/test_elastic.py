@@ -80,6 +80,7 @@ def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start:
     job.await_lines(4)
     _, second = job.workers()
     os.kill(second, signal.SIGSTOP)  # so that the others cannot agree on a step
+    job.await_that(lambda: _is_stopped(second), "stop")  # a thread that still runs would take the next signal first
     job.process.send_signal(signal.SIGTERM)
     job.await_that(lambda: _has_pending(second, signal.SIGTERM), "signal that was passed on")
     os.kill(second, signal.SIGKILL)
@@ -88,6 +89,11 @@ def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start:
     result = json.loads((job.out / "result.json").read_text())
     assert (result["status"], result["world_size"]) == ("stopped", 1)
     assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+
+
+def _is_stopped(process: int) -> bool:
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def _has_pending(process: int, number: signal.Signals) -> bool:
