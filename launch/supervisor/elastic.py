@@ -14,6 +14,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.supervisor.departures import Departures
 from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
+from hvdtrain.launch.supervisor.losses import Losses
 from hvdtrain.launch.supervisor.newcomers import Newcomers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
@@ -30,12 +31,11 @@ class Elastic:
     Args:
         workers: the first world's, in the order of their ranks, which are their numbers; further ones are added.
         say: prints a line.
-        restarts: losses that were mended before.
+        earlier: losses that were mended before.
 
     Attributes:
         gave_up: why no further world can be formed, once none can.
-        mended: losses of this start after which its workers went on.
-        cause: of the loss that is being mended; of one that could not be mended, to the end.
+        losses: of this start.
         departures: the workers that are to end.
     """
 
@@ -43,10 +43,8 @@ class Elastic:
     workers: list[WorkerState]
     launcher: ElasticLauncher
     say: Callable[[str], None]
-    restarts: int = 0
+    earlier: int = 0
     gave_up: str = ""
-    mended: int = 0
-    cause: str = ""
     _world: int = 1
     _waiting: set[int] = field(default_factory=set)  # members that wait for a world
     _gather_until: float | None = None
@@ -54,12 +52,12 @@ class Elastic:
     _leave_code: int | None = None  # once no further world is to be
     _changes: bool = False  # the members were told to come back
     _is_fixed: bool = False
-    _is_stopping: bool = False
 
     def __post_init__(self) -> None:
         self._members = list(range(len(self.workers)))
         self._newcomers = Newcomers(self.limits.start_timeout, self.limits.backoff)
         self.departures = Departures(self.launcher.kill)
+        self.losses = Losses(self.limits.restarts, self.earlier)
         self._wanted = self._room = len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
@@ -79,10 +77,10 @@ class Elastic:
             return False
         others = [member for member in self._members if member != number]
         mendable = mendable and self._leave_code is None and not self._is_fixed and end.code not in (USAGE, RESUMABLE)
-        if not (mendable and others and self._is_affordable):
+        if not (mendable and others and self.losses.is_affordable):
             if was_killed:  # which by itself is no failure
                 self.gave_up = f"hvdtrain launch: rank {self.workers[number].rank} did not come back after a loss."
-            self._finish(RESUMABLE if self._is_stopping else 0)
+            self._finish(RESUMABLE if self.losses.is_stopping else 0)
             return False
         self._members = others
         self._lost(number)
@@ -104,7 +102,7 @@ class Elastic:
 
     def stop(self) -> None:
         """The job was asked to stop: nobody joins any more. The members know it, and end when they have saved."""
-        self._is_stopping = True
+        self.losses.is_stopping = True
         self._dismiss_newcomers(list(self._newcomers))
 
     @property
@@ -134,19 +132,14 @@ class Elastic:
         self._dismiss_newcomers([number for number in self._newcomers if number not in placed])
         if self._gather_until is not None:
             return self._form()
-        if connected and not self._is_stopping:
+        if connected and not self.losses.is_stopping:
             self._fill()
             self._call_together()
         return False
 
     @property
     def _least(self) -> int:
-        return 1 if self._is_stopping else self.limits.least
-
-    @property
-    def _is_affordable(self) -> bool:
-        """Whether one more loss may be mended: a world is lost once, and saving for a stop is no restart."""
-        return bool(self.cause) or self._is_stopping or self.restarts < self.limits.restarts
+        return 1 if self.losses.is_stopping else self.limits.least
 
     def _without_other(self, number: int) -> None:
         """A worker has ended that is in no world."""
@@ -165,19 +158,12 @@ class Elastic:
         worker = self.workers[number]
         worker.was_replaced = True
         told = report(worker, len(self._members) + 1, in_full=False)
-        if not self.cause:
-            self.cause = cause_in(told)
-            told += f"\nhvdtrain launch: {self._how_mended()}, by the workers that are left."
+        if not self.losses.cause:
+            told += f"\nhvdtrain launch: {self.losses.begin(cause_in(told))}, by the workers that are left."
         self.say(told)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})
         self._gather()
-
-    def _how_mended(self) -> str:
-        if self._is_stopping:
-            return "the last checkpoint is read and saved again for the stop"
-        self.restarts += 1
-        return f"restart {self.restarts} of {self.limits.restarts}"
 
     def _gather(self) -> None:
         """The world has ended: wait for all of its members."""
@@ -199,7 +185,7 @@ class Elastic:
     def _form(self) -> bool:
         if not set(self._members) <= self._waiting or time.monotonic() < self.launcher.safe_at:
             return False
-        if self._is_stopping and self._changes and not self.cause:
+        if self.losses.is_stopping and self._changes and not self.losses.cause:
             self._finish(RESUMABLE)  # they have saved for the change
             return False
         there = [*self._members, *self._newcomers.ready]
@@ -207,7 +193,7 @@ class Elastic:
             self._await_enough(len(there))
             return False
         self._few_since = None
-        if not (self._changes or self.cause) and not self._mends_unexplained():
+        if not (self._changes or self.losses.cause) and not self._mends_unexplained():
             return False
         self._open(self._chosen(there), there)
         return True
@@ -221,7 +207,7 @@ class Elastic:
 
     def _open(self, chosen: list[int], there: Sequence[int]) -> None:
         self._world += 1
-        made = self.launcher.open_world(chosen, self.restarts)
+        made = self.launcher.open_world(chosen, self.losses.restarts)
         surplus = [number for number in there if number not in chosen]
         self._newcomers.remove(surplus)
         for number in surplus:
@@ -229,24 +215,23 @@ class Elastic:
         self._let_leave(surplus, 0)
         for rank, (number, variables) in enumerate(zip(chosen, made, strict=True)):
             self.workers[number].rank = rank
-            more = {WORLD_VARIABLE: str(self._world), RESTART_CAUSE_VARIABLE: self.cause or None}
+            more = {WORLD_VARIABLE: str(self._world), RESTART_CAUSE_VARIABLE: self.losses.cause or None}
             self.launcher.tell(number, {"variables": {**variables, **more}})
         joined = self._newcomers.joined(chosen)
-        self.mended += bool(self.cause) and not self._is_stopping
-        self._members, self._gather_until, self._changes, self.cause = chosen, None, False, ""
+        self.losses.end()
+        self._members, self._gather_until, self._changes = chosen, None, False
         self._waiting.clear()
         verb = "trains on" if len(chosen) == 1 else "train on"
         self.say(f"hvdtrain launch: {_counted(len(chosen))} {verb}{f', of which {joined} joined' if joined else ''}.")
 
     def _mends_unexplained(self) -> bool:
         """All members came back, although none was lost: a link that broke, or a defect that will come again."""
-        if not self._is_affordable:
+        if not self.losses.is_affordable:
             self.gave_up = "hvdtrain launch: the workers lost each other, and none of them has ended."
             self._finish(0)
             return False
-        self.cause = "The workers lost each other, and none of them had ended."
-        how = self._how_mended()
-        self.say(f"hvdtrain launch: {self.cause} {how[0].upper()}{how[1:]}, by the same workers.")
+        how = self.losses.begin("The workers lost each other, and none of them had ended.")
+        self.say(f"hvdtrain launch: {self.losses.cause} {how[0].upper()}{how[1:]}, by the same workers.")
         return True
 
     def _await_enough(self, there: int) -> None:

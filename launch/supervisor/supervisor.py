@@ -80,7 +80,7 @@ class Supervisor:
         self._print(outcome)
         if self.elastic is None:
             return outcome
-        return replace(outcome, mended=self.elastic.mended, first_cause=self.elastic.cause)
+        return replace(outcome, mended=self.elastic.losses.mended, first_cause=self.elastic.losses.cause)
 
     def watch(self, group: WorkerGroup) -> None:
         """Watch over the workers of one more group, too."""

@@ -57,6 +57,20 @@ def test_hosts_come_and_go_as_the_script_says_and_no_step_is_lost(three: Emulate
     assert (goodput["restarts"], goodput["lost_steps"]) == ([], 0)
 
 
+def test_a_host_that_cannot_reach_the_others_is_named_and_ends_nothing(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    names, script = tmp_path / "names", tmp_path / "discover"
+    script.write_text(f"#!/bin/sh\ncat {names}\n")
+    script.chmod(0o755)
+    names.write_text("host1:1\n")
+    flags = ["-np", "1", "--max-workers", "2", "--max-restarts", "1", "--host-discovery-script", str(script)]
+    job = hosts.spawn("host1", [*LAUNCH, *flags, *TRAIN], cwd=tmp_path)
+    await_further_lines(job, tmp_path)
+    names.write_text("host1:1\nhost2:1\n")
+    await_words(job, "host2 is not used now: all others run on this machine", "--nic names a network for them")
+    await_further_lines(job, tmp_path)
+    stop(job, hosts, tmp_path, resumed=0)
+
+
 def test_a_host_that_comes_back_gets_a_worker_once_one_can_be_started(hosts: EmulatedHosts, tmp_path: Path) -> None:
     """At first its folder is missing there, which would be wrong usage at the start."""
     folder, empty = tmp_path / "shared" / "work", tmp_path / "empty"

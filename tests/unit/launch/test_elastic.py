@@ -119,7 +119,7 @@ def test_a_new_worker_that_never_comes_ends_the_wait() -> None:
         assert not elastic.gave_up
         assert end(elastic, number), "the end of a worker that has not joined ends nothing"
         elastic.act(connected=False)
-    assert (elastic.restarts, launcher.started) == (1, [2, 3, 4])
+    assert (elastic.losses.restarts, launcher.started) == (1, [2, 3, 4])
     assert elastic.gave_up == "hvdtrain launch: 1 worker is left, and 2 are needed."
     assert launcher.told[0] == {"leave": 0}
 
@@ -141,7 +141,7 @@ def test_all_workers_of_a_host_are_one_loss() -> None:
     for number in (0, 1):
         elastic.ready(number, 1)
     assert elastic.act(connected=False)
-    assert (elastic.restarts, elastic.mended, launcher.worlds) == (1, 1, [[0, 1]])
+    assert (elastic.losses.restarts, elastic.losses.mended, launcher.worlds) == (1, 1, [[0, 1]])
     assert not end(elastic, 1), "the next loss is another one"
 
 
@@ -228,7 +228,7 @@ def test_who_is_left_after_a_loss_saves_for_a_stop() -> None:
     elastic.ready(2, 1)
     assert elastic.act(connected=True)
     assert (launcher.worlds, launcher.started) == ([[2]], [])
-    assert (elastic.restarts, elastic.mended) == (0, 0)
+    assert (elastic.losses.restarts, elastic.losses.mended) == (0, 0)
     assert not end(elastic, 2, WorkerExit(RESUMABLE)), "it has saved"
 
 
@@ -312,7 +312,7 @@ def test_on_gpus_nothing_is_mended_and_a_loss_is_counted_by_the_restart_alone() 
     elastic, launcher = job(2)
     elastic.fix()
     assert not end(elastic, 1)
-    assert (elastic.mended, elastic.deadline) == (0, None)
+    assert (elastic.losses.mended, elastic.deadline) == (0, None)
     assert not elastic.act(connected=True)
     assert launcher.started == []
 
@@ -321,8 +321,8 @@ def test_a_loss_that_was_not_mended_is_counted_by_the_restart_alone() -> None:
     elastic, _ = job(2)
     assert end(elastic, 0)
     assert not end(elastic, 1)
-    assert elastic.mended == 0
-    assert elastic.cause.startswith("rank 0 of 2 was killed by SIGKILL"), "what came first"
+    assert elastic.losses.mended == 0
+    assert elastic.losses.cause.startswith("rank 0 of 2 was killed by SIGKILL"), "what came first"
 
 
 def test_a_host_that_is_no_longer_named_keeps_its_worker_until_another_one_can_replace_it() -> None:
@@ -378,8 +378,8 @@ def test_every_world_has_living_workers_only_and_ranks_from_zero(data: st.DataOb
 
 def test_restarts_of_earlier_starts_are_counted_by_who_made_them() -> None:
     limits = ElasticLimits(1, 2, 9, 60.0, 60.0)
-    elastic = Elastic(limits, [WorkerState(0), WorkerState(1)], Noted(2), lambda _line: None, restarts=3)
+    elastic = Elastic(limits, [WorkerState(0), WorkerState(1)], Noted(2), lambda _line: None, earlier=3)
     assert end(elastic, 1)
     elastic.ready(0, 1)
     assert elastic.act(connected=False)
-    assert (elastic.restarts, elastic.mended) == (4, 1)
+    assert (elastic.losses.restarts, elastic.losses.mended) == (4, 1)

@@ -285,18 +285,37 @@ class Noted:
     def __init__(self) -> None:
         self.said: dict[int, bytes] = {}
         self.ends: dict[int, WorkerExit] = {}
+        self.told_last: object = None
 
     def started(self, _rank: int, _process: int) -> None:
         pass
 
-    def told(self, _rank: int, _message: object) -> None:
-        pass
+    def told(self, _rank: int, message: object) -> None:
+        self.told_last = message
 
     def wrote(self, rank: int, _stream: int, data: bytes) -> None:
         self.said[rank] = self.said.get(rank, b"") + data
 
     def ended(self, rank: int, end: WorkerExit) -> None:
         self.ends[rank] = end
+
+
+def test_a_worker_that_cannot_leave_its_world_says_so() -> None:
+    lines = "from hvdtrain.world_channel import claim_world_channel; claim_world_channel().tell_fixed()"
+    events = Noted()
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    group = LocalWorkerGroup([WorkerSpec(0, [sys.executable, "-c", lines], variables, is_elastic=True)])
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, events)
+
+        def told() -> bool:
+            for key, _ in selector.select(0.02):
+                key.data()
+            return events.told_last is not None and 0 in events.ends
+
+        until(told)
+    group.close()
+    assert events.told_last == {"fixed": True}
 
 
 def test_a_lost_worker_of_an_elastic_job_leaves_no_child_and_no_open_file(tmp_path: Path) -> None:
