@@ -55,10 +55,10 @@ class Elastic:
 
     def __post_init__(self) -> None:
         self._members = list(range(len(self.workers)))
-        self._newcomers = Newcomers(self.limits.start_timeout, self.limits.backoff)
         self.departures = Departures(self.launcher.kill)
+        self._newcomers = Newcomers(self.limits, self.workers, self.launcher, self.departures, self.say)
         self.losses = Losses(self.limits.restarts, self.earlier)
-        self._wanted = self._room = len(self.workers)
+        self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
         """Take note of a worker's end; whether the others go on.
@@ -70,7 +70,8 @@ class Elastic:
         self._waiting.discard(number)
         self.departures.ended(number)
         if number not in self._members:
-            self._without_other(number)
+            self.workers[number].was_replaced = True
+            self._newcomers.ended(number, len(self._members))
             return True
         if end is None or not (end.failed or was_killed):
             self._finish(0)
@@ -102,8 +103,8 @@ class Elastic:
 
     def stop(self) -> None:
         """The job was asked to stop: nobody joins any more. The members know it, and end when they have saved."""
-        self.losses.is_stopping = True
-        self._dismiss_newcomers(list(self._newcomers))
+        self.losses.is_stopping, self._least = True, 1
+        self._newcomers.dismiss(list(self._newcomers))
 
     @property
     def deadline(self) -> float | None:
@@ -125,34 +126,18 @@ class Elastic:
         """
         if self._leave_code is not None or self._is_fixed:
             return False
+        self._newcomers.dismiss_late()
         self._kill_the_late()
         self._room = self.launcher.places()
         self._wanted = max(self._least, min(self._room, self.limits.most))
         placed = self.launcher.placed([*self._members, *self._newcomers])
-        self._dismiss_newcomers([number for number in self._newcomers if number not in placed])
+        self._newcomers.dismiss([number for number in self._newcomers if number not in placed])
         if self._gather_until is not None:
             return self._form()
         if connected and not self.losses.is_stopping:
             self._fill()
             self._call_together()
         return False
-
-    @property
-    def _least(self) -> int:
-        return 1 if self.losses.is_stopping else self.limits.least
-
-    def _without_other(self, number: int) -> None:
-        """A worker has ended that is in no world."""
-        worker = self.workers[number]
-        worker.was_replaced = True
-        if number in self._newcomers:
-            self._newcomers.remove([number])
-            if worker.end is not None and worker.end.failed and self._leave_code is None:
-                self._start_failed(report(worker, len(self._members), in_full=True))
-
-    def _start_failed(self, told: str) -> None:
-        seconds = self._newcomers.failed()
-        self.say(f"{told}\nhvdtrain launch: the others go on without it. The next one is started in {seconds:g} s.")
 
     def _lost(self, number: int) -> None:
         worker = self.workers[number]
@@ -171,11 +156,6 @@ class Elastic:
             self._gather_until = time.monotonic() + self.limits.grace
 
     def _kill_the_late(self) -> None:
-        for number in self._newcomers.late:
-            worker, seconds = self.workers[number], self.limits.start_timeout
-            told = f"hvdtrain launch: a further worker (process {worker.process}{worker.on_host}) was not ready"
-            self._dismiss_newcomers([number])
-            self._start_failed(f"{told} within {seconds:g} seconds, and is ended.")
         if self._gather_until is not None and time.monotonic() >= self._gather_until:
             for member in self._members:
                 if member not in self._waiting:
@@ -209,7 +189,6 @@ class Elastic:
         self._world += 1
         made = self.launcher.open_world(chosen, self.losses.restarts)
         surplus = [number for number in there if number not in chosen]
-        self._newcomers.remove(surplus)
         for number in surplus:
             self.workers[number].was_replaced = True
         self._let_leave(surplus, 0)
@@ -218,6 +197,7 @@ class Elastic:
             more = {WORLD_VARIABLE: str(self._world), RESTART_CAUSE_VARIABLE: self.losses.cause or None}
             self.launcher.tell(number, {"variables": {**variables, **more}})
         joined = self._newcomers.joined(chosen)
+        self._newcomers.remove(surplus)
         self.losses.end()
         self._members, self._gather_until, self._changes = chosen, None, False
         self._waiting.clear()
@@ -247,12 +227,7 @@ class Elastic:
 
     def _fill(self) -> None:
         """Start workers for places that are empty."""
-        placed = len(self.launcher.placed(self._members))
-        while self._newcomers.may_start and placed + len(self._newcomers) < min(self._wanted, self._room):
-            number = len(self.workers)
-            self.workers.append(WorkerState(number))
-            self._newcomers.add(number)
-            self.workers[number].host = self.launcher.start(number)
+        self._newcomers.fill(min(self._wanted, self._room) - len(self.launcher.placed(self._members)))
 
     def _call_together(self) -> None:
         """Ask the members to come back where others wait to join them, or some of them have no place any more."""
@@ -260,13 +235,6 @@ class Elastic:
             self._changes = True
             for member in self._members:
                 self.launcher.tell(member, {"change": True})
-
-    def _dismiss_newcomers(self, numbers: Sequence[int]) -> None:
-        """They are in no world, so nothing is lost with them."""
-        self._newcomers.remove(numbers)
-        for number in numbers:
-            self.workers[number].was_replaced = True
-            self.departures.kill(number)
 
     def _let_leave(self, numbers: Sequence[int], code: int) -> None:
         for number in numbers:
@@ -278,7 +246,7 @@ class Elastic:
             self._leave_code = code
             self._gather_until = None
             self._let_leave(sorted(self._waiting), code)
-            self._dismiss_newcomers(list(self._newcomers))
+            self._newcomers.dismiss(list(self._newcomers))
 
 
 def _counted(workers: int) -> str:
