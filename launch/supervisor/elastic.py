@@ -51,6 +51,7 @@ class Elastic:
     _few_since: float | None = None  # all members wait, and too few are left
     _leave_code: int | None = None  # once no further world is to be
     _changes: bool = False  # the members were told to come back
+    _trains: bool = False  # the members have done an update in this world
     _is_fixed: bool = False
 
     def __post_init__(self) -> None:
@@ -97,6 +98,10 @@ class Elastic:
             self._waiting.add(number)
             self._gather()
 
+    def trains(self, world: int) -> None:
+        """A worker of that world has done an update."""
+        self._trains = self._trains or world == self._world
+
     def fix(self) -> None:
         """A worker cannot leave its world, so this one is the last of this start."""
         self._is_fixed = True
@@ -135,7 +140,8 @@ class Elastic:
         if self._gather_until is not None:
             return self._form()
         if connected and not self.losses.is_stopping:
-            self._fill()
+            if self._trains:  # else the start of further ones, which keeps a processor busy, would delay these
+                self._fill()
             self._call_together()
         return False
 
@@ -199,7 +205,7 @@ class Elastic:
         joined = self._newcomers.joined(chosen)
         self._newcomers.remove(surplus)
         self.losses.end()
-        self._members, self._gather_until, self._changes = chosen, None, False
+        self._members, self._gather_until, self._changes, self._trains = chosen, None, False, False
         self._waiting.clear()
         verb = "trains on" if len(chosen) == 1 else "train on"
         self.say(f"hvdtrain launch: {_counted(len(chosen))} {verb}{f', of which {joined} joined' if joined else ''}.")

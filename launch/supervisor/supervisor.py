@@ -98,6 +98,8 @@ class Supervisor:
     def told(self, rank: int, message: Mapping[str, Any]) -> None:
         if self.elastic is not None and isinstance(message.get("ready"), int):
             self.elastic.ready(rank, message["ready"])
+        elif self.elastic is not None and "trains" in message:
+            self.elastic.trains(message["trains"])
         elif self.elastic is not None and "fixed" in message:
             self.elastic.fix()
 

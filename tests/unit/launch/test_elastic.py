@@ -73,6 +73,12 @@ def end(elastic: Elastic, number: int, how: WorkerExit = KILLED, mendable: bool 
     return elastic.goes_on_without(number, mendable)
 
 
+def train(elastic: Elastic, launcher: Noted) -> None:
+    """The newest world is complete, and does an update."""
+    elastic.trains(len(launcher.worlds) + 1)
+    elastic.act(connected=True)
+
+
 def test_the_others_form_the_next_world_and_a_new_worker_joins_it() -> None:
     elastic, launcher = job(3)
     assert end(elastic, 0)
@@ -86,11 +92,13 @@ def test_the_others_form_the_next_world_and_a_new_worker_joins_it() -> None:
     assert (variables[WORLD_VARIABLE], variables["RESTARTS"]) == ("2", "1")
     assert "rank 0 of 3 was killed by SIGKILL" in variables[RESTART_CAUSE_VARIABLE]
     assert not elastic.act(connected=False)
-    assert launcher.started == [], "first the others train on"
+    elastic.trains(1)
     elastic.act(connected=True)
+    assert launcher.started == [], "first the others train on"
+    train(elastic, launcher)
     assert launcher.started == [3]
     elastic.ready(3, 0)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.told[1] == launcher.told[2] == {"change": True}
     elastic.ready(1, 2)
     elastic.ready(2, 2)
@@ -162,7 +170,7 @@ def test_who_has_not_joined_when_training_ends_is_killed() -> None:
     assert end(elastic, 1)
     elastic.ready(0, 1)
     elastic.act(connected=False)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert not end(elastic, 0, WorkerExit(0))
     assert launcher.killed == launcher.started == [2]
 
@@ -200,7 +208,7 @@ def test_if_nobody_comes_back_the_start_has_failed() -> None:
 def test_workers_leave_and_come_with_the_room() -> None:
     elastic, launcher = job(4, least=2)
     launcher.room = 3
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert all(launcher.told[number] == {"change": True} for number in range(4))
     for number in range(4):
         elastic.ready(number, 1)
@@ -209,13 +217,13 @@ def test_workers_leave_and_come_with_the_room() -> None:
     assert launcher.told[3] == {"leave": 0}
     assert end(elastic, 3, WorkerExit(0)), "it left because it was told to"
     launcher.room = 1
-    elastic.act(connected=True)
+    train(elastic, launcher)
     for number in range(3):
         elastic.ready(number, 2)
     assert elastic.act(connected=True)
     assert launcher.worlds[1] == [0, 1], "not below the least"
     launcher.room = 9
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.started == [4, 5], "not above the most"
 
 
@@ -235,7 +243,7 @@ def test_who_is_left_after_a_loss_saves_for_a_stop() -> None:
 def test_at_a_stop_while_workers_change_all_have_saved() -> None:
     elastic, launcher = job(2)
     launcher.room = 1
-    elastic.act(connected=True)
+    train(elastic, launcher)
     elastic.ready(0, 1)
     elastic.stop()
     elastic.ready(1, 1)
@@ -250,7 +258,7 @@ def test_at_a_stop_nobody_is_waited_for_who_has_not_joined() -> None:
     for number in (1, 2):
         elastic.ready(number, 1)
     elastic.act(connected=False)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     elastic.stop()
     assert launcher.killed == launcher.started == [3]
     assert end(elastic, 3, WorkerExit(-signal.SIGTERM)), "the signal came to it, too"
@@ -263,9 +271,9 @@ def test_a_new_worker_that_hangs_is_ended_and_another_one_is_started() -> None:
     for number in (1, 2):
         elastic.ready(number, 1)
     elastic.act(connected=False)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.started == [3]
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.killed == [3]
     assert "a further worker (process 0) was not ready within 0 seconds, and is ended." in launcher.said[-1]
     assert launcher.started == [3, 4]
@@ -280,12 +288,12 @@ def test_what_cannot_be_started_is_tried_again_later_and_others_join_meanwhile()
         assert end(elastic, number)
     elastic.ready(2, 1)
     elastic.act(connected=False)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.started == [3, 4]
     assert end(elastic, 3, WorkerExit(2)), "which alone would be wrong usage"
     assert "The next one is started in 0.001 s." in launcher.said[-1]
     elastic.ready(4, 0)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.told[2] == {"change": True}
 
 
@@ -294,7 +302,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_one_that_cannot_be_killed_is
 ) -> None:
     elastic, launcher = job(2, grace=0.0)
     launcher.room = 1
-    elastic.act(connected=True)
+    train(elastic, launcher)
     for number in (0, 1):
         elastic.ready(number, 1)
     assert elastic.act(connected=True)
@@ -328,10 +336,10 @@ def test_a_loss_that_was_not_mended_is_counted_by_the_restart_alone() -> None:
 def test_a_host_that_is_no_longer_named_keeps_its_worker_until_another_one_can_replace_it() -> None:
     elastic, launcher = job(2, least=2)
     launcher.homeless = {1}
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert (launcher.started, launcher.told) == ([2], {}), "two are needed"
     elastic.ready(2, 0)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     for number in (0, 1):
         elastic.ready(number, 1)
     assert elastic.act(connected=True)
@@ -342,11 +350,11 @@ def test_a_host_that_is_no_longer_named_keeps_its_worker_until_another_one_can_r
 def test_a_new_worker_of_a_host_that_is_no_longer_named_does_not_join() -> None:
     elastic, launcher = job(1, most=2)
     launcher.room = 2
-    elastic.act(connected=True)
+    train(elastic, launcher)
     launcher.homeless = {1}
     launcher.room = 1
     elastic.ready(1, 0)
-    elastic.act(connected=True)
+    train(elastic, launcher)
     assert launcher.killed == [1]
     assert launcher.told == {}
 
@@ -366,7 +374,7 @@ def test_every_world_has_living_workers_only_and_ranks_from_zero(data: st.DataOb
         for number in sorted(alive):
             waits_for_first = number in launcher.started and not any(number in made for made in launcher.worlds)
             elastic.ready(number, 0 if waits_for_first else world)
-        elastic.act(connected=True)
+        train(elastic, launcher)
         alive |= {number for number in launcher.started if elastic.workers[number].end is None}
         if len(launcher.worlds) > formed:
             world += 1
