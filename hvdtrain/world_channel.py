@@ -4,7 +4,7 @@ A world is a set of workers that train together. It ends when one of them is los
 number of workers. Lines of JSON, each an object with one of these keys:
 
     worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
-                        trains: N         it has begun to train in world N
+                        trains: N         it begins with the updates of world N
                         fixed: true       it cannot leave its world: after a loss all are to be started again
     launcher → worker   change: true      stop after an update, with a checkpoint, and come back
                         over: N           world N has lost a worker: do not wait for it
@@ -88,8 +88,8 @@ class WorldChannel:
     def change(self) -> str | None:
         """CHANGE once the launcher wants another world than the one that this worker is in: a `StopRequest`.
 
-        Training asks after each update. The first time, this tells the launcher that there are updates: what it starts
-        before, beside these workers, takes the processor from them.
+        Training asks right before its first update, when everything is restored, and again and again. The first time,
+        this tells the launcher: workers that it started earlier would take the processor from the ones that recover.
         """
         world = os.environ.get(WORLD_VARIABLE, "0")
         if self._trains_in != world:

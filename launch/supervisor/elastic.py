@@ -51,7 +51,7 @@ class Elastic:
     _few_since: float | None = None  # all members wait, and too few are left
     _leave_code: int | None = None  # once no further world is to be
     _changes: bool = False  # the members were told to come back
-    _trains: bool = False  # the members have done an update in this world
+    _trains: bool = False  # the members have restored the state, and do updates
     _is_fixed: bool = False
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Elastic:
             self._gather()
 
     def trains(self, world: int) -> None:
-        """A worker of that world has done an update."""
+        """A worker begins with the updates of that world."""
         self._trains = self._trains or world == self._world
 
     def fix(self) -> None:
@@ -140,7 +140,7 @@ class Elastic:
         if self._gather_until is not None:
             return self._form()
         if connected and not self.losses.is_stopping:
-            if self._trains:  # else the start of further ones, which keeps a processor busy, would delay these
+            if self._trains:  # else the imports of further ones would keep these from a processor
                 self._fill()
             self._call_together()
         return False

@@ -74,7 +74,7 @@ def end(elastic: Elastic, number: int, how: WorkerExit = KILLED, mendable: bool 
 
 
 def train(elastic: Elastic, launcher: Noted) -> None:
-    """The newest world is complete, and does an update."""
+    """The newest world is complete, and does updates."""
     elastic.trains(len(launcher.worlds) + 1)
     elastic.act(connected=True)
 
