@@ -4,6 +4,8 @@ A world is a set of workers that train together. It ends when one of them is los
 number of workers. Lines of JSON, each an object with one of these keys:
 
     worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
+                        trains: N         it begins with the updates of world N
+                        fixed: true       it cannot leave its world: after a loss all are to be started again
     launcher → worker   change: true      stop after an update, with a checkpoint, and come back
                         over: N           world N has lost a worker: do not wait for it
                         variables: {...}  the next world: environment variables; null removes one
@@ -16,6 +18,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from hvdtrain.errors import HvdtrainError
@@ -77,13 +80,26 @@ class WorldChannel:
         self._socket = socket.socket(fileno=file)
         self._socket.set_inheritable(False)
         self._wanted = False
+        self._trains_in = ""
         self.when_over: Callable[[], object] = lambda: None
         self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="hvdtrain-world-channel", daemon=True).start()
 
     def change(self) -> str | None:
-        """CHANGE once the launcher wants another world than the one that this worker is in: a `StopRequest`."""
+        """CHANGE once the launcher wants another world than the one that this worker is in: a `StopRequest`.
+
+        Training asks right before its first update, when everything is restored, and again and again. The first time,
+        this tells the launcher: workers that it started earlier would take the processor from the ones that recover.
+        """
+        world = os.environ.get(WORLD_VARIABLE, "0")
+        if self._trains_in != world:
+            self._trains_in = world
+            self._say({"trains": int(world)})
         return CHANGE if self._wanted else None
+
+    def tell_fixed(self) -> None:
+        """Tell the launcher that this worker cannot leave its world."""
+        self._say({"fixed": True})
 
     def next_world(self) -> int | None:
         """Wait for the next world, and put its variables into `os.environ`.
@@ -109,6 +125,10 @@ class WorldChannel:
             if value is not None:
                 os.environ[name] = value
         return None
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        with suppress(OSError):  # the launcher is gone: `next_world` says so
+            self._socket.sendall(line_of(message))
 
     def _listen(self) -> None:
         reader = LineReader()

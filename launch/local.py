@@ -1,13 +1,13 @@
 """`hvdtrain launch local`: all workers on this machine, without ssh and without MPI."""
 
+import functools
 import os
-import queue
 import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.network import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.elastic import Elastic, ElasticLimits, Variables
+from hvdtrain.launch.supervisor.elastic import Elastic
+from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
-    require_same_batch,
+    require_changes_possible,
     run_with_restarts,
     trains,
     with_run_folder,
@@ -52,11 +53,12 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
     """
     python = shutil.which(job.python) if job.python != "python" else sys.executable
     command = command or (python or job.python, *job.argv[1:])
-    require_same_batch(job)
+    require_changes_possible(job)
     command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
     token = secrets.token_hex(16)
     with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
         console, script = Console(inbox), job.host_discovery_script
+        is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
         discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake))
 
         def attempt(restarts: int, cause: str) -> JobOutcome:
@@ -64,7 +66,7 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
                 argv = _continuing(job, command, restarts)
-                start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery)
+                start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
                 stack.callback(start.close)
                 return start.supervisor(console).run()
 
@@ -88,6 +90,7 @@ class _Start:
     cause: str
     inbox: SignalInbox
     discovery: HostDiscovery | None
+    is_here: Callable[[str], bool]
 
     def __post_init__(self) -> None:
         self.safe_at = 0.0
@@ -109,8 +112,7 @@ class _Start:
         elastic = None
         if self._is_elastic:
             self._say = console.say
-            limits = ElasticLimits(*job.world_sizes, job.max_restarts, job.grace, job.start_timeout)
-            elastic = Elastic(limits, workers, self, console.say, self.restarts)
+            elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)
         watched = trains(self.command) and (job.np > 1 or self._is_elastic)
         start_timeout = job.start_timeout if watched else None
         inbox, group = self.inbox, self._group
@@ -134,10 +136,13 @@ class _Start:
         """`ElasticLauncher.places`."""
         if self.discovery is None:
             return self.job.np
-        with suppress(queue.Empty):
-            while True:
-                self._say(self.discovery.complaints.get_nowait())
-        return sum(host.slots for host in self.discovery.hosts if is_this_machine(host.name))
+        for complaint in self.discovery.take_complaints():
+            self._say(complaint)
+        return sum(host.slots for host in self.discovery.hosts if self.is_here(host.name))
+
+    def placed(self, numbers: Sequence[int]) -> list[int]:
+        """`ElasticLauncher.placed`."""
+        return list(numbers[: self.places()])
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
         """`ElasticLauncher.tell`."""

@@ -41,7 +41,10 @@ def run(argv: Sequence[str]) -> int:
     with StopSignals(who(), detect_topology(os.environ).is_root, at_second=leave_record) as signals:
         kind = load_kind(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
-        if channel is None or device_kind(kind.framework) == "GPU":  # whose devices and NCCL are of one world
+        is_fixed = device_kind(kind.framework) == "GPU"  # whose devices and NCCL are of one world
+        if channel is not None and is_fixed:
+            channel.tell_fixed()
+        if channel is None or is_fixed:
             return _train_once(kind, config, begin, signals.asked)[0]
         return run_in_worlds(channel, config, kind.framework, signals, partial(_train_once, kind), begin)
 

@@ -17,9 +17,10 @@ from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, HostAgents, ask_at_once
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.network import is_this_machine
 
 _START_SECONDS = 30.0

@@ -1,6 +1,6 @@
 """Make the models of all ranks equal before the first step."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
@@ -14,6 +14,16 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.state import State
 from hvdtrain.weights.start import initial_state
+
+
+def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
+    """`setup` with rank 0's --resume, on all ranks.
+
+    In an elastic job it follows from whether a checkpoint is there, and another rank that looked a moment later, or at
+    another disk, may have seen something else.
+    """
+    resume = broadcast_json(comm, setup.config.resume, "hvdtrain.resume.from")
+    return replace(setup, config=replace(setup.config, resume=resume))
 
 
 def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:

@@ -42,7 +42,13 @@ from hvdtrain.run.result import Totals, describe, environment, how_to_continue, 
 from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
-from hvdtrain.run.start import named_checkpoint, open_own_adapter, own_checkpoint, restore_and_broadcast
+from hvdtrain.run.start import (
+    named_checkpoint,
+    open_own_adapter,
+    own_checkpoint,
+    restore_and_broadcast,
+    with_common_resume,
+)
 from hvdtrain.run.tuning.choice import tune
 from hvdtrain.run.watchdog.reports import StallReports
 from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
@@ -74,6 +80,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         begin: `time.perf_counter()` when the process began its work, for the times in the result.
         asked: whether this rank was asked to stop.
     """
+    setup = with_common_resume(setup, comm)
     require_little_lost(_catalogs(setup), setup.config.data.max_corrupt)
     named = agree(comm, lambda: named_checkpoint(setup, comm), "hvdtrain.resume.named")
     adapter = open_own_adapter(setup, comm)  # which may be refused, and then leaves no folder

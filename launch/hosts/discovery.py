@@ -4,10 +4,14 @@ The script prints a line for each host that can be used now, `HOST:SLOTS` or `HO
 and again. What fails or prints nonsense changes nothing: the answer before stays.
 """
 
+import os
 import queue
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots
@@ -16,6 +20,8 @@ SECONDS_BETWEEN = 1.0
 """As Horovod's."""
 
 _MOST_SECONDS = 60.0  # that the script may take
+_LOOK_SECONDS = 0.2  # between two looks whether it is wanted any longer
+_LEAVE_SECONDS = 2.0  # for it to end once it was killed
 _SHOWN = 300
 
 _FLAG = "--host-discovery-script"
@@ -26,21 +32,21 @@ class HostDiscovery:
 
     Args:
         notify: called in that thread after each change of `hosts`, and each complaint.
+        first: the script's first answer, where it was asked already.
 
     Attributes:
         hosts: what the script said last.
-        complaints: about the script, for people.
 
     Raises:
         UsageError: the script's first answer cannot be had.
     """
 
-    def __init__(self, script: str, notify: Callable[[], None]) -> None:
+    def __init__(self, script: str, notify: Callable[[], None], first: tuple[Host, ...] | None = None) -> None:
         self._script, self._notify = script, notify
         self._complaint = ""
-        self.complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._ended = threading.Event()
-        self.hosts = discovered(script)
+        self.hosts = discovered(script) if first is None else first
         self._thread = threading.Thread(target=self._ask, name="host-discovery", daemon=True)
 
     def __enter__(self) -> "HostDiscovery":
@@ -49,12 +55,23 @@ class HostDiscovery:
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
+        self._thread.join(_LEAVE_SECONDS)  # for the script to be ended
+
+    def take_complaints(self) -> list[str]:
+        """What there is to say about the script since the last call, for people."""
+        taken = []
+        with suppress(queue.Empty):
+            while True:
+                taken.append(self._complaints.get_nowait())
+        return taken
 
     def _ask(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN):
             try:
-                hosts = discovered(self._script)
+                hosts = discovered(self._script, self._ended)
             except UsageError as error:
+                if self._ended.is_set():
+                    return
                 self._complain(f"{error.fact} {error.conflict}")
                 continue
             self._complaint = ""
@@ -64,25 +81,58 @@ class HostDiscovery:
 
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:
-            self.complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
+            self._complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
             self._notify()
         self._complaint = complaint
 
 
-def discovered(script: str) -> tuple[Host, ...]:
-    """The hosts that the script names now.
+def discovered(script: str, ended: threading.Event | None = None) -> tuple[Host, ...]:
+    """The hosts that the script names now. Once `ended` is set, the script is ended, which is an error, too.
 
     Raises:
         UsageError: it cannot be run, fails, takes more than a minute, or prints something else than hosts.
     """
     try:
-        ran = subprocess.run([script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_MOST_SECONDS)
+        code, said, complained = _output_of(script, ended or threading.Event())
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise _unusable(script, f"cannot be run: {error}") from error
-    if ran.returncode:
-        raise _unusable(script, f"ended with exit code {ran.returncode}: {ran.stderr.strip()[:_SHOWN]!r}")
-    lines = [line.strip() for line in ran.stdout.splitlines() if line.strip()]
+    if code:
+        raise _unusable(script, f"ended with exit code {code}: {complained.strip()[:_SHOWN]!r}")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     return join_hosts([parse_name_and_slots(line, f"{_FLAG}: ") for line in lines], _FLAG) if lines else ()
+
+
+def _output_of(script: str, ended: threading.Event) -> tuple[int, str, str]:
+    """Exit code and both outputs. A script that takes too long is killed with all that it has started."""
+    process = subprocess.Popen(
+        [script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + _MOST_SECONDS
+    try:
+        while True:
+            try:
+                said, complained = process.communicate(timeout=_LOOK_SECONDS)
+                return process.returncode, said, complained
+            except subprocess.TimeoutExpired:
+                if ended.is_set() or time.monotonic() >= deadline:
+                    raise subprocess.TimeoutExpired(script, _MOST_SECONDS) from None
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its children may run although it has ended
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LEAVE_SECONDS)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 def _unusable(script: str, why: str) -> UsageError:

@@ -95,12 +95,16 @@ def descendants(ancestor: int, without: Collection[int], table: Mapping[int, See
     return relatives((p for p, seen in table.items() if seen.parent == ancestor and p not in without), table)
 
 
-def kill_job(token: str, further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set()) -> list[int]:
+def kill_job(
+    token: str,
+    further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set(),
+    seconds: float = SWEEP_SECONDS,
+) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
 
     `further` finds processes of the job that show neither by the token nor by relatives with it.
     """
-    deadline = time.monotonic() + SWEEP_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         tokens = list(processes_of(token))
         table = process_table()

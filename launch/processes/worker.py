@@ -1,6 +1,7 @@
 """One worker: its process, and what it writes."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,9 +12,11 @@ from typing import IO, Any, cast
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, Seen, kill_job, with_job_token
 from hvdtrain.world_channel import CHANNEL_VARIABLE, LineReader, line_of
 
 _READ_BYTES = 2**16
+_SWEEP_SECONDS = 1.0  # others wait meanwhile; what stays is swept again with all of the job's processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Worker:
         """The launcher's end of the worker's `WorldChannel`, without blocking."""
         self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
         self._lines = LineReader()
+        self._mark = secrets.token_hex(16) if spec.is_elastic else None
+        own = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
         try:
             self.process = subprocess.Popen(
                 list(spec.command),
@@ -80,7 +85,7 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**spec.environment, FILE_VARIABLE: self._failure.place, **_variables(end)},
+                env={**spec.environment, **own, FILE_VARIABLE: self._failure.place, **_variables(end)},
                 pass_fds=[] if end is None else [end.fileno()],
                 start_new_session=True,
             )
@@ -133,6 +138,15 @@ class Worker:
             self._killed = True
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+
+    def sweep(self) -> None:
+        """SIGKILL what the worker has started, after its own end: in an elastic job the others go on, and what it left
+        behind would hold its files and memory. Elsewhere all of the job's processes are killed together."""
+        if self._mark is not None:
+            kill_job(self._mark, self._session, _SWEEP_SECONDS)
+
+    def _session(self, table: Mapping[int, Seen]) -> set[int]:
+        return {process for process, seen in table.items() if seen.session == self.process.pid}
 
     def reap(self, out_of_memory: bool = False) -> WorkerExit:
         """Collect the process, which has ended."""

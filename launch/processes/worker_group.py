@@ -159,7 +159,12 @@ class LocalWorkerGroup:
             for data in takewhile(bool, (worker.read(pipe) for _ in range(_LAST_READS))):
                 events.wrote(worker.rank, stream, data or b"")
             self._forget(pipe)
-        events.ended(worker.rank, worker.reap(out_of_memory_kills() > self._kills_before))
+        worker.sweep()
+        end = worker.reap(out_of_memory_kills() > self._kills_before)
+        self._unregister(worker.channel)
+        self._workers.remove(worker)
+        worker.close()
+        events.ended(worker.rank, end)
 
     def _forget(self, pipe: IO[bytes]) -> None:
         if self._readers.pop(pipe, None) is not None:

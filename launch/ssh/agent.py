@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
@@ -89,11 +89,17 @@ class Agent:
                 self._send_heartbeat()
             self._sweep()
 
-    def start(self, host_token: str, specs: Callable[[str], list[WorkerSpec]], folder: str | None) -> None:
+    def start(
+        self,
+        host_token: str,
+        specs: Callable[[str], list[WorkerSpec]],
+        folder: str | None,
+        numbers: Sequence[int] = (),
+    ) -> None:
         """Start workers in `folder` (None: here) and report what they do. Beside those that run, if there are any.
 
         Otherwise what runs here with the `host_token` of the job on this host is killed first. `specs` makes the
-        workers, given the job tokens for their environment.
+        workers of those `numbers`, given the job tokens for their environment.
         """
         if self._token is None:
             # Of its own: an earlier agent of this host that is still dying must not kill this one's workers.
@@ -107,8 +113,10 @@ class Agent:
             require_none_left(kill_job(host_token), UsageError)  # of an agent that was cut off a moment ago
             self._group = LocalWorkerGroup(specs(f"{host_token},{self._token}"), folder)
         except UsageError as error:
-            self._send("refused", fact=error.fact, conflict=error.conflict, hint=error.hint)
-            self._sweep()
+            said: dict[str, Any] = {"fact": error.fact, "conflict": error.conflict, "hint": error.hint}
+            self._send("refused", b"", numbers=list(numbers), **said)
+            if self._group is None:  # else others run
+                self._sweep()
             return
         self._group.watch(self._selector, self)
 
@@ -232,7 +240,7 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         numbered = zip(job["numbers"], made, strict=True)
         return [WorkerSpec(number, job["command"], own, bool(world)) for number, own in numbered]
 
-    agent.start(str(job["token"]), specs, job["folder"])
+    agent.start(str(job["token"]), specs, job["folder"], job["numbers"])
 
 
 if __name__ == "__main__":

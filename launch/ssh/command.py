@@ -116,6 +116,8 @@ def _notes(job: JobSpec, options: SshOptions) -> tuple[Note, ...]:
         ("end", f"agents kill their workers when ssh ends, or after {options.link_seconds:g} s of silence"),
         ("restarts", _restarts(job)),
     ]
+    if job.host_discovery_script is not None:
+        notes.append(("hosts", f"{job.host_discovery_script} names them, now and every second; the table is of now"))
     if not options.checks_host_keys:
         notes.append(("ssh", "HOST KEYS ARE NOT CHECKED: whoever answers gets the job's variables"))
     return tuple(notes)

@@ -3,27 +3,30 @@
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
-from hvdtrain.launch.ssh.agent_client import HostAgents, RemoteWorkerGroup
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
-from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.network import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.worlds import HostWorlds
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.elastic import Elastic, ElasticLimits
+from hvdtrain.launch.supervisor.elastic import Elastic
+from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
-    require_same_batch,
+    require_changes_possible,
     run_with_restarts,
     trains,
     with_run_folder,
@@ -33,7 +36,7 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
 
-_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding", "host_discovery_script")
+_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 
 
 def run(job: JobSpec, options: SshOptions) -> int:
@@ -48,9 +51,11 @@ def run(job: JobSpec, options: SshOptions) -> int:
     if not options.checks_host_keys:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
     hosts = job.hosts if job.max_restarts else job.used_hosts  # others may step in where one is lost
-    with SignalInbox() as inbox, HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout) as agents:
-        console = Console(inbox)
-        attempt = Attempt(job, agents, console, inbox)
+    with SignalInbox() as inbox, ExitStack() as outer:
+        agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
+        console, script = Console(inbox), job.host_discovery_script
+        found = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
+        attempt = Attempt(job, agents, console, inbox, found)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
@@ -60,7 +65,7 @@ def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
-    require_same_batch(job)
+    require_changes_possible(job)
 
 
 @dataclass(eq=False)
@@ -71,18 +76,22 @@ class Attempt:
     agents: HostAgents
     console: Console
     inbox: SignalInbox
+    discovery: HostDiscovery | None = None
 
     def __post_init__(self) -> None:
         self._token = secrets.token_hex(16)
+        self._host_numbers: dict[str, int] = {}
         argv, most = self.job.argv, self.job.max_restarts
         self._command = with_run_folder(argv, most) if most else argv
 
     def run(self, restarts: int, cause: str) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
+        if self.discovery is not None:
+            self.agents.use(self.discovery.hosts)
         number = self.agents.connect_all()
         if number is not None:
             return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
-        hosts = [host for host in self.job.hosts if host.name in self.agents.links]
+        hosts = [host for host in self.agents.hosts if host.name in self.agents.links]
         np = workers_on(self.job, hosts, restarts)
         if np == 0:
             return self._too_few(hosts, restarts)
@@ -109,18 +118,20 @@ class Attempt:
                 "cause": cause,
                 "world": "1" if is_elastic else None,
             }
-            groups = [self._start(link, places, common) for link in links.values()]
+            used = [host for host in self.agents.hosts if host.name in links]
+            groups = [self._start(host, places, common) for host in used]
             workers = [WorkerState(place.rank, place.host) for place in places]
             watched = trains(self._command) and (len(places) > 1 or is_elastic)
             start_timeout = self.job.start_timeout if watched else None
             supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
             if not is_elastic:
                 return supervisor.run()
-            orders = {host.name: common | self._order(host.name) for host in self.job.hosts}
-            with HostWorlds(self.agents, self.job.hosts, server, orders, supervisor, groups) as worlds:
-                limits = ElasticLimits(
-                    *self.job.world_sizes, self.job.max_restarts, self.job.grace, self.job.start_timeout
-                )
+
+            def order(host: Host) -> dict[str, Any]:
+                return common | self._order(host)
+
+            with HostWorlds(self.agents, self.discovery, server, order, supervisor, groups) as worlds:
+                limits = ElasticLimits.of(self.job)
                 supervisor.elastic = Elastic(limits, workers, worlds, self.console.say, restarts)
                 return supervisor.run()
 
@@ -130,17 +141,17 @@ class Attempt:
 
         return command_for_restart(self._command, exists) if restarts else self._command
 
-    def _start(self, link: HostLink, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
+    def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Order the workers of one host to start."""
-        mine = [place for place in places if place.host == link.name]
+        mine = [place for place in places if place.host == host.name]
         numbers = [place.rank for place in mine]
         own = {"places": [asdict(place) for place in mine], "numbers": numbers}
-        return RemoteWorkerGroup(link, numbers, common | self._order(link.name) | own)
+        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | own)
 
-    def _order(self, name: str) -> dict[str, Any]:
+    def _order(self, host: Host) -> dict[str, Any]:
         """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
         sweep of one must not reach the other's processes: hence a token for each."""
-        number, host = next((i, host) for i, host in enumerate(self.job.hosts) if host.name == name)
+        number = self._host_numbers.setdefault(host.name, len(self._host_numbers))
         return {"token": f"{self._token}-{number}", "variables": host_variables(self.job, host, os.environ)}
 
     @property

@@ -34,6 +34,7 @@ class JobOutcome:
         message: what to say; empty where a worker has said it all.
         may_restart: whether trying again makes sense.
         mended: losses after which the job went on without being started again.
+        first_cause: of the loss with which it began, where the others tried to go on; else empty.
     """
 
     code: int
@@ -41,11 +42,12 @@ class JobOutcome:
     message: str = ""
     may_restart: bool = False
     mended: int = 0
+    first_cause: str = ""
 
     @property
     def cause(self) -> str:
         """Its first sentence or two, without what workers wrote: for the record of a restart."""
-        return cause_in(self.message)
+        return self.first_cause or cause_in(self.message)
 
 
 def cause_in(message: str) -> str:
@@ -149,8 +151,17 @@ def _after_signal(
         how += f"; {hurried_by.name} came as a second request, so {_ranks(killed)} {were} killed at once"
     elif killed:
         how += f"; {_ranks(killed)} did not leave in time and had to be killed"
+    lost = [worker for worker in workers if worker.end and worker.end.failed and _was_lost(worker, stopped_by)]
+    if lost:
+        told = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
+        how += f"; {told} meanwhile, so the last steps may be in no checkpoint"
     said = [f"hvdtrain launch: {how}.", _untold(workers)]
     return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
+
+
+def _was_lost(worker: WorkerState, stopped_by: signal.Signals) -> bool:
+    """Whether something else than the request has ended it."""
+    return bool(worker.end and worker.end.lost) or (worker.code < 0 and worker.code != -stopped_by)
 
 
 def _untold(workers: Sequence[WorkerState]) -> str:
@@ -165,10 +176,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def report(worker: WorkerState, size: int, in_full: bool) -> str:
     """How a worker of `size` ended, and its last lines: all of them, or the end of what was shown before."""
-    how = how_it_ended(worker.code)
-    if worker.end and worker.end.lost:
-        how = f"was lost: {worker.end.lost}"
-    elif worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
+    how = _how(worker)
+    if worker.end and worker.end.out_of_memory and worker.code == -signal.SIGKILL:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
     elif worker.failure and worker.failure.kind == "signal":
         how += f" because of a signal: {worker.failure.cause}"
@@ -186,6 +195,10 @@ def quoted(worker: WorkerState, in_full: bool) -> str:
     if not lines:
         return "It wrote nothing."
     return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
+
+
+def _how(worker: WorkerState) -> str:
+    return f"was lost: {worker.end.lost}" if worker.end and worker.end.lost else how_it_ended(worker.code)
 
 
 def _gist(lines: list[str]) -> list[str]:

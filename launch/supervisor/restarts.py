@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.hosts.host import total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
@@ -91,8 +92,20 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
     return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
 
 
-def require_same_batch(job: JobSpec) -> None:
-    """Raise UsageError where a job whose number of workers may change has a batch of each worker, or no restarts."""
+def require_changes_possible(job: JobSpec) -> None:
+    """Raise UsageError where the number of workers may change and no restart is allowed, each worker has a batch of its
+    own, or there can never be room for the most workers that were asked for."""
+    slots = total_slots(job.hosts)
+    if job.host_discovery_script is None and job.max_workers is not None and job.hosts and job.max_workers > slots:
+        raise UsageError(
+            f"--max-workers is {job.max_workers}, and there are {slots} slots for workers.",
+            "Without --host-discovery-script nothing names more, so the job could never grow to that.",
+            f"use --max-workers {slots}, or name hosts and their slots by --host-discovery-script.",
+        )
+    _require_same_batch(job)
+
+
+def _require_same_batch(job: JobSpec) -> None:
     changes = job.changes_workers or job.host_discovery_script is not None
     if changes and not job.max_restarts:
         raise UsageError(

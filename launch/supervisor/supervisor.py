@@ -12,6 +12,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.departures import KILLED_SECONDS
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, quoted
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
@@ -23,7 +24,6 @@ LAST_WORDS_SECONDS = 3.0
 
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
 _QUOTED_RANKS = 4  # of those that never came
-_KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel, and is left to the sweep that follows
 
 
 @dataclass(eq=False)
@@ -72,13 +72,15 @@ class Supervisor:
                 self._act_on_deadlines()
         self._connected = self._connected or self._all_are_connected()
         workers = [worker for worker in self.workers if not worker.was_replaced]
-        if self._late is None and self.elastic is not None and self.elastic.gave_up:
+        if self._late is None and self._stopped_by is None and self.elastic is not None and self.elastic.gave_up:
             self._late = JobOutcome(1, message=self.elastic.gave_up, may_restart=True)
         outcome = self._late or diagnose(
             workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
         )
         self._print(outcome)
-        return outcome if self.elastic is None else replace(outcome, mended=self.elastic.mended)
+        if self.elastic is None:
+            return outcome
+        return replace(outcome, mended=self.elastic.losses.mended, first_cause=self.elastic.losses.cause)
 
     def watch(self, group: WorkerGroup) -> None:
         """Watch over the workers of one more group, too."""
@@ -96,6 +98,10 @@ class Supervisor:
     def told(self, rank: int, message: Mapping[str, Any]) -> None:
         if self.elastic is not None and isinstance(message.get("ready"), int):
             self.elastic.ready(rank, message["ready"])
+        elif self.elastic is not None and "trains" in message:
+            self.elastic.trains(message["trains"])
+        elif self.elastic is not None and "fixed" in message:
+            self.elastic.fix()
 
     def ended(self, rank: int, end: WorkerExit) -> None:
         worker = self.workers[rank]
@@ -106,8 +112,7 @@ class Supervisor:
         self._ended += 1
         if self.elastic is not None:
             self._notice_connections()  # its notice may be on the way
-            going_on = self._connected and self._kill_at is None and self._give_up_at is None
-            if self.elastic.goes_on_without(rank, going_on):
+            if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
                 return
         if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
@@ -144,7 +149,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         self._kill_at = None
-        self._give_up_at = time.monotonic() + _KILLED_SECONDS
+        self._give_up_at = time.monotonic() + KILLED_SECONDS
         for group in self.groups:
             group.kill()
 
@@ -162,9 +167,16 @@ class Supervisor:
         alone = self.elastic is not None and self.server.size == 1  # a single worker connects to nobody
         return alone or len(self.server.connected) == self.server.size
 
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether nothing ends all workers: who was asked to stop goes on until it has saved."""
+        return self._give_up_at is None and (self._kill_at is None or self._stopped_by is not None)
+
     def _seconds_to_deadline(self) -> float | None:
-        changes_at = None if self.elastic is None else self.elastic.deadline
-        all_deadlines = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, changes_at)
+        all_deadlines = [self._start_by, self._hold_until, self._kill_at, self._give_up_at]
+        if self.elastic is not None:
+            all_deadlines.append(self.elastic.departures.deadline)
+            all_deadlines.append(self.elastic.deadline if self._may_go_on else None)
         deadlines = [at for at in all_deadlines if at is not None]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
@@ -186,15 +198,30 @@ class Supervisor:
             self._give_up_at = None
             for number in range(len(self.workers)):
                 self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
-        if self.elastic is not None and self._kill_at is None and self._give_up_at is None:
-            self._change_world(self.elastic)
+        if self.elastic is not None:
+            self._act_on_changes(self.elastic)
+
+    def _act_on_changes(self, elastic: Elastic) -> None:
+        for number in elastic.departures.overdue():
+            self._give_up(number)
+        if self._may_go_on:
+            self._change_world(elastic)
+
+    def _give_up(self, number: int) -> None:
+        worker = self.workers[number]
+        self.console.say(
+            f"hvdtrain launch: process {worker.process}{worker.on_host} runs {KILLED_SECONDS:g} s after SIGKILL: it "
+            "waits inside the kernel, usually for a dead disk. It is not waited for any longer."
+        )
+        self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _change_world(self, elastic: Elastic) -> None:
         self._notice_connections()
         if elastic.act(self._connected):
             self.server = elastic.launcher.server
             self._connected = False
-            self._start_by = None if self.start_timeout is None else time.monotonic() + self.start_timeout
+            is_watched = self.start_timeout is not None and self._stopped_by is None
+            self._start_by = time.monotonic() + (self.start_timeout or 0.0) if is_watched else None
         if elastic.gave_up:  # which `run` reports
             self._kill()
 

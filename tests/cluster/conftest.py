@@ -46,6 +46,31 @@ def hosts(emulated_hosts: EmulatedHosts) -> Iterator[EmulatedHosts]:
 
 
 @pytest.fixture(scope="session")
+def three_emulated_hosts() -> Iterator[EmulatedHosts]:
+    """host1, host2 and host3, for `three`."""
+    if reason := obstacle():
+        pytest.skip(reason)
+    with taken_slot() as slot:
+        cluster = EmulatedHosts(slot, 3)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+@pytest.fixture
+def three(three_emulated_hosts: EmulatedHosts) -> Iterator[EmulatedHosts]:
+    """host1, host2 and host3, as `hosts` has two."""
+    try:
+        yield three_emulated_hosts
+        three_emulated_hosts.wait_until_quiet()
+    finally:
+        three_emulated_hosts.sweep()
+        three_emulated_hosts.restore()
+
+
+@pytest.fixture(scope="session")
 def emulated_slurm(emulated_hosts: EmulatedHosts) -> EmulatedSlurm:
     """Slurm on both hosts, for fixtures that tests share; tests themselves ask for `slurm`."""
     cluster = EmulatedSlurm(emulated_hosts)

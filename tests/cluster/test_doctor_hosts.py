@@ -6,43 +6,17 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emulated_hosts import EmulatedHosts
-from requirements import obstacle
-from slot import taken_slot
 from ssh_files import make_key
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 240.0
 RATE_MBIT = 100
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmulatedHosts]:
-    if reason := obstacle():
-        pytest.skip(reason)
-    with taken_slot() as slot:
-        cluster = EmulatedHosts(slot, 3)
-        try:
-            cluster.start()
-            yield cluster
-        finally:
-            cluster.stop()
-
-
-@pytest.fixture
-def three(cluster: EmulatedHosts) -> Iterator[EmulatedHosts]:
-    """host1, host2 and host3, as new; afterwards nothing of the doctor's runs on any."""
-    try:
-        yield cluster
-        cluster.wait_until_quiet()
-    finally:
-        cluster.sweep()
-        cluster.restore()
 
 
 def examine(hosts: EmulatedHosts, flags: Sequence[str], cwd: Path) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from emulated_hosts import EmulatedHosts
+from launched_training import DEADLINE_S, await_step, await_words, end_cut, one, require_exactly_once
 from processes import Finished, Spawned, kill, wait_until
 
 from hvdtrain.stop_requests import ECHO_SECONDS
 
-DEADLINE_S = 60.0
 GONE_S = 10.0
 LINK_S = 4.0
 
@@ -70,27 +70,8 @@ def await_ready(job: Spawned, folder: Path, workers: int = 2) -> None:
     wait_until("workers ready", lambda: all(path.exists() for path in paths), DEADLINE_S, lambda: job.output)
 
 
-def await_words(job: Spawned, *words: str) -> None:
-    wait_until(
-        f"{words} in the output", lambda: all(word in job.output for word in words), DEADLINE_S, lambda: job.output
-    )
-
-
-def one(hosts: EmulatedHosts, host: str, containing: str) -> int:
-    """The process of that host whose command line has `containing`."""
-    (found,) = hosts.pids(host, containing)
-    return found
-
-
 def worker(hosts: EmulatedHosts, host: str) -> int:
     return one(hosts, host, f"-c {PROLOGUE}")
-
-
-def end_cut(hosts: EmulatedHosts) -> None:
-    """Heal the link to host2, whose sshd would wait for the next retransmission to learn that its client is gone."""
-    hosts.restore()
-    kill(hosts.pids("host2", "sshd: "))
-    hosts.wait_until_quiet()
 
 
 def ended_badly(job: Spawned, hosts: EmulatedHosts, seconds: float = GONE_S) -> Finished:
@@ -294,17 +275,6 @@ def test_what_cannot_start_on_one_host_is_bad_usage(start: Start, hosts: Emulate
     hosts.wait_until_quiet(1)
 
 
-def await_step(job: Spawned, folder: Path, step: int) -> None:
-    """Until training has written the metrics of that step."""
-    path = folder / "out" / "metrics.jsonl"
-
-    def reached() -> bool:
-        lines = path.read_text().splitlines() if path.exists() else []
-        return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
-
-    wait_until(f"step {step}", reached, 2 * DEADLINE_S, lambda: job.output)
-
-
 def test_training_survives_a_killed_worker_and_a_host_that_is_cut_off(hosts: EmulatedHosts, tmp_path: Path) -> None:
     """On hosts whose own names mean loopback: Debian's installer writes them beside 127.0.1.1."""
     for host, other in (("host1", "host2"), ("host2", "host1")):
@@ -334,40 +304,3 @@ def test_training_survives_a_killed_worker_and_a_host_that_is_cut_off(hosts: Emu
     require_exactly_once(hosts, tmp_path, resumed=3)
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["epochs"], result["world_size"], result["metrics"]["accuracy"] >= 0.97) == (12, 1, True)
-
-
-def test_a_host_that_comes_back_gets_a_worker_while_the_other_trains(hosts: EmulatedHosts, tmp_path: Path) -> None:
-    flags = ("--max-restarts", "2", "--min-workers", "1", "--link-timeout", str(LINK_S), "--grace", "20")
-    train = ("--", "train", "--output-dir", "out", "--checkpoint-interval", "10", "--epochs", "2000")
-    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "host1:1,host2:1", *flags, *train]
-    try:
-        job = hosts.spawn("host1", argv, cwd=tmp_path)
-        await_step(job, tmp_path, 15)
-        first = one(hosts, "host1", "-m hvdtrain train")
-        hosts.drop_packets("host2")
-        await_words(job, "hvdtrain launch: 1 worker trains on.")
-        hosts.restore()
-        kill(hosts.pids("host2", "sshd: "))
-        await_words(job, "hvdtrain launch: 2 workers train on, of which 1 joined.")
-        before = (tmp_path / "out" / "metrics.jsonl").read_text().count('"split"')
-        wait_until(
-            "further steps",
-            lambda: (tmp_path / "out" / "metrics.jsonl").read_text().count('"split"') > before + 3,
-            DEADLINE_S,
-            lambda: job.output,
-        )
-        assert one(hosts, "host1", "-m hvdtrain train") == first, "rank 0 keeps its process"
-        kill([one(hosts, "host1", "-m hvdtrain launch")], signal.SIGTERM)
-        done = job.wait(DEADLINE_S)
-    finally:
-        end_cut(hosts)
-    assert done.returncode == 75, done.tail()
-    require_exactly_once(hosts, tmp_path, resumed=2)
-
-
-def require_exactly_once(hosts: EmulatedHosts, folder: Path, resumed: int) -> None:
-    """The proof that every record of every epoch was used once, although training resumed so often."""
-    verified = hosts.run("host1", [sys.executable, "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=folder)
-    assert verified.returncode == 0, verified.tail()
-    events = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
-    assert sum(event.get("event") == "resumed" and event["step"] > 0 for event in events) == resumed

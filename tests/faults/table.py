@@ -33,7 +33,7 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
     9: (
         "the link heals while the job recovers",
         "the workers on the other side have ended; a new one joins",
-        "tests/cluster/test_launch_ssh.py::test_a_host_that_comes_back_gets_a_worker_while_the_other_trains",
+        "tests/cluster/test_elastic_hosts.py::test_a_host_that_comes_back_gets_a_worker_once_one_can_be_started",
     ),
     10: (
         "fewer workers than `--min-workers` are left, and the host comes back",
@@ -80,6 +80,21 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "a host that cannot be used",
         "exit code 2, the cause and what to do",
         "tests/cluster/test_hosts_refused.py::test_a_host_that_cannot_be_used_is_refused_with_its_cause",
+    ),
+    33: (
+        "a worker is killed while the job stops, `--min-workers`",
+        "exit code 75: those that are left save the last checkpoint again, one step later",
+        "tests/faults/test_elastic.py::test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving",
+    ),
+    34: (
+        "a worker that is to join hangs",
+        "the others train on; after `--start-timeout` it is ended, and another one joins",
+        "tests/faults/test_elastic.py::test_a_new_worker_that_hangs_while_it_imports_is_ended_and_another_one_joins",
+    ),
+    35: (
+        "a host that a script names while the job runs cannot be used, or is no longer named",
+        "the others train on; it is tried again; its workers leave at a common step",
+        "tests/cluster/test_elastic_hosts.py::test_hosts_come_and_go_as_the_script_says_and_no_step_is_lost",
     ),
 }
 """Row → the fault, how it ends, and the test that shows it, where that is not in this folder."""

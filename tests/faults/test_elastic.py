@@ -73,3 +73,60 @@ def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: C
     result = json.loads((job.out / "result.json").read_text())
     assert result["status"] == "stopped", result
     assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+
+
+def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start: Callable[..., DisturbedJob]) -> None:
+    job = start("-np", "2", "--min-workers", "2", "--max-restarts", "1", "--grace", "200")
+    job.await_lines(4)
+    _, second = job.workers()
+    os.kill(second, signal.SIGSTOP)  # so that the others cannot agree on a step
+    job.await_that(lambda: _is_stopped(second), "stop")  # a thread that still runs would take the next signal first
+    job.process.send_signal(signal.SIGTERM)
+    job.await_that(lambda: _has_pending(second, signal.SIGTERM), "signal that was passed on")
+    os.kill(second, signal.SIGKILL)
+    assert job.wait() == 75, job.output
+    assert "the last checkpoint is read and saved again for the stop, by the workers that are left." in job.output
+    result = json.loads((job.out / "result.json").read_text())
+    assert (result["status"], result["world_size"]) == ("stopped", 1)
+    assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+
+
+def _is_stopped(process: int) -> bool:
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
+def _has_pending(process: int, number: signal.Signals) -> bool:
+    """Whether the kernel keeps that signal for it: proc(5), ShdPnd."""
+    found = re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{process}/status").read_text())
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+
+
+def test_a_new_worker_that_hangs_while_it_imports_is_ended_and_another_one_joins(
+    start: Callable[..., DisturbedJob], tmp_path: Path
+) -> None:
+    """The task's module hangs once, in the first worker that is started later."""
+    (tmp_path / "hangs_once.py").write_text(HANGS_ONCE)
+    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--task", "hangs_once:TorchDigits")
+    flags = ("-np", "2", "--min-workers", "1", "--max-restarts", "2", "--start-timeout", "25")
+    job = start(*flags, options=options, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    job.await_lines(2)
+    (tmp_path / "hang").touch()
+    os.kill(job.workers()[1], signal.SIGKILL)
+    job.await_words(r"a further worker \(process \d+\) was not ready within 25 seconds, and is ended\.")
+    job.await_that(lambda: "2 workers train on, of which 1 joined." in job.output, "world of two")
+    job.await_lines()
+    job.stop()
+
+
+HANGS_ONCE = """
+import os, time
+from pathlib import Path
+from hvdtrain.tasks.torch import TorchDigits
+try:
+    os.unlink(Path(__file__).with_name("hang"))
+except FileNotFoundError:
+    pass
+else:
+    time.sleep(3600)
+"""

@@ -6,6 +6,7 @@ import sys
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.execute import execute
+from hvdtrain.launch.hosts.discovery import discovered
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
 from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
@@ -66,6 +67,28 @@ def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Ho
         sys.stderr.write(f"hvdtrain {command}: hosts from {found[1]}\n")
         return found[0]
     return this_host(options.np)
+
+
+def hosts_now(options: argparse.Namespace) -> tuple[Host, ...]:
+    """Those that the script of --host-discovery-script names; without one, as `hosts_from`. Raises UsageError."""
+    script = options.host_discovery_script
+    if script is None:
+        return hosts_from(options)
+    other = next((name for name in ("hosts", "hostfile", "rank_table") if vars(options)[name] is not None), None)
+    if other is not None:
+        raise UsageError(
+            f"--host-discovery-script and --{other.replace('_', '-')} are both given.",
+            "Each of them says which hosts the job may use.",
+            "leave one of them out.",
+        )
+    hosts = discovered(script)
+    if not hosts:
+        raise UsageError(
+            f"The script {script} of --host-discovery-script names no host.",
+            "There is nowhere to start a worker.",
+            "let it print a line HOST:SLOTS for each host.",
+        )
+    return hosts
 
 
 def this_host(np: int | None) -> tuple[Host, ...]:

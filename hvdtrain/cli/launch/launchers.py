@@ -51,7 +51,7 @@ def _start_local(options: Namespace, command: tuple[str, ...]) -> int:
 
 
 def _start_ssh(options: Namespace, command: tuple[str, ...]) -> int:
-    job = jobs.job_from(options, command, jobs.hosts_from(options))
+    job = jobs.job_from(options, command, jobs.hosts_now(options))
     reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
     if not options.dry_run:
         jobs.require_outside_job()

@@ -102,7 +102,8 @@ ELASTIC: Final = (
     option(
         "--host-discovery-script",
         metavar="PROGRAM",
-        help="program that prints HOST:SLOTS for each host that can be used now; workers come and go with them",
+        help="program that prints HOST:SLOTS for each host that can be used now; workers come and go with them "
+        "(ssh: instead of -H)",
     ),
 )
 """How many workers a job may go on with."""

@@ -269,3 +269,89 @@ def test_a_further_worker_that_cannot_be_started_has_ended_and_the_others_run() 
                 key.data()
         group.close()
     assert noted[0].by_us
+
+
+LEAVES_A_CHILD = """
+import os, subprocess, sys
+child = subprocess.Popen(["sleep", "600"], start_new_session=True, pass_fds=[1])
+print(child.pid, flush=True)
+sys.stdin = os.read(os.open(sys.argv[1], os.O_RDONLY), 1)  # until somebody writes
+"""
+
+
+class Noted:
+    """`WorkerEvents` that keep what comes."""
+
+    def __init__(self) -> None:
+        self.said: dict[int, bytes] = {}
+        self.ends: dict[int, WorkerExit] = {}
+        self.told_last: object = None
+
+    def started(self, _rank: int, _process: int) -> None:
+        pass
+
+    def told(self, _rank: int, message: object) -> None:
+        self.told_last = message
+
+    def wrote(self, rank: int, _stream: int, data: bytes) -> None:
+        self.said[rank] = self.said.get(rank, b"") + data
+
+    def ended(self, rank: int, end: WorkerExit) -> None:
+        self.ends[rank] = end
+
+
+def test_a_worker_that_cannot_leave_its_world_says_so() -> None:
+    lines = "from hvdtrain.world_channel import claim_world_channel; claim_world_channel().tell_fixed()"
+    events = Noted()
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    group = LocalWorkerGroup([WorkerSpec(0, [sys.executable, "-c", lines], variables, is_elastic=True)])
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, events)
+
+        def told() -> bool:
+            for key, _ in selector.select(0.02):
+                key.data()
+            return events.told_last is not None and 0 in events.ends
+
+        until(told)
+    group.close()
+    assert events.told_last == {"fixed": True}
+
+
+def test_a_lost_worker_of_an_elastic_job_leaves_no_child_and_no_open_file(tmp_path: Path) -> None:
+    """The others, whose children run on, are of the same job."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    token, events = secrets.token_hex(8), Noted()
+    command = [sys.executable, "-c", LEAVES_A_CHILD, str(pipe)]
+    group = LocalWorkerGroup([], None)
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, events)
+
+        def until_seen(condition: Callable[[], bool]) -> None:
+            def looked() -> bool:
+                for key, _ in selector.select(0.02):
+                    key.data()
+                return condition()
+
+            until(looked)
+
+        def add(rank: int) -> int:
+            variables = {**os.environ, JOB_TOKEN_VARIABLE: token}
+            group.add(WorkerSpec(rank, command, variables, is_elastic=True))
+            until_seen(lambda: b"\n" in events.said.get(rank, b""))
+            return int(events.said[rank])
+
+        first = add(0)
+        before = len(os.listdir("/proc/self/fd"))
+        second = add(1)
+        group.kill(1)
+        until_seen(lambda: 1 in events.ends)
+        assert len(os.listdir("/proc/self/fd")) == before
+        running = set(processes_of(token))
+        assert first in running
+        assert second not in running
+        group.kill(0)
+        until_seen(lambda: 0 in events.ends)
+    assert kill_job(token) == []
+    group.close()

@@ -13,6 +13,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
+from hvdtrain.run.start import with_common_resume
 from hvdtrain.task.interface import TaskDefaults
 
 DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
@@ -54,6 +55,17 @@ def test_what_is_left_open_comes_from_the_task(given: dict[str, Any], size: int,
     config = with_defaults(TrainConfig(**given), DEFAULTS, size)
     assert {name: getattr(config, name) for name in expected} == expected
     assert with_defaults(config, DEFAULTS, size) == config
+
+
+def test_rank_0_decides_for_all_from_where_training_goes_on(data: Data) -> None:
+    """Each rank has looked for itself whether a checkpoint is there, one of them too early."""
+    (one,) = setup(TrainConfig(), data)
+
+    def seen(comm: ThreadCommunicator) -> str:
+        resume = "auto" if comm.topology.is_root else "elsewhere/step_00000010"
+        return with_common_resume(replace(one, config=replace(one.config, resume=resume)), comm).config.resume
+
+    assert all_well(run_on_ranks(2, seen)) == ["auto", "auto"]
 
 
 @pytest.mark.parametrize("size", [1, 3])

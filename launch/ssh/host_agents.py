@@ -1,0 +1,187 @@
+"""The agents of all hosts that a job may use: started, called again where they were lost, and sent away."""
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.host import Host
+from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
+from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
+from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.supervisor.signals import SignalInbox
+
+_LEAVE_SECONDS = SWEEP_SECONDS + 2.0
+_AGAIN_SECONDS = 10.0  # between two attempts to reach a host that is missing
+_LOOK_SECONDS = 0.5  # between two looks whether it has answered
+
+
+@dataclass(eq=False)
+class HostAgents(AbstractContextManager["HostAgents"]):
+    """One agent for each host that the job may use.
+
+    Args:
+        is_here: whether a host is this machine: then its agent is started without ssh.
+        hosts: at first; `use` changes them.
+        inbox: a signal ends every wait; None: signals do what they do elsewhere.
+        seconds: until an agent must have started.
+
+    Attributes:
+        links: host → agent, of those that are there; in the order of the hosts.
+        failures: host → why it is not there.
+    """
+
+    hosts: Sequence[Host]
+    options: SshOptions
+    is_here: Callable[[str], bool]
+    inbox: SignalInbox | None
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._here: dict[str, bool] = {}
+        self.links: dict[str, HostLink] = {}
+        self.failures: dict[str, str] = {}
+        self._coming: dict[str, HostLink] = {}
+        self._dismissed: set[HostLink] = set()
+        self._again_at = 0.0
+        self.safe_at = 0.0
+        """Before this time of the monotonic clock, workers of a host that was lost may still run."""
+        self.use(self.hosts)
+
+    def __exit__(self, *exception: object) -> None:
+        self._give_up_coming()
+        for link in self.links.values():
+            link.hang_up()  # all first: they end at the same time
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for link in self.links.values():
+            link.close(max(0.0, deadline - time.monotonic()))
+        self.links.clear()
+
+    def use(self, hosts: Sequence[Host]) -> None:
+        """From now on the job may use these hosts. New ones are called at once; others keep agents until dismissed."""
+        before, named = {host.name for host in self.hosts}, [host.name for host in hosts]
+        self._here |= {name: self.is_here(name) for name in named if name not in self._here}  # resolved once
+        self.hosts = hosts
+        self.failures = {name: why for name, why in self.failures.items() if name in named}
+        for name in [name for name in self._coming if name not in named]:
+            self._coming.pop(name).close()
+        if not before.issuperset(named):
+            self._again_at = 0.0
+
+    def dismiss(self, name: str) -> None:
+        """Send the agent of a host away on which no worker of the job runs."""
+        self._dismissed.add(self.links[name])
+        self.links[name].hang_up()
+
+    def is_dismissed(self, link: HostLink) -> bool:
+        """Whether its agent was sent away: then it has no workers, although it ends."""
+        return link in self._dismissed
+
+    def connect_all(self) -> signal.Signals | None:
+        """Start the agents that are not there, and wait for them; returns a signal that came meanwhile.
+
+        Where a host that was lost does not come back, it returns when that host has certainly given up its workers.
+        """
+        self._give_up_coming()
+        self._drop_lost()
+        self._close_unused()
+        missing = [host for host in self.hosts if host.name not in self.links]
+        new = {host.name: self._start(host) for host in missing}
+        self.failures.clear()
+        number = self._await_hellos(new.values())
+        for name, link in new.items():
+            if link.hello is None:
+                self.failures[name] = link.lost or "it was not waited for"
+                link.close()
+        alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
+        self.links = {host.name: alive[host.name] for host in self.hosts if host.name in alive}
+        if number is None and self.failures and self.inbox is not None:
+            number = self.inbox.sleep(self.safe_at - time.monotonic())
+        return number
+
+    def reconnect(self, still_watched: Iterable[HostLink]) -> float | None:
+        """Take the agents of missing hosts that have come, and start others now and then; waits for nothing.
+
+        Args:
+            still_watched: links of which somebody has still to learn that they are lost.
+
+        Returns:
+            When to look again, of the monotonic clock; None while no host is missing.
+        """
+        self._drop_lost(still_watched)
+        for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
+            del self._coming[name]
+            if link.lost:
+                self.failures[name] = link.lost
+                link.close()
+            else:
+                self.failures.pop(name, None)
+                self.links[name] = link
+        missing = [host for host in self.hosts if host.name not in self.links and host.name not in self._coming]
+        now = time.monotonic()
+        if missing and now >= max(self._again_at, self.safe_at):
+            self._again_at = now + _AGAIN_SECONDS
+            self._call(missing)
+        return now + _LOOK_SECONDS if missing or self._coming else None
+
+    def _call(self, hosts: Iterable[Host]) -> None:
+        for host in hosts:
+            try:
+                self._coming[host.name] = self._start(host)
+            except UsageError as error:  # for want of memory or processes, perhaps: others run
+                self.failures[host.name] = error.fact.rstrip(".")
+
+    def _give_up_coming(self) -> None:
+        for link in self._coming.values():
+            link.close()
+        self._coming.clear()
+
+    def _close_unused(self) -> None:
+        """Agents of hosts that the job may not use any more, and those that were sent away."""
+        named = {host.name for host in self.hosts}
+        for name in [name for name, link in self.links.items() if name not in named or link in self._dismissed]:
+            self.links.pop(name).close(_LEAVE_SECONDS)
+        self._dismissed.clear()
+
+    def sweep(self) -> list[str]:
+        """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
+        self._drop_lost()
+        answers = ask_at_once([(Agent(link), "sweep", {}) for link in self.links.values()], 2 * SWEEP_SECONDS)
+        swept = {name: left for name, left in zip(self.links, answers, strict=True) if isinstance(left, list)}
+        return [f"{process} on {name}" for name, left in swept.items() for process in left]
+
+    def exists(self, host: str, path: str) -> bool:
+        """Whether there is a file on that host; False where the host does not say."""
+        try:
+            return bool(Agent(self.links[host]).ask("exists", self.options.link_seconds, path=path))
+        except AgentError:
+            return False
+
+    def _start(self, host: Host) -> HostLink:
+        argv = agent_argv(self.options) if self._here[host.name] else ssh_argv(self.options, host.name)
+        return HostLink(host.name, argv, self.seconds, self.options.link_seconds)
+
+    def _drop_lost(self, besides: Iterable[HostLink] = ()) -> None:
+        kept = list(besides)
+        for name in [name for name, link in self.links.items() if link.lost and link not in kept]:
+            link = self.links.pop(name)
+            if link in self._dismissed:
+                self._dismissed.discard(link)
+            else:
+                self.failures[name] = link.lost
+                self.safe_at = max(self.safe_at, link.heard + self.options.link_seconds)
+            link.close()
+
+    def _await_hellos(self, links: Iterable[HostLink]) -> signal.Signals | None:
+        """Wait for all agents, until each has said hello or is lost; returns a signal that came meanwhile."""
+        deadline = time.monotonic() + self.seconds + 1.0
+        for link in links:
+            while link.hello is None and not link.lost and (left := deadline - time.monotonic()) > 0:
+                link.wait(left, self.inbox)
+                link.take()
+                if self.inbox is not None and (numbers := self.inbox.take()):
+                    return numbers[0]
+        return None

@@ -1,0 +1,42 @@
+"""The losses of an elastic job: how often it may go on after one, and what the present one is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class Losses:
+    """Of one start.
+
+    Args:
+        most: how often a loss may be mended.
+        restarts: how often the job went on after a loss; at first, in earlier starts.
+
+    Attributes:
+        mended: losses of this start after which its workers went on.
+        cause: of the loss that is being mended; of one that could not be mended, to the end.
+        is_stopping: whether the job was asked to stop: then going on is for saving alone, and is not counted.
+    """
+
+    most: int
+    restarts: int
+    mended: int = 0
+    cause: str = ""
+    is_stopping: bool = False
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether one more may be mended: a world is lost once."""
+        return bool(self.cause) or self.is_stopping or self.restarts < self.most
+
+    def begin(self, cause: str) -> str:
+        """The first loss of a world; returns how it is mended, for people."""
+        self.cause = cause
+        if self.is_stopping:
+            return "the last checkpoint is read and saved again for the stop"
+        self.restarts += 1
+        return f"restart {self.restarts} of {self.most}"
+
+    def end(self) -> None:
+        """A new world was formed."""
+        self.mended += bool(self.cause) and not self.is_stopping
+        self.cause = ""
