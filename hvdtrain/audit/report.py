@@ -138,8 +138,9 @@ def _segment(path: Path) -> CoverageAudit:
     try:
         return CoverageAudit.from_bytes(path.read_bytes())
     except (OSError, ShardingError) as error:
+        reason = error.fact.rstrip(".") if isinstance(error, ShardingError) else error.strerror
         raise UsageError(
-            f"{path} cannot be read: {error}.",
+            f"{path} cannot be read: {reason}.",
             "The ledger beside it says that it holds the records of some steps.",
             "restore the audit folder.",
         ) from error
