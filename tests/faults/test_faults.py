@@ -121,15 +121,18 @@ def test_sigterm_saves_after_one_step_of_all(start: Start, record: Record) -> No
 def test_a_damaged_checkpoint_is_passed_over_aloud(start: Start, record: Record) -> None:
     job = start("-np", "2", *RESTARTS)
     job.await_lines(6)
+    workers = job.workers()
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)  # so that no newer one is written, not even by rank 0's thread
     newest = job.out / "checkpoints" / (job.out / "checkpoints" / "latest").read_text().strip()
+    file = newest / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
 
     def damage() -> None:
-        os.kill(job.workers()[1], signal.SIGSTOP)  # so that no newer one is written
-        file = newest / "model.safetensors"
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
         file.write_bytes(content)
-        os.kill(job.workers()[1], signal.SIGKILL)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
 
     job.strike(damage)
     job.await_words(rf"skipping a damaged checkpoint: .*{newest.name}")

@@ -142,3 +142,5 @@ def test_only_a_loud_option_gives_it_up(victim: Victim, tmp_path: Path, capfd: p
     shown = capfd.readouterr().out
     assert "HOST KEYS ARE NOT CHECKED" in shown
     assert "StrictHostKeyChecking=no" in shown
+    assert main(["launch", "ssh", *flags, "--no-host-key-check", "--", "train"]) != 0, "there is no such interpreter"
+    assert "WARNING: host keys are not checked" in capfd.readouterr().err
