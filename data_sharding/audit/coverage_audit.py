@@ -65,9 +65,13 @@ class CoverageAudit:
         return audit
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The audit that `to_bytes` wrote. Raises CatalogError if the bytes are damaged, or of another version."""
-        stored = serialization.decode(data)
+    def from_bytes(cls, data: bytes, num_records: int | None = None) -> Self:
+        """The audit that `to_bytes` wrote; with `num_records`, one of so many records, and of no others.
+
+        Raises:
+            CatalogError: the bytes are damaged, of another version, or of another number of records.
+        """
+        stored = serialization.decode(data, num_records)
         audit = cls(stored.read.n)
         audit._read, audit._repeats, audit._excluded = stored.read, [stored.repeats], stored.excluded
         return audit

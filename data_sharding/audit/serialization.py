@@ -99,8 +99,11 @@ def encode(audit: StoredAudit) -> bytes:
     return message + _checksum(message)
 
 
-def decode(data: bytes) -> StoredAudit:
-    """Read an audit from bytes. Raises CatalogError if they are damaged, or no audit of this version."""
+def decode(data: bytes, records: int | None = None) -> StoredAudit:
+    """Read an audit of N records from bytes; `records`: what N has to be, so that it takes no more memory than that.
+
+    Raises CatalogError if they are damaged, no audit of this version, or of another N.
+    """
     if data[: len(_MAGIC)] != _MAGIC:
         raise _damaged(f"they begin with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
     message, checksum = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
@@ -108,8 +111,11 @@ def decode(data: bytes) -> StoredAudit:
         raise _damaged("they do not match their checksum")
     _, n, *counts, as_bitmap = _HEADER.unpack_from(message)
     kind, bitmap_bytes = _id_type(n), (n + 7) // 8 if as_bitmap else 0
-    body = zlib.decompress(message[_HEADER.size :])
-    if len(body) != bitmap_bytes + sum(counts) * kind.itemsize:
+    if records is not None and (n != records or max(counts) > records):
+        raise _damaged(f"they are of {n} records, not of {records}")
+    expected = bitmap_bytes + sum(counts) * kind.itemsize
+    body = _decompressed(message[_HEADER.size :], expected + 1)
+    if len(body) != expected:
         raise _damaged("their header contradicts their length")
     lists = _unpacked(body[bitmap_bytes:], kind, counts)
     read = Bitmap(n)
@@ -118,6 +124,14 @@ def decode(data: bytes) -> StoredAudit:
     else:
         read.add(lists[0])
     return StoredAudit(read, lists[1], lists[2])
+
+
+def _decompressed(packed: bytes, most: int) -> bytes:
+    """The first `most` bytes of what was compressed, which may be all."""
+    try:
+        return zlib.decompressobj().decompress(packed, most)
+    except (zlib.error, OverflowError) as error:
+        raise _damaged(f"they cannot be decompressed: {error}") from error
 
 
 def _id_type(n: int) -> np.dtype[np.unsignedinteger]:

@@ -101,6 +101,8 @@ def unusable(path: str | Path, reason: str) -> CatalogError:
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
     with zipfile.ZipFile(path) as archive:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+            raise zipfile.BadZipFile("a member is compressed, and could expand to any size")
         # The zip's CRCs are checked before numpy believes any header inside.
         try:
             broken = archive.testzip()

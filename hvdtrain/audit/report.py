@@ -119,7 +119,8 @@ def _newest_step(run: Path) -> int:
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
     first, end = number * per_epoch, (number + 1) * per_epoch
     own = [segment for segment in segments if first <= segment["first"] < end]
-    audit = CoverageAudit.union([CoverageAudit(records), *(_segment(folder / segment["file"]) for segment in own)])
+    parts = [_segment(folder / segment["file"], records) for segment in own]
+    audit = CoverageAudit.union([CoverageAudit(records), *parts])
     damaged = tuple(sorted({record_id for segment in own for record_id in segment["damaged"]}))
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
@@ -134,12 +135,13 @@ def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: 
     )
 
 
-def _segment(path: Path) -> CoverageAudit:
+def _segment(path: Path, records: int) -> CoverageAudit:
     try:
-        return CoverageAudit.from_bytes(path.read_bytes())
+        return CoverageAudit.from_bytes(path.read_bytes(), records)
     except (OSError, ShardingError) as error:
+        reason = error.fact.rstrip(".") if isinstance(error, ShardingError) else error.strerror
         raise UsageError(
-            f"{path} cannot be read: {error}.",
+            f"{path} cannot be read: {reason}.",
             "The ledger beside it says that it holds the records of some steps.",
             "restore the audit folder.",
         ) from error

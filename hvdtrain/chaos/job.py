@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.processes.orphan_reaper import descendants, process_table
 from hvdtrain.launch.supervisor.restarts import given, trains
 
 
@@ -51,16 +52,15 @@ class Job:
         """The process of `rank`, as they were started: ranks may change. None while there are not so many."""
         if self.launcher is None:
             return None
-        children = [child for child in _children(self.launcher.pid) if _variable(child, "HOROVOD_RANK") is not None]
-        return sorted(children)[rank] if rank < len(children) else None
+        launcher, table = self.launcher.pid, process_table()
+        children = sorted(process for process, seen in table.items() if seen.parent == launcher)
+        workers = [child for child in children if _variable(child, "HOROVOD_RANK") is not None]
+        return workers[rank] if rank < len(workers) else None
 
     def processes(self, rank: int) -> list[int]:
         """The process of `rank` and all that it has started."""
         first = self.worker(rank)
-        found = [] if first is None else [first]
-        for process in found:
-            found += _children(process)
-        return found
+        return [] if first is None else [first, *sorted(descendants(first, (), process_table()))]
 
     @property
     def trained_lines(self) -> int:
@@ -93,14 +93,6 @@ def send(process: int | None, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _children(process: int) -> list[int]:
-    found: list[int] = []
-    for tasks in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, tasks.read_text().split())
-    return found
 
 
 def _variable(process: int, name: str) -> str | None:

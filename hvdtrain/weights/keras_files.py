@@ -50,7 +50,10 @@ def opened(path: Path) -> Iterator[Any]:
         with ExitStack() as stack:
             file: Any = path
             if zipfile.is_zipfile(path):
-                file = stack.enter_context(stack.enter_context(zipfile.ZipFile(path)).open(MEMBER))
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                if archive.getinfo(MEMBER).compress_type != zipfile.ZIP_STORED:  # Keras stores; some bytes could be GB
+                    raise zipfile.BadZipFile(f"{MEMBER} is compressed")
+                file = stack.enter_context(archive.open(MEMBER))
             yield stack.enter_context(h5py.File(file, "r"))
     except (OSError, RuntimeError, KeyError, zipfile.BadZipFile) as error:  # h5py's, also while values are read
         raise _damaged(path, str(error)) from error

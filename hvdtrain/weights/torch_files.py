@@ -4,6 +4,7 @@ import inspect
 import io
 import pickle
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ def read_state_dict(path: Path) -> Arrays:
     Raises:
         UsageError: the file is damaged, or holds anything else; nothing in it is executed.
     """
+    _require_stored(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
@@ -50,10 +52,24 @@ def read_state_dict(path: Path) -> Arrays:
     if odd:
         raise UsageError(
             f"{path} holds something else than dense tensors: {', '.join(map(str, odd[:20]))}.",
-            "A model's weights are arrays.",
+            "A model's weights are arrays that take their full size in the file.",
             "save the state_dict without them.",
         )
     return {name: _to_array(tensor) for name, tensor in tensors.items()}
+
+
+def _require_stored(path: Path) -> None:
+    """Of a zip file. torch.save never compresses, and some compressed bytes could expand to any size."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        packed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise UsageError(
+            f"{path} is a compressed zip file: {packed[0]} could expand to any size.",
+            "torch.save writes none, so it is not loaded.",
+            _RESAVE,
+        )
 
 
 def state_dict_bytes(arrays: Arrays, prefix: str) -> bytes:
@@ -194,7 +210,10 @@ def _state_dict_of(content: Any) -> Mapping[str, Any] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized
+    """An expanded tensor is a view of any size on some bytes, so that reading it could take any memory."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
+        return False
+    return value.nbytes <= value.untyped_storage().nbytes()
 
 
 def _to_array(tensor: torch.Tensor) -> Any:

@@ -250,6 +250,20 @@ def test_what_workers_get_and_what_nobody_sees(start: Start, hosts: EmulatedHost
     assert done.stdout.splitlines() == [f"0 {words}", "ready 0", f"[1] 1 {words}", "[1] ready 1"]
 
 
+def test_a_link_of_one_megabit_is_slow_and_nobody_is_ended_for_it(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    """Sums of the digits' 600 kB of gradients take seconds. That the link is slow, `hvdtrain doctor` says."""
+    hosts.shape("host2", "1mbit")
+    few = ["--max-steps", "3", "--warmup-epochs", "0", "--output-dir", str(tmp_path / "run"), "--progress", "none"]
+    flags = ["-H", "host1:1,host2:1", "--link-timeout", "15", "--max-restarts", "1"]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags, "--", "train", *few]
+    done = hosts.run("host1", argv, 5 * DEADLINE_S, {"OMP_NUM_THREADS": "1"})
+    assert done.returncode in (0, 75), done.tail()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["steps"], result["goodput"]["restarts"]) == (3, [])
+    assert not (tmp_path / "run" / "stalls").exists()
+    assert "lost" not in done.output, done.tail()
+
+
 def test_hosts_that_cannot_be_used_are_named_before_anything_starts(start: Start, hosts: EmulatedHosts) -> None:
     (hosts.ssh_folder("host2") / "authorized_keys").write_text("")
     done = start("say('started')\n", "--max-restarts", "3", where="host1:1,host2:1,nowhere:1").wait(DEADLINE_S)

@@ -45,6 +45,11 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "the same result",
         "tests/parallel/test_train_failures.py::test_slow_data_and_a_slow_disk_are_no_stall",
     ),
+    14: (
+        "a link of 1 Mbit/s",
+        "nobody is ended for it; `hvdtrain doctor` names the link, training itself does not",
+        "tests/cluster/test_launch_ssh.py::test_a_link_of_one_megabit_is_slow_and_nobody_is_ended_for_it",
+    ),
     16: (
         "a second SIGTERM while a checkpoint is written",
         "older checkpoints are intact",
@@ -54,6 +59,11 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "the disk is full",
         "exit code 1, the newest checkpoint is sound",
         "tests/parallel/test_train_disk.py::test_disk_that_fills_up",
+    ),
+    18: (
+        "`kill -9` at each open, write, fsync and rename of a save",
+        "the checkpoint before or the new one loads, never a part",
+        "tests/unit/checkpoints/test_checkpoint_kill.py::test_the_old_or_the_new_one_loads",
     ),
     22: (
         "a rank never joins a collective",
@@ -81,6 +91,11 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "exit code 2, the cause and what to do",
         "tests/cluster/test_hosts_refused.py::test_a_host_that_cannot_be_used_is_refused_with_its_cause",
     ),
+    31: (
+        "a damaged record; likewise a file that is cut short or deleted while it is read",
+        "as `--data.on-corrupt` says: exit code 1, or left out, counted and named",
+        "tests/unit/data/test_corruption.py::test_masked_records_are_counted_and_named",
+    ),
     33: (
         "a worker is killed while the job stops, `--min-workers`",
         "exit code 75: those that are left save the last checkpoint again, one step later",
@@ -98,6 +113,84 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
     ),
 }
 """Row → the fault, how it ends, and the test that shows it, where that is not in this folder."""
+
+ATTACKS: list[tuple[str, list[str]]] = [
+    (
+        "Nothing that is received or read is unpickled, in any file and at any port.",
+        [
+            "test_pickles.py::test_a_pickle_in_data_is_refused_or_stays_bytes",
+            "test_pickles.py::test_a_pickle_in_weights_is_refused",
+            "test_pickles.py::test_pickles_in_place_of_any_file_of_a_run_or_a_cache_are_inert",
+            "test_pickles.py::test_a_pickle_in_a_file_that_an_option_names_is_refused",
+            "test_pickles.py::test_only_these_places_could_unpickle_at_all",
+            "test_running_job.py::test_strangers_at_the_port_are_refused_and_take_no_memory",
+        ],
+    ),
+    (
+        "Horovod's own servers of functions and of elastic jobs (CVE-2024-10190, CVE-2026-31234) are never started.",
+        ["test_running_job.py::test_horovods_own_servers_are_never_started"],
+    ),
+    (
+        "One port is open, on the address that all workers share, on loopback for one machine. Strangers, other "
+        "secrets, what was said before and giant lengths are refused, and take no memory.",
+        [
+            "test_running_job.py::test_one_port_is_open_and_only_to_this_machine",
+            "test_running_job.py::test_strangers_at_the_port_are_refused_and_take_no_memory",
+            "test_meeting.py::test_what_a_rank_has_said_is_worth_nothing_when_said_again",
+            "test_meeting.py::test_who_does_not_know_the_secret_is_not_let_in",
+            "test_meeting.py::test_what_is_no_hello_or_a_giant_one_takes_no_memory",
+            "test_meeting.py::test_a_giant_value_is_refused_before_it_is_read",
+        ],
+    ),
+    (
+        "Secrets are in no command line, no output and no file of a run.",
+        ["test_running_job.py::test_secrets_are_in_no_command_line_and_no_file"],
+    ),
+    (
+        "Names of hosts are checked wherever they come from; commands are lists of words.",
+        [
+            "test_host_names.py::test_a_name_that_a_shell_or_ssh_would_run_is_refused",
+            "test_host_names.py::test_the_hosts_of_doctor_are_checked_too",
+            "test_host_names.py::test_no_command_is_given_to_a_shell_as_text",
+        ],
+    ),
+    (
+        "Hosts must have the keys that ssh knows, unless an option gives this up, with a warning.",
+        [
+            "test_host_keys.py::test_a_host_with_another_key_is_not_given_anything",
+            "test_host_keys.py::test_only_a_loud_option_gives_it_up",
+        ],
+    ),
+    (
+        "YAML builds no objects.",
+        [
+            "test_yaml.py::test_yaml_that_builds_objects_is_refused",
+            "test_yaml.py::test_an_option_whose_value_is_yaml_builds_none",
+        ],
+    ),
+    (
+        "Archives cannot lead out of their folder; no file expands to any size in memory or on disk.",
+        [
+            "test_archives.py::test_what_leads_out_of_the_folder_is_refused",
+            "test_archives.py::test_ten_gigabytes_of_zeros_are_refused",
+            "test_expansion.py::test_compressed_weights_of_torch_are_refused",
+            "test_expansion.py::test_a_view_of_any_size_on_some_bytes_is_refused",
+            "test_expansion.py::test_compressed_weights_of_keras_are_refused",
+            "test_expansion.py::test_a_compressed_catalog_is_refused",
+            "test_expansion.py::test_an_audit_of_more_records_than_there_are_is_refused",
+        ],
+    ),
+    (
+        "The image is of a user without rights, and its root need not be writable.",
+        [
+            "test_image.py::test_nothing_runs_as_root",
+            "test_image.py::test_the_root_need_not_be_writable",
+            "test_image.py::test_services_of_the_example_may_do_nothing_else",
+            "test_image.py::test_pods_of_an_mpijob_may_not_be_of_root",
+        ],
+    ),
+]
+"""What is guaranteed, and the tests in `attacks/` that show it."""
 
 _HEAD = """\
 # Faults, and how a training ends
@@ -122,6 +215,18 @@ Exit code 75: the test has ended the training with SIGTERM, after it had gone on
 """
 
 
+_ATTACKS = """
+## Attacks
+
+Each of these tests, all in tests/faults/attacks, first shows that the attack works where nothing guards against it: for
+instance, that unpickling runs the code, or that ssh without a check accepts another host's key. Then it attacks
+hvdtrain.
+
+| what is guaranteed | tests |
+|---|---|
+"""
+
+
 def page(records: list[dict[str, Any]]) -> str:
     """The whole page."""
     rows = "".join(f"{_row(seen)}\n" for seen in sorted(records, key=lambda seen: int(seen["row"])))
@@ -129,7 +234,13 @@ def page(records: list[dict[str, Any]]) -> str:
         f"| {number} | {fault} | {end} | `{test.rpartition('::')[2]}` |\n"
         for number, (fault, end, test) in sorted(ELSEWHERE.items())
     )
-    return _HEAD + rows + _CODES + _OTHERS + others
+    return _HEAD + rows + _CODES + _OTHERS + others + _ATTACKS + "".join(map(_guarantee, ATTACKS))
+
+
+def _guarantee(row: tuple[str, list[str]]) -> str:
+    says, tests = row
+    names = [f"`{test.rpartition('::')[2]}`" for test in tests]
+    return f"| {says} | {', '.join(names)} |\n"
 
 
 def _row(seen: dict[str, Any]) -> str:

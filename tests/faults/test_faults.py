@@ -123,13 +123,13 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(start: Start, record: Record)
     job.await_lines(6)
     workers = job.workers()
     for worker in workers:
-        os.kill(worker, signal.SIGSTOP)  # so that no newer one is written, which would be the one to resume from
+        os.kill(worker, signal.SIGSTOP)  # so that no newer one is written, not even by rank 0's thread
     newest = job.out / "checkpoints" / (job.out / "checkpoints" / "latest").read_text().strip()
+    file = newest / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
 
     def damage() -> None:
-        file = newest / "model.safetensors"
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
         file.write_bytes(content)
         for worker in workers:
             os.kill(worker, signal.SIGKILL)

@@ -39,3 +39,15 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(
     assert finished.returncode == 0, finished.tail()
     assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
     assert "train on, of which 1 joined" in finished.stderr, finished.tail()
+
+
+def test_a_full_disk_is_survived(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    """A limit of rank 0's files stands for it: metrics and checkpoints fail, the job starts again and goes on."""
+    train = ["train", "--epochs", "8", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
+    faults = ["--faults", "full", "--every", "0.8s", "--seed", "3", "--count", "1", "--compare"]
+    command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train]
+    finished = run_command(command, 400, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert "hvdtrain chaos: no file of rank 0 could grow for " in finished.stderr, finished.tail()
+    assert "File too large" in finished.stderr, finished.tail()
+    assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()

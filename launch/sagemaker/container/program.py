@@ -1,7 +1,6 @@
 """What each worker of a container runs, and where: the source, and a command from hyperparameters and channels."""
 
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.aws import explained
 from hvdtrain.launch.sagemaker.container.contract import Container
+from hvdtrain.launch.sagemaker.container.source_unpacking import unpack_source
 from hvdtrain.launch.sagemaker.hyperparameters import worker_options
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
@@ -113,7 +113,7 @@ def fetch_source(container: Container) -> None:
     """Unpack the source archive from S3 into /opt/ml/code, if workers need it.
 
     Raises:
-        UsageError: there is no boto3, no right to read the archive, or something in the archive that leads out of it.
+        UsageError: there is no boto3, no right to read the archive, or `unpack_source` refuses it.
         HvdtrainError: S3 does not answer.
     """
     uri = container.hyperparameters.get(_DIRECTORY)
@@ -122,15 +122,7 @@ def fetch_source(container: Container) -> None:
     container.folders.code.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
         _download(uri, archive.name)
-        try:
-            with tarfile.open(archive.name, "r:gz") as packed:
-                packed.extractall(container.folders.code, filter="data")
-        except (tarfile.TarError, OSError) as error:
-            raise UsageError(
-                f"The source archive {uri} cannot be unpacked: {error}.",
-                "Workers would have nothing to run.",
-                "make it again: `Estimator.fit` does, or `tar -czf sourcedir.tar.gz -C SOURCE .`.",
-            ) from error
+        unpack_source(Path(archive.name), container.folders.code, uri)
 
 
 def _is_needed(container: Container) -> bool:
