@@ -32,7 +32,7 @@ from hvdtrain.state import State
 FORMAT = 1
 _PARTS = ("model", "optimizer")
 _EXTRA = "extra"
-_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safetensors")
+CHECKPOINT_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     manifest = read_manifest(folder)
     hashes = manifest.pop("sha256", None)
-    files = [_FILE.fullmatch(name) for name in hashes] if isinstance(hashes, Mapping) else []
+    files = [CHECKPOINT_FILE.fullmatch(name) for name in hashes] if isinstance(hashes, Mapping) else []
     if not isinstance(hashes, Mapping) or {file and file[1] for file in files} - {_EXTRA} != set(_PARTS):
         raise DamagedCheckpointError(f"{folder}/manifest.json does not name the files of a checkpoint")
     state: State = {}

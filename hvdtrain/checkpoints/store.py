@@ -3,6 +3,7 @@
 import logging
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from hvdtrain.files import write_atomically
 from hvdtrain.state import State
 
 _STAGED = ".parts.tmp"  # ends the name of a folder into which several ranks write
-_NAME = re.compile(r"step_(\d{8,})")
+CHECKPOINT_NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
 
@@ -36,10 +37,12 @@ class CheckpointStore:
     Args:
         folder: made when the first checkpoint is saved.
         keep: how many of the newest stay, besides the best.
+        copy: called with a checkpoint's folder once it is on disk, and the pointers too. Raises OSError.
     """
 
     folder: Path
     keep: int
+    copy: Callable[[Path], None] | None = None
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
         """Write a checkpoint, then move the pointers, then remove what it makes superfluous.
@@ -117,7 +120,12 @@ class CheckpointStore:
     def _settle(self, path: Path, position: Position, best: Best | None) -> None:
         known = position.standing.best
         self._point_to(best or known)
-        stays = {self._path(one.step) for one in (best, known) if one is not None} | {self._named("best")}
+        self._remove_superfluous(path, {one for one in (best, known) if one is not None})
+        if self.copy is not None:
+            self.copy(path)
+
+    def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
+        stays = {self._path(one.step) for one in best} | {self._named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
         older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
@@ -143,7 +151,7 @@ class CheckpointStore:
         """The folder that `pointer` names; one that is not there where it names none."""
         file = self.folder / pointer
         name = file.read_text(errors="replace").strip() if file.is_file() else ""
-        return self.folder / (name if _NAME.fullmatch(name) else ".none")
+        return self.folder / (name if CHECKPOINT_NAME.fullmatch(name) else ".none")
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
@@ -165,7 +173,9 @@ class CheckpointStore:
         """All checkpoint folders, the oldest first."""
         if not self.folder.is_dir():
             return []
-        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        found = [
+            (int(match[1]), path) for path in self.folder.iterdir() if (match := CHECKPOINT_NAME.fullmatch(path.name))
+        ]
         return [path for _, path in sorted(found)]
 
     def _newest_first(self) -> list[Path]:

@@ -21,6 +21,8 @@ class CheckpointOptions:
         checkpoint_mode: async: training goes on while a checkpoint is written; sync: it waits.
         checkpoint_overlap: what to do if a checkpoint of --checkpoint-interval is due while an earlier one is being
             written: wait, or skip it. Two copies of the state are in memory at most.
+        checkpoint_url: also copy each checkpoint, with metrics and the account of used records, to this URL, e.g.
+            s3://bucket/run; a run that starts with an empty output_dir continues from there.
         checkpoint_writers: how many workers write a checkpoint, each a part of it, spread over the hosts, which must
             share the run folder.
         checkpoint_failure: what to do if a checkpoint cannot be written: fail, or warn and go on without it.
@@ -32,6 +34,7 @@ class CheckpointOptions:
     mtbf: str | None = None
     checkpoint_mode: Literal["async", "sync"] = "async"
     checkpoint_overlap: Literal["wait", "skip"] = "wait"
+    checkpoint_url: str | None = None
     checkpoint_writers: int = 1
     checkpoint_failure: Literal["fail", "warn"] = "fail"
 
@@ -44,6 +47,12 @@ class CheckpointOptions:
             seconds_of(self.mtbf, "--mtbf")
         refuse_first(
             [
+                (
+                    self.checkpoint_url is not None and "://" not in self.checkpoint_url,
+                    f"--checkpoint-url is {self.checkpoint_url}.",
+                    "It is no URL.",
+                    "give one that fsspec can write, such as s3://bucket/run; for a folder use --output-dir.",
+                ),
                 (
                     self.mtbf is not None and self.checkpoint_every != "auto",
                     f"--mtbf {self.mtbf} is given without --checkpoint-every auto.",

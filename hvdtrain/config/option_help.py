@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
     "Checkpoints and resume": (
         *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
-        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_writers", "checkpoint_failure"),
+        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_url", "checkpoint_writers", "checkpoint_failure"),
     ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
@@ -81,6 +81,7 @@ _METAVARS: Final = {
     "data.pipe_plan": "FILE",
     "max_time": "TIME",
     "checkpoint_every": "{TIME,auto}",
+    "checkpoint_url": "URL",
     "mtbf": "TIME",
     "watchdog": "{auto,never,TIME}",
     "output_dir": "DIR",

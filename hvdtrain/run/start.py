@@ -34,11 +34,29 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 
 
 def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
-    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one."""
-    if not comm.topology.is_root or setup.config.resume != "auto":
+    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one.
+
+    With `--checkpoint-url` it may come from there.
+    """
+    if not comm.topology.is_root:
+        return None
+    if setup.config.checkpoint_url is not None:
+        _open_mirror(setup, folder, setup.config.checkpoint_url)
+    if setup.config.resume != "auto":
         return None
     checkpoint = folder.checkpoints.newest()
     return None if checkpoint is None else require_same_training(checkpoint, setup.about)
+
+
+def _open_mirror(setup: RunSetup, folder: RunFolder, url: str) -> None:
+    from hvdtrain.checkpoints.mirror import Mirror  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import RemoteFolder
+
+    mirror = Mirror(RemoteFolder(url), folder.path, folder.checkpoints)
+    mirror.bind(adopts=setup.config.resume == "auto")
+    if setup.config.resume == "auto":
+        mirror.fetch()
+    folder.checkpoints.copy = mirror.send
 
 
 def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:

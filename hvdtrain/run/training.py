@@ -115,7 +115,7 @@ class _Training:
     def run(self, named: Checkpoint | None, begin: float, asked: StopRequest) -> str:
         """Returns what has asked to stop, where that left something undone; else ""."""
         setup, comm, folder = self.setup, self.comm, self.folder
-        checkpoint = agree(comm, lambda: named or own_checkpoint(setup, folder, comm), "hvdtrain.resume")
+        checkpoint = agree(comm, lambda: own_checkpoint(setup, folder, comm) or named, "hvdtrain.resume")
         if comm.topology.is_root:
             print(describe(setup, comm), flush=True)
             warn_of_damage(_catalogs(setup))

@@ -64,6 +64,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "watchdog_action": ("end", "end"),
     "checkpoint_mode": ("sync", "sync"),
     "checkpoint_overlap": ("skip", "skip"),
+    "checkpoint_url": ("s3://bucket/run", "s3://bucket/run"),
     "checkpoint_writers": ("2", 2),
     "checkpoint_failure": ("warn", "warn"),
     "log_interval": ("4", 4),

@@ -1,0 +1,182 @@
+"""A second copy of a run behind a URL: its checkpoints and what belongs to them, for machines whose disks do not last.
+
+A checkpoint is durable only after it is there, too. A run that starts with an empty folder, on a new machine say,
+fetches the newest one and the account of used records from there, and goes on.
+
+Order of writing, so that a stop at any moment leaves what was there or the new one: the account and the metrics, the
+arrays, the manifest, the pointers; only then what is superfluous is removed.
+"""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from hvdtrain.checkpoints.format import CHECKPOINT_FILE, DamagedCheckpointError, read_checkpoint, read_manifest
+from hvdtrain.checkpoints.remote_folder import RemoteFolder, Version
+from hvdtrain.checkpoints.store import CHECKPOINT_NAME, CheckpointStore
+from hvdtrain.errors import UsageError
+from hvdtrain.files import write_atomically
+
+_log = logging.getLogger(__name__)
+
+_LATEST, _BEST, _MANIFEST = "checkpoints/latest", "checkpoints/best", "manifest.json"
+_ID = ".run"  # a random number: which run it is
+_BESIDE: Final = ("metrics.jsonl", "config.yaml", "env.json")
+
+
+class Mirror:
+    """The copy of the run folder `run` behind a URL. Used by rank 0 only.
+
+    Args:
+        store: the checkpoints of `run`.
+    """
+
+    def __init__(self, folder: RemoteFolder, run: Path, store: CheckpointStore) -> None:
+        self._folder, self._run, self._store = folder, run, store
+        self._latest: Version | None = None
+
+    def bind(self, adopts: bool) -> None:
+        """Make sure that the URL has this run, or nothing yet.
+
+        Args:
+            adopts: whether a run folder without checkpoints may become that of the run behind the URL.
+
+        Raises:
+            UsageError: it has another run, whose checkpoints would be removed; or it cannot be read or written.
+        """
+        file = self._run / _ID
+        try:
+            own = file.read_bytes() if file.is_file() else None
+            theirs = self._folder.read(_ID)
+            if theirs is None:
+                own = own or os.urandom(8).hex().encode()
+                self._folder.replace(_ID, own, Version(None))
+            elif own is None and adopts and not self._store.paths():
+                own = theirs
+            if theirs not in (None, own):
+                raise UsageError(
+                    f"{self._folder.url} holds the checkpoints of another run.",
+                    "This run would remove them.",
+                    "give another --checkpoint-url, or continue that run with --resume auto and a new --output-dir.",
+                )
+            write_atomically(file, own or b"")
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def fetch(self) -> None:
+        """Bring the newest sound checkpoint here if it is newer than all that are here, with the account and metrics.
+
+        Raises:
+            UsageError: the store cannot be read: starting again from the beginning must be the user's choice.
+        """
+        try:
+            self._latest = self._folder.version(_LATEST)
+            newest = self._store.paths()[-1].name if self._store.paths() else ""
+            for name in self._names_newest_first():
+                if name <= newest:
+                    return
+                if self._fetch_checkpoint(name):
+                    self._fetch_rest()
+                    return
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def send(self, checkpoint: Path) -> None:
+        """Write a checkpoint that is on disk, and all that belongs to it; then remove what is no longer on disk.
+
+        Raises:
+            OSError: older checkpoints are intact.
+        """
+        if self._latest is None:
+            self._latest = self._folder.version(_LATEST)
+        self._send_rest()
+        inside = f"checkpoints/{checkpoint.name}"
+        files = sorted(read_manifest(checkpoint)["sha256"])
+        there = self._folder.read(f"{inside}/{_MANIFEST}")
+        if there != (checkpoint / _MANIFEST).read_bytes():
+            if there is not None:
+                self._folder.remove(f"{inside}/{_MANIFEST}")
+            for name in [*files, _MANIFEST]:
+                self._folder.upload(checkpoint / name, f"{inside}/{name}")
+        self._latest = self._folder.replace(_LATEST, f"{checkpoint.name}\n".encode(), self._latest)
+        self._send_best()
+        self._remove_superfluous()
+
+    def _send_best(self) -> None:
+        best = self._store.folder / "best"
+        if best.is_file():
+            self._folder.replace(_BEST, best.read_bytes())
+        else:
+            self._folder.remove(_BEST)
+
+    def _remove_superfluous(self) -> None:
+        kept = {path.name for path in self._store.paths()}
+        for name in self._folder.names("checkpoints"):
+            if CHECKPOINT_NAME.fullmatch(name) and name not in kept:
+                self._folder.remove(f"checkpoints/{name}/{_MANIFEST}")
+                self._folder.remove(f"checkpoints/{name}")
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"{self._folder.url} cannot be used: {error}.",
+            "Without it it is not known from where training goes on.",
+            "check the URL and the credentials, or leave out --checkpoint-url to use the run folder alone.",
+        )
+
+    def _send_rest(self) -> None:
+        there = self._folder.sizes("audit")
+        for file in sorted((self._run / "audit").glob("*")):
+            if file.is_file() and (file.suffix in (".json", ".jsonl") or there.get(file.name) != file.stat().st_size):
+                self._folder.upload(file, f"audit/{file.name}")
+        for name in _BESIDE:
+            if (self._run / name).is_file():
+                self._folder.upload(self._run / name, name)
+
+    def _names_newest_first(self) -> list[str]:
+        """Those up to `latest` first: later ones are of a branch that training has left."""
+        names = [name for name in self._folder.names("checkpoints") if CHECKPOINT_NAME.fullmatch(name)]
+        latest = (self._folder.read(_LATEST) or b"").decode(errors="replace").strip()
+        end = names.index(latest) + 1 if latest in names else len(names)
+        return [*reversed(names[:end]), *reversed(names[end:])]
+
+    def _fetch_checkpoint(self, name: str) -> bool:
+        """Whether it was sound, and is here now."""
+        target = self._store.folder / name
+        staging = target.with_name(f".{name}.fetched.tmp")
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        try:
+            sizes = self._folder.sizes(f"checkpoints/{name}")
+            for file, size in sizes.items():
+                if file == _MANIFEST or CHECKPOINT_FILE.fullmatch(file):
+                    self._folder.download(f"checkpoints/{name}/{file}", staging / file, size)
+            read_checkpoint(staging)
+            staging.rename(target)
+        except DamagedCheckpointError as error:
+            _log.warning("skipping a damaged checkpoint of %s: %s", self._folder.url, error)
+            return False
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        _log.info("fetched %s from %s", name, self._folder.url)
+        return True
+
+    def _fetch_rest(self) -> None:
+        """The account of used records and the metrics take the place of older ones that are here."""
+        audit = self._run / "audit"
+        audit.mkdir(parents=True, exist_ok=True)
+        for name, size in self._folder.sizes("audit").items():
+            if Path(name).name == name and not name.startswith("."):
+                self._download_over(f"audit/{name}", audit / name, size)
+        for name, size in self._folder.sizes("").items():
+            if name == "metrics.jsonl":
+                self._download_over(name, self._run / name, size)
+
+    def _download_over(self, name: str, file: Path, size: int) -> None:
+        temporary = file.with_name(f".{file.name}.fetched.tmp")
+        try:
+            self._folder.download(name, temporary, size)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
