@@ -13,7 +13,7 @@ from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.interface import RunResult
-from hvdtrain.run.goodput import lines_of
+from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
@@ -45,9 +45,9 @@ class Totals:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
         if step == 0:
             return
-        for line in lines_of(metrics):
+        for line in JsonLines(metrics, (b'"step": 1,',)):
             if line.get("split") == "train" and line["step"] == 1:
-                self.first_loss = line["loss"]
+                self.first_loss = line.get("loss")
 
     @property
     def samples_per_second(self) -> float:

@@ -36,7 +36,8 @@ from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
-from hvdtrain.run.goodput import goodput, lines_of
+from hvdtrain.history.goodput import goodput
+from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
@@ -239,7 +240,7 @@ class _Report:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
         seconds = time.perf_counter() - self.begin, self.start_seconds
         self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
-        self._summary["goodput"] = goodput(lines_of(self.folder.metrics), time.time())
+        self._summary["goodput"] = goodput(JsonLines(self.folder.metrics), time.time())
         before = self.folder.result
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
