@@ -3,10 +3,25 @@
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 class UnusableFileError(ValueError):
     """What a file is, in words that follow its name in a sentence."""
+
+
+def open_bounded(path: Path) -> BinaryIO:
+    """The file `path` for reading, without waiting for a writer as a FIFO would.
+
+    Raises:
+        OSError: as `open` does.
+        UnusableFileError: it is no regular file.
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UnusableFileError("is no regular file")
+    return file
 
 
 def read_bounded(path: Path, most: int) -> bytes:
@@ -19,10 +34,7 @@ def read_bounded(path: Path, most: int) -> bytes:
         OSError: as `open` and `read` do.
         UnusableFileError: it is larger, or no regular file.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UnusableFileError("is no regular file")
+    with open_bounded(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise UnusableFileError(f"is larger than {most / 2**20:.0f} MiB, so that no run can have written it")
@@ -30,5 +42,4 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A FIFO without a writer would otherwise block its reader for ever."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from hvdtrain.history.json_lines import Line
+from hvdtrain.history.json_values import text
 from hvdtrain.history.starts import KeptLines, is_start
-from hvdtrain.history.values import finite, seconds_in, step_of, text_in
+from hvdtrain.history.values import finite, seconds_in, step_of
 
 _PARTS = ("data", "compute", "allreduce")
 _MOST_RESTARTS: Final = 10_000  # that are told one by one
@@ -89,7 +90,7 @@ class Goodput:
     def _begin(self, line: Line, at: float) -> None:
         begun = finite(line.get("begun"))
         step = step_of(line) or 0
-        start = _Start(at if begun is None else begun, at, step, text_in(line, "cause"), at, step)
+        start = _Start(at if begun is None else begun, at, step(line, "cause"), at, step)
         before, self._start = self._start, start
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
         if before is None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hvdtrain.history.json_lines import Line
-from hvdtrain.history.values import finite, seconds_in, text_in
+from hvdtrain.history.json_values import text
+from hvdtrain.history.values import finite, seconds_in
 
 _KINDS: Final = {
     "started": "start",
@@ -17,6 +18,7 @@ _KINDS: Final = {
     "checkpoint failed": "checkpoint failed",
 }
 _MOST: Final = 500  # of each end of a run
+_LONGEST: Final = 2000  # characters of a cause
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Happenings:
         kind = _KINDS.get(event) if isinstance(event, str) else None
         if kind is None:
             return
-        text = text_in(line, {"failed": "error", "checkpoint failed": "reason"}.get(str(event), "cause"))
-        happening = Happening(kind, step, at, text, kind == "resume" and self._is_ended)
+        told = text(line, {"failed": "error", "checkpoint failed": "reason"}.get(str(event), "cause"))[:_LONGEST]
+        happening = Happening(kind, step, at, told, kind == "resume" and self._is_ended)
         self._is_ended = kind == "end" or (self._is_ended and kind not in ("start", "resume"))
         if len(self.first) < _MOST:
             self.first.append(happening)

@@ -4,7 +4,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
+
+from hvdtrain.history.bounded_file import open_bounded
 
 Line = dict[str, Any]
 
@@ -28,7 +30,7 @@ class JsonLines:
         self.unreadable, self.torn = 0, False
 
     def __iter__(self) -> Iterator[Line]:
-        """Raises OSError where the file is there and cannot be read."""
+        """Raises OSError and UnusableFileError where there is something that cannot be read."""
         self.unreadable, self.torn = 0, False
         for raw in self._raw_lines():
             if self._words and not any(word in raw for word in self._words):
@@ -49,9 +51,9 @@ class JsonLines:
             yield f"The last line of {name} is torn: the run was killed while it wrote it, or is writing it now."
 
     def _raw_lines(self) -> Iterator[bytes]:
-        if not self._path.is_file():  # a FIFO would block
+        if not self._path.exists():
             return
-        with self._path.open("rb") as file:
+        with open_bounded(self._path) as file:
             while raw := file.readline(LONGEST):
                 self._tell(len(raw))
                 if raw.endswith(b"\n"):
@@ -61,7 +63,7 @@ class JsonLines:
                 else:
                     self._skip_rest(file)
 
-    def _skip_rest(self, file: Any) -> None:
+    def _skip_rest(self, file: BinaryIO) -> None:
         self.unreadable += 1
         while (raw := file.readline(LONGEST)) and not raw.endswith(b"\n"):
             self._tell(len(raw))

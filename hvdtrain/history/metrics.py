@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from hvdtrain.history.bounded_file import UnusableFileError
 from hvdtrain.history.curve import Curve
 from hvdtrain.history.goodput import Goodput
 from hvdtrain.history.happenings import CheckpointTotals, Happenings
@@ -111,6 +112,8 @@ def read_metrics(folder: Path, told: Callable[[int], object] | None = None) -> M
             history.add(line, kept.counts(line))
     except OSError as error:
         problems.append(f"metrics.jsonl cannot be read any further: {error.strerror or error}.")
+    except UnusableFileError as error:
+        problems.append(f"metrics.jsonl {error}.")
     problems += lines.problems()
     if not history.lines and not problems:
         problems.append("metrics.jsonl is empty.")

@@ -1,4 +1,4 @@
-"""Numbers in files that a reader did not write: anything may be where a number is expected."""
+"""Numbers in lines that a reader did not write, for sums and pictures: none is as good as infinite."""
 
 from typing import Any, Final
 
@@ -26,9 +26,3 @@ def step_of(line: dict[str, Any]) -> int | None:
 def seconds_in(line: dict[str, Any], key: str = "seconds") -> float:
     """A time in a line; 0 where it has none, as in lines of older versions."""
     return max(0.0, finite(line.get(key)) or 0.0)
-
-
-def text_in(line: dict[str, Any], key: str, most: int = 2000) -> str:
-    """A text in a line, at most so many characters of it; "" where it has none."""
-    value = line.get(key)
-    return value[:most] if isinstance(value, str) else ""

@@ -4,13 +4,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from data_sharding import Catalog
+from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
@@ -38,6 +40,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
@@ -100,7 +103,7 @@ def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
     path = broadcast_json(comm, chosen, "hvdtrain.folder.path")
     folder = RunFolder(Path(path), setup.config.keep_checkpoints)
     agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
-    agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
+    agree(comm, lambda: folder.open_log(comm.topology.rank, setup.config.log_level), "hvdtrain.folder.logs")
     return folder
 
 
@@ -165,10 +168,24 @@ class _Training:
             raise
         return [totals, *sinks, *own]
 
-    def _watched(self, step: int) -> AbstractContextManager[object]:
-        """The block in which a training that does not go on is explained."""
+    @contextmanager
+    def _watched(self, step: int) -> Iterator[None]:
+        """The block in which each rank tells what it does, and a training that does not go on is explained."""
+        now = datetime.now().strftime("%Y%m%d-%H%M%S.%f")[:-3]  # survivors of a lost worker start again within a second
+        start = broadcast_json(self.comm, now, "hvdtrain.watchdog.start")
+        activity.now.begin("start", step)
+        with self._heartbeats(start), self._watchdog(start, step):
+            yield
+
+    def _heartbeats(self, start: str) -> HeartbeatWriter:
+        setup, config, topology = self.setup, self.setup.config, self.comm.topology
+        steps = setup.epochs * setup.train.plan(0).steps
+        total = steps if config.max_steps is None else min(steps, config.max_steps)
+        facts = Facts(topology.rank, topology.size, start, setup.task.framework, total, setup.epochs)
+        return HeartbeatWriter(self.folder.path, facts, interval_of(topology.size))
+
+    def _watchdog(self, start: str, step: int) -> AbstractContextManager[object]:
         config, topology = self.setup.config, self.comm.topology
-        start = broadcast_json(self.comm, time.strftime("%Y%m%d-%H%M%S"), "hvdtrain.watchdog.start")
         if config.watchdog == "never":
             return nullcontext()
         seconds = None if config.watchdog == "auto" else seconds_of(config.watchdog, "--watchdog")

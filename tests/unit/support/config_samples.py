@@ -68,6 +68,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "checkpoint_writers": ("2", 2),
     "checkpoint_failure": ("warn", "warn"),
     "log_interval": ("4", 4),
+    "log_level": ("debug", "debug"),
     "progress": ("lines", "lines"),
     "stall_timeout": ("60", 60.0),
     "tune": ("never", "never"),
