@@ -90,7 +90,7 @@ class Goodput:
     def _begin(self, line: Line, at: float) -> None:
         begun = finite(line.get("begun"))
         step = step_of(line) or 0
-        start = _Start(at if begun is None else begun, at, step(line, "cause"), at, step)
+        start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step)
         before, self._start = self._start, start
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
         if before is None:
