@@ -48,7 +48,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
-        *("config", "print_config", "dry_run", "log_interval", "progress", "log_level", "debug", "help", "help_all"),
+        *("config", "print_config", "dry_run", "log_interval", "progress", "report", "log_level"),
+        *("debug", "help", "help_all"),
     ),
 }
 """Every option is in one of them."""

@@ -70,12 +70,12 @@ def table(
     body = [tag("tr", tag("th", row[0], scope="row"), (tag("td", cell) for cell in row[1:])) for row in rows]
     shown = tag("caption", caption, class_=None if visible else "unseen")
     whole = tag("table", shown, tag("thead", head), tag("tbody", body), class_="numbers" if numbers else None)
-    return tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=caption)
+    return tag("div", whole, class_="scroll", role="group", tabindex="0", aria_label=caption)
 
 
-def details(summary: Part, *parts: Part) -> Markup:
+def details(summary: Part, *parts: Part, class_: str | None = None) -> Markup:
     """What is shown when asked for."""
-    return tag("details", tag("summary", summary), *parts)
+    return tag("details", tag("summary", summary), *parts, class_=class_)
 
 
 def bullets(items: Iterable[Part], class_: str | None = None) -> Markup:

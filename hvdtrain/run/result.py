@@ -121,8 +121,8 @@ def result(
     }
 
 
-def print_table(result: dict[str, Any], folder: str) -> None:
-    """The closing table on standard output."""
+def print_table(result: dict[str, Any], folder: str, report: str | None = None) -> None:
+    """The closing table on standard output, with the paths of the run folder and of its report, where there is one."""
     from rich.console import Console
     from rich.table import Table
 
@@ -144,6 +144,8 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     table.add_row("run folder", folder)
+    if report is not None:
+        table.add_row("report", report)
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=100, color_system=None).print(table)
 

@@ -40,6 +40,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.run.closing_report import write_report
 from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
@@ -269,14 +270,20 @@ class _Report:
         folder = self.folder.path
         if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        inside = folder.is_relative_to(Path.cwd())
-        print_table(self._summary, os.path.relpath(folder) if inside else str(folder))
+        seconds = self._summary["seconds"]["total"]
+        report = write_report(folder, self.setup.config.report, seconds, outcome.finished)
+        print_table(self._summary, _shown(folder), None if report is None else _shown(report))
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
                 f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
+
+
+def _shown(path: Path) -> str:
+    """As people would write it, from where they started the run."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:

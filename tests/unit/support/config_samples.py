@@ -70,6 +70,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_interval": ("4", 4),
     "log_level": ("debug", "debug"),
     "progress": ("lines", "lines"),
+    "report": ("always", "always"),
     "stall_timeout": ("60", 60.0),
     "tune": ("never", "never"),
     "dry_run": ("True", True),
