@@ -93,7 +93,7 @@ class RunConfig:
             commas: 'fc.*' for a new head (default: none).
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
-        report: write report.html into the run folder at the end: auto (of a training of 10 s or more), always, or never;
+        report: write report.html into the run folder at the end: auto (of a training of 10 s or more), always or never;
             `hvdtrain report RUN` writes it at any time.
         log_level: the least important messages that each worker writes to its file under logs/ in the run folder; debug
             adds all lines of metrics and every step.
