@@ -19,6 +19,7 @@ from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradie
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
+from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measure_sums import MeasureSums
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.state import require_own_parameters
@@ -116,8 +117,7 @@ class TorchAdapter(AdapterState):
             losses = self._measure(part, rows)["loss"].float()
             share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
             require_trainable(losses.requires_grad)
-            # Not torch.autograd.backward(losses, shares), which imports SymPy: a second before the first step.
-            losses.dot(self._shares(rows, losses, share)).backward()  # type: ignore[no-untyped-call]
+            backward(losses, self._shares(rows, losses, share))
 
     def _shares(self, rows: "_Rows", losses: torch.Tensor, share: float) -> torch.Tensor:
         """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""

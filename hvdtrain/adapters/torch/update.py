@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.torch.light_calls import optimizer_step
 from hvdtrain.adapters.torch.state import to_array, to_tensor
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
@@ -42,7 +43,7 @@ class Update(ScaledUpdate):
             norm = torch.nn.utils.get_total_norm(gradients)
             self.norms.add(norm)
             torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
-        self._optimizer.step()
+        optimizer_step(self._optimizer)
         return True
 
     def _scaled_step(self, loss_scale: LossScale) -> bool:
@@ -52,7 +53,7 @@ class Update(ScaledUpdate):
         if finite:
             clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)
             torch._foreach_mul_(gradients, clipped / loss_scale.scale)
-            self._optimizer.step()
+            optimizer_step(self._optimizer)
             self.norms.add(norm)
         loss_scale.after_step(finite)
         return finite
