@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.history.bounded_file import UnusableFileError
-from hvdtrain.history.differences import Difference, differences
+from hvdtrain.history.differences import MISSING, Difference, differences
 from hvdtrain.history.json_values import mapping, number, text
 from hvdtrain.history.last_lines import last_lines
 from hvdtrain.history.overview import Overview, overview

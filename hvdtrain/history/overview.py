@@ -11,7 +11,7 @@ from typing import Any, Final
 from hvdtrain.errors import UsageError
 from hvdtrain.history.heartbeats import Heard, read_heartbeats
 from hvdtrain.history.json_values import mapping, number, text, whole
-from hvdtrain.history.metrics_end import MetricsEnd, begun, read_metrics_end
+from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.history.run_state import RunState, state_of
@@ -135,7 +135,7 @@ def _latest(*steps: int | None) -> int | None:
 def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:
     """Of the result's metrics, or of the last line of validation or training."""
     best = mapping(result, "best")
-    values = mapping(result, "metrics") or _measures(end.validation) or _measures(end.train)
+    values = mapping(result, "metrics") or measures(end.validation) or measures(end.train)
     chosen = text(best, "metric")
     other = next((name for name in values if name != "loss"), "loss")  # people read it more easily
     name = chosen if chosen in values and chosen != "loss" else other
@@ -144,16 +144,6 @@ def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | Non
         return None
     record = number(best, "value") if name == chosen else None
     return Measure(name, value, None if record == value else record)
-
-
-def _measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The task's own measures among the keys of a line of metrics.jsonl: those between its step and what follows."""
-    if line is None:
-        return {}
-    names = list(line)
-    first = names.index("step") + 1 if "step" in names else 0
-    last = next((names.index(name) for name in ("lr", "best", "samples") if name in names), len(names))
-    return {name: line[name] for name in names[first:last]}
 
 
 def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:
