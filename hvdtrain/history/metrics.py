@@ -21,7 +21,7 @@ SPEED: Final = "samples_per_second"
 _NO_MEASURES: Final = frozenset(
     ("split", "epoch", "step", "samples", "masked", "skipped", "time", "seconds", "event", "best")
 )
-_MOST_CURVES, _LONGEST_NAME = 64, 100
+_MOST_CURVES, _LONGEST_NAME, _MOST_STRAGGLERS = 64, 100, 100
 
 
 @dataclass
@@ -29,13 +29,15 @@ class MetricsHistory:
     """What the lines say; every part may be empty.
 
     Attributes:
-        training: curves by step, of every number in lines of training: measures, "lr", "grad_norm", SPEED and others.
+        training: curves by step, of every number in lines of training: measures, "lr", "grad_norm", SPEED and others;
+            of what each rank has ("memory"), the largest.
         validation: the same of validations.
         speed: SPEED by milliseconds since the first line, of lost work too; empty where lines have no times.
         ranks: where time went.
         goodput: of restarts and time.
         happenings: starts, stops, failures.
         checkpoints: how many, and what they cost.
+        stragglers: lines of ranks and links that have kept others waiting.
         samples: that were trained on, and `masked`: that were left out as damaged; `skipped`: updates.
         lines: how many there are.
         began, ended: `time.time()` of the first and of the last line; None where lines have no times.
@@ -50,6 +52,7 @@ class MetricsHistory:
     goodput: Goodput = field(default_factory=Goodput)
     happenings: Happenings = field(default_factory=Happenings)
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
+    stragglers: list[Line] = field(default_factory=list)
     samples: int = 0
     masked: int = 0
     skipped: int = 0
@@ -74,12 +77,16 @@ class MetricsHistory:
             self.last_step = step
         if split == "train":
             self._add_training(line, step, counts, at)
-        elif split == "validation" and counts:
-            _add_measures(self.validation, line, step)
+        elif split == "validation":
+            self.ranks.add_validation(line.get("rank_seconds"))
+            if counts:
+                _add_measures(self.validation, line, step)
         elif "event" in line:
             self._first_of_start = self._first_of_start or is_start(line)
             self.happenings.add(line, step, at)
             self.checkpoints.add(line, step, counts)
+            if line["event"] == "straggler" and len(self.stragglers) < _MOST_STRAGGLERS:
+                self.stragglers.append(line)
 
     def _add_training(self, line: Line, step: int, counts: bool, at: float | None) -> None:
         speed = finite(line.get(SPEED))
@@ -125,6 +132,7 @@ def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
     for name, value in line.items():
         if name in _NO_MEASURES or len(name) > _LONGEST_NAME:
             continue
+        value = value.get("max") if isinstance(value, dict) and "max" in value else value  # of what each rank has
         number = finite(value)
         if number is None and not _is_not_finite(value):
             continue

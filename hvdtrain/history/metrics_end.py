@@ -62,6 +62,16 @@ def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
     return MetricsEnd(*(found.get(kind) for kind in ("train", "validation", "start", "end")), at)
 
 
+def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The task's own measures among the keys of a line of metrics.jsonl: those between its step and what follows."""
+    if line is None:
+        return {}
+    names = list(line)
+    first = names.index("step") + 1 if "step" in names else 0
+    last = next((names.index(name) for name in ("lr", "best", "samples") if name in names), len(names))
+    return {name: line[name] for name in names[first:last]}
+
+
 def begun(path: Path) -> float | None:
     """When the run began, by `time.time()` of rank 0's host; None where metrics.jsonl does not say."""
     with suppress(OSError, UnusableFileError), open_bounded(path) as file:

@@ -22,14 +22,25 @@ _STANDARD_ERRORS: Final = 4.0
 more than chance does where lines are independent."""
 
 
-def waits_for_others(part: str) -> bool:
-    """Whether a part of the time is no work of the rank's own."""
-    return part.startswith("allreduce")
+INSIDE: Final = ("host_to_device", "forward", "backward", "optimizer")
+"""Parts of "compute", where a step can be divided."""
+
+_REST: Final = "other compute"
+_DISJOINT: Final = ("data", *INSIDE, "compute", _REST, "allreduce", "checkpoint", "validation")
+_WORK: Final = frozenset(("data", "compute"))
 
 
-def is_work(part: str) -> bool:
-    """Whether a part of the time is the rank's own work in every step."""
-    return not waits_for_others(part) and part != "checkpoint"
+def disjoint(seconds: Seconds) -> dict[str, float]:
+    """The parts that do not overlap and make up all of the time: "compute" is divided where its parts are known."""
+    found = {part: seconds[part] for part in _DISJOINT if part in seconds}
+    if any(part in found for part in INSIDE) and "compute" in found:
+        found[_REST] = max(0.0, found.pop("compute") - sum(found.get(part, 0.0) for part in INSIDE))
+    return {part: found[part] for part in _DISJOINT if part in found}
+
+
+def own_work(seconds: Seconds) -> float:
+    """What a rank does itself in a step, without waiting for others."""
+    return sum(seconds.get(part, 0.0) for part in _WORK)
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,11 @@ class RankTimes:
     sums: list[dict[str, float]] = field(default_factory=list)
     _recent: "_Comparison | None" = None
 
+    def add_validation(self, ranks: Any) -> None:
+        """Add a validation's list of seconds, one a rank; anything else is left out."""
+        if isinstance(ranks, list) and len(ranks) <= _MOST_RANKS:
+            self._add([_seconds({"validation": seconds}) for seconds in ranks])
+
     def add(self, ranks: Any, first_of_start: bool) -> None:
         """Add a line's list of {part: seconds}; anything else is left out.
 
@@ -66,16 +82,17 @@ class RankTimes:
         if not isinstance(ranks, list) or not 0 < len(ranks) <= _MOST_RANKS:
             return
         rows = [_seconds(rank) for rank in ranks]
-        while len(self.sums) < len(rows):
-            self.sums.append({})
-        for total, row in zip(self.sums, rows, strict=False):
-            for part, value in row.items():
-                if part in total or len(total) < _MOST_PARTS:
-                    total[part] = total.get(part, 0.0) + value
+        self._add(rows)
         if len(rows) > 1 and not first_of_start:
             if self._recent is None or self._recent.size != len(rows):
                 self._recent = _Comparison(len(rows))
             self._recent.add(rows)
+
+    def _add(self, rows: Sequence[Seconds]) -> None:
+        while len(self.sums) < len(rows):
+            self.sums.append({})
+        for total, row in zip(self.sums, rows, strict=False):
+            _add_to(total, row)
 
     @property
     def parts(self) -> list[str]:
@@ -103,7 +120,7 @@ class _Comparison:
         self._parts: list[dict[str, float]] = [{} for _ in range(size)]
 
     def add(self, rows: Sequence[Seconds]) -> None:
-        own = np.array([sum(value for part, value in row.items() if is_work(part)) for row in rows])
+        own = np.array([own_work(row) for row in rows])
         excess = own - (own.sum() - own) / (self.size - 1)
         self.lines += 1
         self._own += own
@@ -111,9 +128,7 @@ class _Comparison:
         self._squares += excess**2
         self._longer += excess > 0
         for total, row in zip(self._parts, rows, strict=True):
-            for part, value in row.items():
-                if part in total or len(total) < _MOST_PARTS:
-                    total[part] = total.get(part, 0.0) + value
+            _add_to(total, row)
 
     def slow(self) -> Iterator[SlowRank]:
         if self.lines < _FEWEST_LINES:
@@ -129,11 +144,20 @@ class _Comparison:
     def _cause(self, rank: int) -> str:
         """The part in which this rank takes most more than the others do."""
 
+        divided = [disjoint(total) for total in self._parts]
+
         def excess(part: str) -> float:
-            values = [total.get(part, 0.0) for total in self._parts]
+            values = [total.get(part, 0.0) for total in divided]
             return values[rank] - statistics.fmean(values[:rank] + values[rank + 1 :])
 
-        return max((part for part in self._parts[rank] if is_work(part)), key=excess, default="")
+        parts = (part for part in ("data", "compute", *INSIDE, _REST) if part in divided[rank])
+        return max(parts, key=excess, default="")
+
+
+def _add_to(total: dict[str, float], row: Seconds) -> None:
+    for part, value in row.items():
+        if part in total or len(total) < _MOST_PARTS:
+            total[part] = total.get(part, 0.0) + value
 
 
 def _seconds(rank: Any) -> dict[str, float]:

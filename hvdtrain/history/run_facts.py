@@ -47,10 +47,15 @@ def read_facts(folder: Path) -> RunFacts:
     problems: list[str] = []
     config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
     environment = _read(folder / "env.json", _ENVIRONMENT_BYTES, json.loads, problems)
-    result = None
-    if (folder / "result.json").exists():
-        result = _read(folder / "result.json", _RESULT_BYTES, json.loads, problems)
+    result = read_result(folder, problems)
     return RunFacts(folder, config or {}, environment or {}, result, tuple(problems))
+
+
+def read_result(folder: Path, problems: list[str] | None = None) -> Mapping[str, Any] | None:
+    """The run's result.json alone, as in `RunFacts`; what is wrong with it is added to `problems`."""
+    if not (folder / "result.json").exists():
+        return None
+    return _read(folder / "result.json", _RESULT_BYTES, json.loads, [] if problems is None else problems)
 
 
 def is_run(folder: Path) -> bool:

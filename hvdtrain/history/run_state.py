@@ -1,6 +1,8 @@
 """Whether a run is running, and how it ended where it is not."""
 
+import math
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +10,15 @@ from typing import Any, Final, Literal
 
 from hvdtrain.history.heartbeats import Heard, read_heartbeats
 from hvdtrain.history.json_values import text
-from hvdtrain.history.metrics_end import MetricsEnd
+from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
+from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_lock import is_locked
 
 Word = Literal["running", "finished", "stopped", "failed", "lost"]
+
+RESTART_SECONDS: Final = 30.0
+"""A launcher with --max-restarts needs less to start a run again. Until its workers have imported their framework,
+nobody holds the folder."""
 
 _LONGEST_NOTE: Final = 300
 _OTHERS: Final = "PeerError"  # the name of the error of a rank that ends because another one has ended
@@ -30,15 +37,20 @@ class RunState:
     word: Word
     note: str = ""
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more comes, unless somebody starts the run again."""
-        return self.word != "running"
-
 
 def read_state(run: Path, result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
     """The state of the run in the folder `run`, whose result and end of metrics have been read."""
     return state_of(run, result, end, read_heartbeats(run), is_locked(run))
+
+
+def is_over(run: Path) -> bool:
+    """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
+    result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
+    word = state_of(run, result, end, heartbeats, is_locked(run)).word
+    if word in ("failed", "lost"):
+        ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
+        return min(ages, default=math.inf) > RESTART_SECONDS
+    return word != "running"
 
 
 def state_of(
@@ -62,8 +74,9 @@ def state_of(
     failure = _failure(end, heartbeats)
     if failure:
         return RunState("failed", failure)
-    if end.end is not None or (end.start is None and result is not None):  # without its metrics, the result tells
-        return RunState("finished" if text(result, "status") == "finished" else "stopped")
+    if end.end is not None or (end == MetricsEnd() and result is not None):  # without its metrics, the result tells
+        is_done = text(result, "status") == "finished"
+        return RunState("finished") if is_done else RunState("stopped", "the same command continues it")
     return RunState("lost", _resumes_from(run))
 
 
@@ -104,5 +117,5 @@ def _resumes_from(run: Path) -> str:
     except OSError:
         return ""
     if has_checkpoint:
-        return "it ended without a word; the same command continues it from its last checkpoint"
-    return "it ended without a word, and has no checkpoint"
+        return "it has not told its end; the same command continues it from its last checkpoint"
+    return "it has not told its end, and has no checkpoint"

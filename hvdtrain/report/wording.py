@@ -9,6 +9,14 @@ from hvdtrain.history.values import finite
 
 _PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 NOTHING: Final = "–"
+_TITLES: Final = {
+    "lr": "Learning rate",
+    "grad_norm": "Gradient norm",
+    "samples_per_second": "Throughput",
+    "memory": "Memory of the largest worker, bytes",
+    "device_memory": "GPU memory of the fullest GPU, bytes",
+    "device_use": "Busiest GPU, share of time",
+}
 
 
 def amount(value: float | None) -> str:
@@ -107,5 +115,4 @@ def plain(value: Any) -> str:
 
 def title_of(measure: str) -> str:
     """The name of a measure as a heading: "Gradient norm", "Learning rate", "Accuracy"."""
-    known = {"lr": "Learning rate", "grad_norm": "Gradient norm", "samples_per_second": "Throughput"}
-    return known.get(measure) or measure[:1].upper() + measure[1:].replace("_", " ")
+    return _TITLES.get(measure) or measure[:1].upper() + measure[1:].replace("_", " ")

@@ -12,7 +12,8 @@ from hvdtrain.report.line_chart import Line, Marks, line_chart, time_axis
 from hvdtrain.report.markup import Markup, join, tag
 from hvdtrain.report.record import RunRecord
 
-_LAST: Final = ("lr", "grad_norm", "grad_norm_peak", SPEED)
+_MACHINE: Final = ("memory", "device_memory", "device_use")
+_LAST: Final = ("lr", "grad_norm", "grad_norm_peak", SPEED, *_MACHINE)
 _MOST: Final = 24  # charts of a page
 
 
@@ -50,6 +51,9 @@ def _charts_of_one(run: RunRecord) -> Iterator[Markup]:
     lines = [Line(name, curve, n) for n, (name, curve) in enumerate(norms) if curve is not None]
     if lines:
         yield line_chart("Gradient norm", lines, marks=marks)
+    for name in _MACHINE:
+        if (curve := metrics.training.get(name)) is not None:
+            yield line_chart(wording.title_of(name), [Line("largest", curve, 0)], marks=marks)
 
 
 def _charts_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
@@ -59,8 +63,8 @@ def _charts_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
             yield from _overlaid(
                 f"{wording.title_of(name)} in {split}", runs, [getattr(m, split).get(name) for m in every]
             )
-    yield from _overlaid("Learning rate", runs, [metrics.training.get("lr") for metrics in every])
-    yield from _overlaid("Gradient norm", runs, [metrics.training.get("grad_norm") for metrics in every])
+    for name in ("lr", "grad_norm", *_MACHINE):
+        yield from _overlaid(wording.title_of(name), runs, [metrics.training.get(name) for metrics in every])
 
 
 def _overlaid(title: str, runs: Sequence[RunRecord], curves: Sequence[Curve | None]) -> Iterator[Markup]:

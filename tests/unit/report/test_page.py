@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from read_page import Page
-from run_folders import usual_lines, write_run
+from report_runs import usual_lines, write_run
 
 from hvdtrain.report.file import read_runs
 from hvdtrain.report.page import MARKER, page

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import Forker
 from read_page import Page
-from run_folders import write_run
+from report_runs import write_run
 
 from hvdtrain.cli.main import main
 from hvdtrain.run.closing_report import write_report
