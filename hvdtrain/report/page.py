@@ -84,7 +84,7 @@ def _of_one(run: RunRecord) -> Iterator[_Section]:
 
 def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
     yield "outcome", "Outcome", comparison.outcomes(runs)
-    yield "differences", "What differs", comparison.options(runs)
+    yield "differences", "What differs", comparison.differences(runs)
     yield "curves", "Curves", curves.section(runs)
     speed = curves.speed_chart(runs)
     if speed is not None:

@@ -1,15 +1,18 @@
 """What differs between runs, in options and in outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from hvdtrain.history.comparison import Comparison, compare
+from hvdtrain.history.differences import MISSING, Difference
 from hvdtrain.report import palette, wording
 from hvdtrain.report.axes import swatch
-from hvdtrain.report.markup import Markup, Part, join, table, tag
+from hvdtrain.report.markup import Markup, Part, bullets, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections import outcome
-from hvdtrain.report.sections.setup import cell, flat
+from hvdtrain.report.sections.setup import cell
 
-_NOT_COMPARED = ("output_dir", "resume")  # which say where a run is, not what it does
+_MOST: Final = 500  # rows of a table
 
 
 def runs_list(runs: Sequence[RunRecord]) -> Markup:
@@ -33,20 +36,28 @@ def outcomes(runs: Sequence[RunRecord]) -> Markup:
     return table("Outcome", ("", *(run.short for run in runs)), rows)
 
 
-def options(runs: Sequence[RunRecord]) -> Markup:
-    """A table of those options and versions that differ."""
-    every = [_asked(run) for run in runs]
-    names = dict.fromkeys(name for each in every for name in each)
-    differing = [name for name in names if len({cell(each.get(name)) for each in every}) > 1]
+def differences(runs: Sequence[RunRecord]) -> Markup:
+    """What was the same, and tables of the options and the machines that were not."""
+    comparison = compare([run.path for run in runs])
+    columns = ("", *(run.short for run in runs))
     unknown = [run.short for run in runs if not run.facts.config]
-    note = tag("p", f"The options of {wording.listed(unknown)} are not known.") if unknown else None
-    if not differing:
-        return join(note, tag("p", "The runs have the same options, versions and numbers of workers."))
-    rows: list[Sequence[Part]] = [[name, *(cell(each.get(name)) for each in every)] for name in differing]
-    return join(note, table("Differences", ("", *(run.short for run in runs)), rows, numbers=False))
+    return join(
+        bullets(_same(comparison), class_="findings"),
+        tag("p", f"The options of {wording.listed(unknown)} are not known.") if unknown else None,
+        tag("h3", "Options"),
+        _table("Options that differ", columns, comparison.config) or tag("p", "The options are the same."),
+        tag("h3", "Versions and machines"),
+        _table("Versions and machines that differ", columns, comparison.environment) or tag("p", "They are the same."),
+    )
 
 
-def _asked(run: RunRecord) -> dict[str, object]:
-    config = {name: value for name, value in flat(run.facts.config).items() if name not in _NOT_COMPARED}
-    versions = flat({"version of": run.result.get("versions") or run.facts.environment.get("versions") or {}})
-    return {"framework in use": run.result.get("framework"), "workers": run.workers, **config, **versions}
+def _same(comparison: Comparison) -> Iterator[str]:
+    same = {True: "the same", False: "different", None: "not known"}
+    yield f"Final weights: {same[comparison.same_weights]}."
+    yield f"Training data: {same[comparison.same_data]}."
+    yield f"Records of each update: {same[comparison.same_batches]}."
+
+
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Difference]) -> Markup | None:
+    cells = [[row.key, *(wording.NOTHING if v is MISSING else cell(v) for v in row.values)] for row in rows[:_MOST]]
+    return table(caption, columns, cells, numbers=False) if cells else None
