@@ -161,7 +161,7 @@ def _scale(axes: "Axes", points: Sequence[Point]) -> None:
 def _legend(lines: Sequence[Line], marks: Sequence[Marks]) -> Markup:
     entries = [(swatch(palette.colour(line.series), palette.dashes(line.series)), line.name) for line in lines]
     entries += [(swatch(palette.MARK, (2, 2), width=1), mark.name) for mark in marks]
-    return tag("ul", (tag("li", swatch, name) for swatch, name in entries), class_="legend")
+    return tag("ul", (tag("li", sign, name) for sign, name in entries), class_="legend")
 
 
 def _numbers(caption: str, line: Line, axis: Axis) -> Markup:

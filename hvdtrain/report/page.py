@@ -10,6 +10,7 @@ from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections import checkpoints, comparison, curves, data, events, outcome, setup
 from hvdtrain.report.sections import time as time_section
+from hvdtrain.report.svg import with_own_ids
 from hvdtrain.version import __version__
 
 MARKER: Final = "<!DOCTYPE html>\n<!-- hvdtrain report -->\n"
@@ -37,7 +38,7 @@ def page(runs: Sequence[RunRecord]) -> str:
     body = tag(
         "body",
         tag("header", _heading(runs), _navigation(sections)),
-        tag("main", _notice(runs), (_section(*each) for each in sections)),
+        with_own_ids(tag("main", _notice(runs), (_section(*each) for each in sections))),
         tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}."),
     )
     return f"{MARKER}{tag('html', head, body, lang='en')}\n"

@@ -1,6 +1,7 @@
 """A drawing of matplotlib as SVG inside a page: without ids, fonts and colours of its own."""
 
 import io
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _STYLE: Final[dict[str, Any]] = {
     "axes.unicode_minus": True,
     "path.simplify": True,
     "text.usetex": False,
+    "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -45,6 +47,17 @@ def drawn(height: int, label: str, draw: Callable[["Figure"], None]) -> Markup:
         figure.savefig(file, format="svg", metadata=_NO_METADATA, transparent=True)
     inside = _inside(file.getvalue())
     return tag("svg", inside, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label, class_="chart")
+
+
+def with_own_ids(page: Markup) -> Markup:
+    """The page, in which no two drawings have an id in common: equal parts of different ones have equal ids."""
+    numbers = itertools.count(1)
+
+    def renamed(drawing: re.Match[str]) -> str:
+        number = next(numbers)
+        return re.sub(r' id="|href="#|url\(#', lambda reference: f"{reference[0]}c{number}-", drawing[0])
+
+    return Markup(re.sub(r"<svg [^>]*class=\"chart\">.*?</svg>", renamed, page, flags=re.DOTALL))
 
 
 @contextmanager
