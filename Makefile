@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ newest: setup ## two ranks in the newest supported Python, if it is installed an
 
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
 	$(BIN)/python tests/cluster/run.py --numprocesses 3 --dist loadfile
+
+test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (installs what is missing with apt, as root, and npm)
+	$(BIN)/python tests/browser/run.py
+
+screenshots: with-dev ## draw the pictures of docs/report.md from runs of two workers, in Chromium
+	$(BIN)/python docs/report_pictures.py $(ARGS)
 
 test-faults: with-dev ## bring about each fault of docs/faults.md on this machine, and write that page again
 	records=$$(mktemp -d) && HVDTRAIN_FAULTS_RECORD=$$records $(BIN)/python -m pytest --numprocesses 2 tests/faults && \

@@ -54,5 +54,14 @@ class Activity:
         self.wait = None
         self.changed_at = time.monotonic()
 
+    def waits_in(self) -> str | None:
+        """The collective in which this process waits for other ranks, None if it does not. For another thread."""
+        wait = self.wait
+        return (self.collective or "a collective") if wait is not None and wait() is not None else None
+
+    def is_reading(self) -> bool:
+        """Whether `reads` tells what is being read."""
+        return self.phase in ("data", "validation data")
+
 
 now: Final = Activity()

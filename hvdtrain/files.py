@@ -24,6 +24,18 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
+def replace_quickly(path: Path, content: bytes) -> None:
+    """Replace the file `path` for readers as `write_atomically` does, without waiting until it is on disk: for what is
+    written again in a moment. Each file has one writer, and one temporary name, which a killed writer may leave.
+
+    Raises:
+        OSError: as `open`, `write` and `rename` do; the file is then unchanged.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
 def open_lines(path: Path) -> TextIO:
     """Open for appending lines, without the part of a line that a killed writer may have left at the end.
 

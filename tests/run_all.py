@@ -27,9 +27,10 @@ PARTS = {
     # Of several ranks, which wait for starts and for each other.
     "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
+    "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"{PYTHON} tests/newest_python.py",
 }
-STAGES = [["lint"], ["unit", "types"], ["parallel", "cluster"]]
+STAGES = [["lint"], ["unit", "types"], ["parallel", "cluster"], ["browser"]]
 """One after the other; the parts of a stage run at once. The first failing stage is the last one."""
 
 

@@ -5,6 +5,7 @@ import difflib
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -50,12 +51,44 @@ def number(name: str, least: int) -> Callable[[str], int]:
     return integer
 
 
-def positive_seconds(text: str) -> float:
-    """The `type` of an option for a time; raises `UsageError` where it is none."""
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"--seconds is {text}.", f"{text} is not a time.", "give a positive number.")
+def positive(name: str) -> Callable[[str], float]:
+    """The `type` of an option for a time in seconds, which raises `UsageError` where it is none."""
+
+    def seconds(text: str) -> float:
+        value = float(text)
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name} is {text}.", f"{text} is not a time.", "give a positive number.")
+        return value
+
+    seconds.__name__ = "float"  # argparse says "invalid float value"
     return seconds
+
+
+class _ParserAsked(BaseException):  # noqa: N818  no error
+    """Carries a command's parser out of the command. No `except Exception` on the way takes it."""
+
+    def __init__(self, parser: "CommandParser") -> None:
+        super().__init__(parser)
+        self.parser = parser
+
+
+_asks_for_parser: ContextVar[bool] = ContextVar("_asks_for_parser", default=False)
+
+
+def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ()) -> "CommandParser | None":
+    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens.
+
+    Args:
+        argv: for commands that choose their parser by a first word.
+    """
+    token = _asks_for_parser.set(True)
+    try:
+        command(argv)
+    except _ParserAsked as asked:
+        return asked.parser
+    finally:
+        _asks_for_parser.reset(token)
+    return None
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -89,11 +122,17 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """As `parse_args`; options may be written with `_`. Raises UsageError (unknown or missing arguments)."""
+        self._show_if_asked()
         return self.parse_args([_with_dashes(argument) for argument in argv])
 
     def parse_own(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """As `parse`, and what it does not know is returned in its order, for another parser."""
+        self._show_if_asked()
         return self.parse_known_args([_with_dashes(argument) for argument in argv])
+
+    def _show_if_asked(self) -> None:
+        if _asks_for_parser.get():
+            raise _ParserAsked(self)
 
     def error(self, message: str) -> NoReturn:
         own = [option for action in self._actions for option in action.option_strings]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hvdtrain.cli.bench.allreduce import size_list
-from hvdtrain.cli.command_parser import CommandParser, positive_seconds
+from hvdtrain.cli.command_parser import CommandParser, positive
 from hvdtrain.cli.launch.jobs import hosts_from, inside_job, this_host
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, total_slots
@@ -86,7 +86,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)")
     add("--ssh-port", type=int, metavar="PORT")
     add("--no-measure", action="store_true", help="skip the allreduce")
-    add("--seconds", type=positive_seconds, default=3.0, help="time to measure the allreduce (default: 3)")
+    add("--seconds", type=positive("--seconds"), default=3.0, help="time to measure the allreduce (default: 3)")
     add("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes of the allreduce (default: 4 B to 64 MiB)")
     add("--json", action="store_true", help="print JSON, with all facts")
     parser.set_defaults(rank_table=None)

@@ -22,6 +22,11 @@ from hvdtrain.topology import Topology, detect_topology
 COMMANDS = {
     "train": ("hvdtrain.cli.train", "train a task"),
     "shard": ("hvdtrain.cli.shard", "record files: index, plan, verify, convert, bench, pipe mode"),
+    "ls": ("hvdtrain.cli.ls", "list runs with their state and result"),
+    "top": ("hvdtrain.cli.top", "watch all workers of a run: what each does, how fast, who is silent"),
+    "logs": ("hvdtrain.cli.logs", "the logs of a run's workers as one, in the order of time: --follow"),
+    "compare": ("hvdtrain.cli.compare", "what differs between runs: options, versions, data, results"),
+    "report": ("hvdtrain.cli.report", "one page of a run, or of several beside each other: curves, time, proof"),
     "checkpoint": ("hvdtrain.cli.checkpoint", "a run's checkpoints: ls, verify, prune, convert"),
     "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
@@ -29,6 +34,7 @@ COMMANDS = {
     "chaos": ("hvdtrain.cli.chaos", "train while workers are killed and stopped, and prove that nothing is lost"),
     "export": ("hvdtrain.cli.export", "write a run's weights or model as a file: state_dict, ONNX, SavedModel, ..."),
     "env": ("hvdtrain.cli.env", "show versions, and which variable decided rank and size: --explain"),
+    "completion": ("hvdtrain.cli.completion", "a script for the Tab key of a shell: bash, zsh, fish"),
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
 
@@ -43,6 +49,12 @@ _OTHER_WORDS = {
     ),
     **dict.fromkeys(["data", "convert", "index", "verify", "plan", "audit"], "shard"),
     **dict.fromkeys(["checkpoints", "ckpt", "prune"], "checkpoint"),
+    **dict.fromkeys(["html", "plot", "plots", "curves", "dashboard", "summary"], "report"),
+    **dict.fromkeys(["list", "runs", "history"], "ls"),
+    **dict.fromkeys(["diff", "cmp"], "compare"),
+    **dict.fromkeys(["tail", "log", "cat"], "logs"),
+    **dict.fromkeys(["watch", "monitor", "status", "htop", "ps"], "top"),
+    **dict.fromkeys(["completions", "autocomplete", "complete"], "completion"),
     **dict.fromkeys(["info", "version", "versions", "environment"], "env"),
 }
 """Commands of other programs → what they are here."""

@@ -1,6 +1,74 @@
 """Plain tables on the terminal."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_GAP = 2
+_PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `print_fitting`.
+
+    Attributes:
+        cells: one a row.
+        style: of each cell; none: all are plain.
+        is_number: it is set to the right.
+        priority: among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays.
+    """
+
+    head: str
+    cells: Sequence[str]
+    style: Sequence[str] = ()
+    is_number: bool = False
+    priority: int | None = None
+
+    @property
+    def width(self) -> int:
+        """In columns of the terminal."""
+        from rich.cells import cell_len
+
+        return max(map(cell_len, [self.head, *self.cells]))
+
+
+def console() -> Console:
+    """Of standard output. A pipe gets long lines, and no colours."""
+    from rich.console import Console
+
+    found = Console()
+    return found if found.is_terminal else Console(width=_PIPE_COLUMNS)
+
+
+def print_fitting(columns: Sequence[Column]) -> None:
+    """Print a table without lines that fits the terminal: empty columns are left out, and further ones by priority."""
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    shown = _fitting([column for column in columns if any(column.cells)], screen.width)
+    table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
+    for row in range(len(columns[0].cells)):
+        table.add_row(*(Text(c.cells[row], style=c.style[row] if c.style else "") for c in shown))
+    screen.print(table)
+
+
+def _fitting(columns: list[Column], width: int) -> list[Column]:
+    shown = list(columns)
+    while sum(column.width + _GAP for column in shown) - _GAP > width:
+        optional = [column for column in shown if column.priority is not None]
+        if not optional:
+            break
+        shown.remove(min(optional, key=lambda column: column.priority or 0))
+    return shown
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:

@@ -48,7 +48,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
-        *("config", "print_config", "dry_run", "log_interval", "progress", "debug", "help", "help_all"),
+        *("config", "print_config", "dry_run", "log_interval", "progress", "report", "log_level"),
+        *("debug", "help", "help_all"),
     ),
 }
 """Every option is in one of them."""
@@ -149,7 +150,7 @@ def all_page() -> str:
 
 def main_page(commands: Mapping[str, str]) -> str:
     """`hvdtrain --help`. Args: `commands`: name → one line."""
-    listed = "".join(f"  {name:8} {line}\n" for name, line in commands.items())
+    listed = "".join(f"  {name:10} {line}\n" for name, line in commands.items())
     return (
         "usage: hvdtrain [COMMAND] [OPTIONS]\n\n"
         "Train a PyTorch or TensorFlow/Keras 3 model on as many workers as the launcher started.\n\n"

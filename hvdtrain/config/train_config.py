@@ -94,6 +94,10 @@ class RunConfig:
             commas: 'fc.*' for a new head (default: none).
         log_interval: updates between two lines of metrics.
         progress: auto shows a bar on a terminal, but lines under MPI and in files.
+        report: write report.html into the run folder at the end: auto (of a training of 10 s or more), always or never;
+            `hvdtrain report RUN` writes it at any time.
+        log_level: the least important messages that each worker writes to its file under logs/ in the run folder; debug
+            adds all lines of metrics and every step.
         stall_timeout: seconds after which the job ends if some workers have not joined a collective.
         watchdog: time after which a training that does not go on is explained: which worker waits for what, and the
             stacks of all; or auto: 20 times the slowest step, 30 s at least; or never.
@@ -126,6 +130,8 @@ class RunConfig:
     init_weights_exclude: str | None = None
     log_interval: int = 10
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    report: Literal["auto", "always", "never"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     stall_timeout: float = 300.0
     watchdog: str = "auto"
     watchdog_action: Literal["explain", "end"] = "explain"

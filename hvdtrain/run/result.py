@@ -13,7 +13,7 @@ from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.interface import RunResult
-from hvdtrain.run.goodput import lines_of
+from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
@@ -45,9 +45,9 @@ class Totals:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
         if step == 0:
             return
-        for line in lines_of(metrics):
+        for line in JsonLines(metrics, (b'"step": 1,',)):
             if line.get("split") == "train" and line["step"] == 1:
-                self.first_loss = line["loss"]
+                self.first_loss = line.get("loss")
 
     @property
     def samples_per_second(self) -> float:
@@ -121,8 +121,8 @@ def result(
     }
 
 
-def print_table(result: dict[str, Any], folder: str) -> None:
-    """The closing table on standard output."""
+def print_table(result: dict[str, Any], folder: str, report: str | None = None) -> None:
+    """The closing table on standard output, with the paths of the run folder and of its report, where there is one."""
     from rich.console import Console
     from rich.table import Table
 
@@ -144,6 +144,8 @@ def print_table(result: dict[str, Any], folder: str) -> None:
     table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     table.add_row("run folder", folder)
+    if report is not None:
+        table.add_row("report", report)
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=100, color_system=None).print(table)
 

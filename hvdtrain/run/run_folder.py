@@ -11,6 +11,8 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
+from hvdtrain.history.log_format import LogFormatter
+from hvdtrain.history.run_lock import LOCK_NAME, LOOK_SECONDS
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
@@ -22,6 +24,7 @@ class RunFolder:
     checkpoints/latest  checkpoints/best (the names of two of these folders)
     audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
     stalls/START/ (what each rank did when training did not go on)
+    heartbeats/rank_N.json (what each rank does now)
     """
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
@@ -35,7 +38,7 @@ class RunFolder:
         self.quarantine = path / "quarantine"
         self.stalls = path / "stalls"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
-        self._lock = FileLock(path / ".lock")
+        self._lock = FileLock(path / LOCK_NAME)
 
     def claim(self) -> None:
         """Hold the folder until this process ends. Rank 0 only.
@@ -44,7 +47,7 @@ class RunFolder:
             UsageError: another job is running in it.
         """
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=LOOK_SECONDS)
         except Timeout as error:
             raise UsageError(
                 f"Another job is running in {self.path}.",
@@ -56,8 +59,11 @@ class RunFolder:
         """End what `claim` began, on any rank."""
         self._lock.release()
 
-    def open_log(self, rank: int) -> None:
+    def open_log(self, rank: int, level: str = "info") -> None:
         """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
+
+        Args:
+            level: the least one of what the file is given: debug, info, warning or error.
 
         Raises:
             UsageError: the folder cannot be written on this rank's host.
@@ -67,7 +73,8 @@ class RunFolder:
             handler = _LogFile(self.logs / f"rank_{rank}.log")
         except OSError as error:
             raise unwritable(self.path, error) from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setLevel(level.upper())
+        handler.setFormatter(LogFormatter())
         own = logging.getLogger("hvdtrain")
         own.addHandler(handler)
         if rank == 0:
@@ -75,7 +82,7 @@ class RunFolder:
             console.setLevel(logging.WARNING)
             console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
             own.addHandler(console)
-        own.setLevel(logging.INFO)
+        own.setLevel(min(handler.level, logging.WARNING))
         own.propagate = False
 
 

@@ -4,13 +4,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from data_sharding import Catalog
+from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
@@ -36,7 +38,10 @@ from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
-from hvdtrain.run.goodput import goodput, lines_of
+from hvdtrain.history.goodput import goodput
+from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.run.closing_report import write_report
+from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
 from hvdtrain.run.run_folder import RunFolder, choose_folder
@@ -99,7 +104,7 @@ def _open_folder(setup: RunSetup, comm: Communicator) -> RunFolder:
     path = broadcast_json(comm, chosen, "hvdtrain.folder.path")
     folder = RunFolder(Path(path), setup.config.keep_checkpoints)
     agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
-    agree(comm, lambda: folder.open_log(comm.topology.rank), "hvdtrain.folder.logs")
+    agree(comm, lambda: folder.open_log(comm.topology.rank, setup.config.log_level), "hvdtrain.folder.logs")
     return folder
 
 
@@ -164,10 +169,24 @@ class _Training:
             raise
         return [totals, *sinks, *own]
 
-    def _watched(self, step: int) -> AbstractContextManager[object]:
-        """The block in which a training that does not go on is explained."""
+    @contextmanager
+    def _watched(self, step: int) -> Iterator[None]:
+        """The block in which each rank tells what it does, and a training that does not go on is explained."""
+        now = datetime.now().strftime("%Y%m%d-%H%M%S.%f")[:-3]  # survivors of a lost worker start again within a second
+        start = broadcast_json(self.comm, now, "hvdtrain.watchdog.start")
+        activity.now.begin("start", step)
+        with self._heartbeats(start), self._watchdog(start, step):
+            yield
+
+    def _heartbeats(self, start: str) -> HeartbeatWriter:
+        setup, config, topology = self.setup, self.setup.config, self.comm.topology
+        steps = setup.epochs * setup.train.plan(0).steps
+        total = steps if config.max_steps is None else min(steps, config.max_steps)
+        facts = Facts(topology.rank, topology.size, start, setup.task.framework, total, setup.epochs)
+        return HeartbeatWriter(self.folder.path, facts, interval_of(topology.size))
+
+    def _watchdog(self, start: str, step: int) -> AbstractContextManager[object]:
         config, topology = self.setup.config, self.comm.topology
-        start = broadcast_json(self.comm, time.strftime("%Y%m%d-%H%M%S"), "hvdtrain.watchdog.start")
         if config.watchdog == "never":
             return nullcontext()
         seconds = None if config.watchdog == "auto" else seconds_of(config.watchdog, "--watchdog")
@@ -239,7 +258,7 @@ class _Report:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
         seconds = time.perf_counter() - self.begin, self.start_seconds
         self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
-        self._summary["goodput"] = goodput(lines_of(self.folder.metrics), time.time())
+        self._summary["goodput"] = goodput(JsonLines(self.folder.metrics), time.time())
         before = self.folder.result
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
@@ -251,14 +270,20 @@ class _Report:
         folder = self.folder.path
         if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        inside = folder.is_relative_to(Path.cwd())
-        print_table(self._summary, os.path.relpath(folder) if inside else str(folder))
+        seconds = self._summary["seconds"]["total"]
+        report = write_report(folder, self.setup.config.report, seconds, outcome.finished)
+        print_table(self._summary, _shown(folder), None if report is None else _shown(report))
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
                 f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
+
+
+def _shown(path: Path) -> str:
+    """As people would write it, from where they started the run."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:

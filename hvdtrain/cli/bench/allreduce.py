@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hvdtrain.cli.command_parser import CommandParser, positive_seconds
+from hvdtrain.cli.command_parser import CommandParser, positive
 from hvdtrain.cli.tables import print_table
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 from hvdtrain.errors import UsageError
@@ -86,7 +86,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.option("--framework", "torch", "framework to measure with", choices=("torch", "tensorflow"))
     parser.add_argument("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes (default: 4 B to 64 MiB)")
-    parser.option("--seconds", 5, "approximate duration", type=positive_seconds)
+    parser.option("--seconds", 5, "approximate duration", type=positive("--seconds"))
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     return parser.parse(argv)
 

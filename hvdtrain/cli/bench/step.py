@@ -25,8 +25,8 @@ from hvdtrain.topology import detect_topology
 
 _WITHOUT_EFFECT = (
     *("--epochs", "--max-steps", "--max-time", "--output-dir", "--resume", "--init-weights", "--init-weights-exclude"),
-    *("--keep-checkpoints", "--checkpoint-interval", "--log-interval", "--progress", "--best-metric", "--best-mode"),
-    *("--early-stopping-patience", "--early-stopping-min-delta", "--tune", "--dry-run"),
+    *("--keep-checkpoints", "--checkpoint-interval", "--log-interval", "--progress", "--report", "--log-level"),
+    *("--best-metric", "--best-mode", "--early-stopping-patience", "--early-stopping-min-delta", "--tune", "--dry-run"),
 )
 """Options of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind
+from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
 
 _COLUMNS = ("checkpoint", "step", "samples", "workers", "MB", "age", "")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,13 +31,6 @@ def _row(entry: Entry) -> list[str]:
         f"{entry.samples:,}" if known else "?",
         f"{entry.world_size}" if entry.world_size is not None else "?",
         f"{entry.size / 1e6:,.1f}",
-        _age(entry.age),
+        "?" if entry.age is None else in_time(entry.age),
         entry.problem or ", ".join(entry.names),
     ]
-
-
-def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
-    return f"{seconds / size:.0f} {unit}"

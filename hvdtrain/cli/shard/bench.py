@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.plan.shard_plan import Shuffle
-from hvdtrain.cli.command_parser import number, positive_seconds
+from hvdtrain.cli.command_parser import number, positive
 from hvdtrain.cli.shard.arguments import Parser, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("bench", _DESCRIPTION)
     parser.add_data_arguments()
     parser.option("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
-    parser.option("--seconds", 2.0, "time for each line of the table", type=positive_seconds)
+    parser.option("--seconds", 2.0, "time for each line of the table", type=positive("--seconds"))
     parser.option("--threads", 1, "number of background threads", type=number("--threads", 1))
     options = parser.parse(argv)
     catalog = open_catalog(options)

@@ -22,19 +22,21 @@ def open_sink(context: SinkContext, _stack: ExitStack) -> "RankLog":
 
 class RankLog:
     """Logs every event of the rank `rank` except for single steps. Of metrics, those that come a second apart, and the
-    last ones before any other event.
+    last ones before any other event. At the level debug, all metrics and all steps.
     """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._next_at = 0.0
+        self._all = _log.isEnabledFor(logging.DEBUG)
         self._unwritten: events.Logged | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.StepEnded():
-                pass  # the summary in Logged suffices
-            case events.Logged() if time.monotonic() < self._next_at:
+                if self._all:  # else the summary in Logged suffices
+                    _log.debug("epoch %d step %d", event.epoch, event.step)
+            case events.Logged() if not self._all and time.monotonic() < self._next_at:
                 self._unwritten = event
             case events.Logged():
                 self._write(event)

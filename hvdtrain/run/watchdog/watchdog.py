@@ -131,8 +131,7 @@ class Watchdog:
 
     def _report(self, seconds: float) -> Report:
         now = self._now
-        wait = now.wait
-        waits = wait is not None and wait() is not None
+        waits_in = now.waits_in()
         before = time.process_time()  # of all threads: TensorFlow's step computes in others than the main one
         time.sleep(_CPU_SECONDS)
         return Report(
@@ -141,8 +140,8 @@ class Watchdog:
             phase=now.phase,
             step=now.step,
             seconds=seconds,
-            waits_in=(now.collective or "a collective") if waits else None,
-            reads=now.reads() if now.phase in ("data", "validation data") else "",
+            waits_in=waits_in,
+            reads=now.reads() if now.is_reading() else "",
             computes=time.process_time() - before > _CPU_SECONDS / 4,
         )
 

@@ -13,6 +13,10 @@ from commands import Forker
 REFUSED = {
     "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),
     "a command of others": (["fit"], ["There is no command 'fit'", "HINT: did you mean train?"]),
+    "a list": (["list"], ["There is no command 'list'", "HINT: did you mean ls?"]),
+    "a watch": (["watch"], ["There is no command 'watch'", "HINT: did you mean top?"]),
+    "a log": (["tail"], ["There is no command 'tail'", "HINT: did you mean logs?"]),
+    "a difference": (["diff"], ["There is no command 'diff'", "HINT: did you mean compare?"]),
     "a validation": (["eval"], ["There is no command 'eval'", "did you mean train, which validates after each epoch?"]),
     "a launcher's option": (["launch", "local", "--nproc-per-node", "2"], ["did you mean -np?"]),
     "workers' options": (
@@ -44,7 +48,13 @@ def test_help_begins_with_commands_and_first_flags(forker: Forker, tmp_path: Pat
     assert pages[0].code == 0
     text = pages[0].stdout
     assert len(text.splitlines()) < 70
-    for line in ("  launch   start a job", "  doctor   find what", "  --batch-size N ", "  horovodrun -np 8"):
+    for line in (
+        "  launch     start a job",
+        "  doctor     find what",
+        "  top        watch all",
+        "  --batch-size N ",
+        "  horovodrun -np 8",
+    ):
         assert f"\n{line}" in text, line
     assert "--help-all" in text
     assert forker.run(["help", "export"], tmp_path) == forker.run(["export", "--help"], tmp_path)

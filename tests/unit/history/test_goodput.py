@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.run.goodput import goodput, lines_of
+from hvdtrain.history.goodput import goodput
 
 Line = dict[str, Any]
 
@@ -93,10 +91,3 @@ def test_useful_and_lost_time_are_all_that_was_trained(starts: list[tuple[int, i
     found = goodput(lines, clock)
     assert found["seconds"]["useful"] + found["seconds"]["lost"] == pytest.approx(total)
     assert 0 <= found["share"] <= 1
-
-
-def test_half_a_line_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    assert list(lines_of(path)) == []
-    path.write_text(json.dumps({"step": 1}) + "\n" + '{"ste')
-    assert list(lines_of(path)) == [{"step": 1}]

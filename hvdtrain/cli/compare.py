@@ -1,0 +1,117 @@
+"""`hvdtrain compare RUN RUN…`: what differs between runs in config, environment and outcome."""
+
+import json
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.run_styles import STATE_STYLES
+from hvdtrain.cli.tables import Column, console, print_fitting
+from hvdtrain.history.comparison import Comparison, Outcome, as_json, compare
+from hvdtrain.history.differences import Difference
+
+_DESCRIPTION = """\
+Say what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not
+shown. Differences and ratios are against the first run."""
+_DIGITS: Final = 12  # of a hash
+
+
+def run(argv: Sequence[str]) -> int:
+    """Compare the runs that `argv` names; returns 0."""
+    parser = CommandParser("hvdtrain compare", "Nothing was compared.", description=_DESCRIPTION)
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="run folders")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse(argv)
+    comparison = compare(options.runs)
+    if options.json:
+        print(json.dumps(as_json(comparison), indent=2, default=str))
+    else:
+        _print(comparison)
+    return 0
+
+
+def _print(comparison: Comparison) -> None:
+    letters = _letters(len(comparison.runs))
+    words = [run.state.word for run in comparison.runs]
+    print_fitting(
+        [
+            Column("", letters),
+            Column("run", [str(run.path) for run in comparison.runs]),
+            Column("state", words, [STATE_STYLES[word] for word in words]),
+        ]
+    )
+    for run, letter in zip(comparison.runs, letters, strict=True):
+        for problem in run.problems:
+            print(f"{letter}: {problem}")
+    _print_differences("config", comparison.config, letters)
+    _print_differences("environment", comparison.environment, letters)
+    _print_outcomes(comparison, letters)
+
+
+def _print_differences(title: str, rows: Sequence[Difference], letters: Sequence[str]) -> None:
+    if not rows:
+        print(f"\n{title}: equal")
+        return
+    print()
+    columns = [Column(letter, [_text(row.values[n]) for row in rows]) for n, letter in enumerate(letters)]
+    print_fitting([Column(title, [row.key for row in rows]), *columns])
+
+
+def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
+    print()
+    rows = comparison.outcomes
+    if rows:
+        values = [
+            Column(letter, [_number(row.values[n]) for row in rows], is_number=True) for n, letter in enumerate(letters)
+        ]
+        changes = [
+            Column(f"{letter} to {letters[0]}", [_change(row, n) for row in rows], is_number=True)
+            for n, letter in enumerate(letters[1:])
+        ]
+        print_fitting([Column("outcome", [row.name for row in rows]), *values, *changes])
+        print()
+    screen = console()
+    screen.print(f"weights: {_verdict(comparison.same_weights, comparison.weights)}", highlight=False)
+    screen.print(f"data: {_verdict(comparison.same_data, comparison.data)}", highlight=False)
+    screen.print(f"batches of each step: {_batches(comparison.same_batches)}", highlight=False)
+
+
+def _verdict(equal: bool | None, hashes: Sequence[str]) -> str:
+    short = [one[:_DIGITS] or "unknown" for one in hashes]
+    if equal:
+        return f"equal ({short[0]})"
+    return f"{'unknown' if equal is None else 'different'} ({', '.join(short)})"
+
+
+def _batches(same: bool | None) -> str:
+    if same is None:
+        return "unknown"
+    return "the same records" if same else "other records"
+
+
+def _change(row: Outcome, number: int) -> str:
+    change = row.changes()[number]
+    if change is None:
+        return ""
+    if row.is_speed:
+        return f"× {change:.2f}"
+    return "=" if change == 0 else f"{'+' if change > 0 else '−'}{_number(abs(change))}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return value if isinstance(value, str) else json.dumps(value, default=repr)
+
+
+def _letters(count: int) -> list[str]:
+    names = string.ascii_uppercase
+    return [names[n] if n < len(names) else f"{names[n % 26]}{n // 26}" for n in range(count)]

@@ -1,0 +1,74 @@
+"""`hvdtrain top RUN`: a live view of all ranks of a run, from the files that they write."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from hvdtrain.cli.command_parser import CommandParser, positive
+from hvdtrain.cli.top.keys import keys_at_once, wait_for_key
+from hvdtrain.cli.top.screen import Look, picture
+from hvdtrain.end_signals import ENDING, exiting_at
+from hvdtrain.history.json_values import mapping, whole
+from hvdtrain.history.listener import Listener
+from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.run_facts import read_facts, read_result
+from hvdtrain.history.run_lock import is_locked
+from hvdtrain.history.run_state import state_of
+
+_PIPE_COLUMNS: Final = 160
+_DESCRIPTION = """\
+Show what each rank of a run does: its state, step, steps per second, memory and GPU, and how long ago it was heard of.
+Only files of the run folder are read, so that any host which sees it can watch. q or Ctrl-C ends. Where the output is
+no terminal, one table is printed, as with --once."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Show the run that `argv` names until q is pressed; returns 0."""
+    parser = CommandParser("hvdtrain top", "Nothing was shown.", description=_DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder")
+    parser.add_argument("--once", action="store_true", help="print one table of all ranks, and end")
+    parser.option("--interval", 2.0, "seconds between two looks", type=positive("--interval"), metavar="S")
+    options = parser.parse(argv)
+    look, console = _looks_at(options.run), Console()
+    if options.once or not console.is_terminal or console.is_dumb_terminal:
+        _print(look(), console)
+        return 0
+    with exiting_at(ENDING):
+        _print(_watch(look, console, options.interval), console, console.height)
+    return 0
+
+
+def _looks_at(run: Path) -> Callable[[], Look]:
+    """What looks at the run, once for each call. Raises UsageError (there is no run)."""
+    facts, listener = read_facts(run), Listener(run)
+    workers = whole(mapping(facts.environment, "topology"), "size")
+
+    def look() -> Look:
+        heard, end = listener.hear(), read_metrics_end(run / "metrics.jsonl")
+        state = state_of(run, read_result(run), end, heard, is_locked(run))
+        return Look(run.resolve().name, state, heard, end, workers)
+
+    return look
+
+
+def _watch(look: Callable[[], Look], console: Console, interval: float) -> Look:
+    """Draw until a key or Ctrl-C ends it; returns what was seen last."""
+    seen = look()
+    with suppress(KeyboardInterrupt), keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(picture(seen, console.height), refresh=True)
+            if wait_for_key("qQ", interval):
+                break
+            seen = look()
+    return seen
+
+
+def _print(seen: Look, console: Console, lines: int | None = None) -> None:
+    """Where the output is no terminal, lines are as long as they need to be."""
+    if not console.is_terminal:
+        console = Console(width=_PIPE_COLUMNS)
+    console.print(picture(seen, lines))

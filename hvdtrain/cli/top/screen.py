@@ -1,0 +1,130 @@
+"""The picture of a run that `hvdtrain top` draws: how far it is, and a row for each rank."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hvdtrain.cli.amounts import in_time
+from hvdtrain.cli.run_styles import STATE_STYLES
+from hvdtrain.cli.top.rows import Mood, Row, first_of, rows, size_of
+from hvdtrain.history.heartbeats import Heard
+from hvdtrain.history.json_values import number, whole
+from hvdtrain.history.metrics_end import MetricsEnd, measures
+from hvdtrain.history.run_state import RunState
+
+_HEADING_LINES: Final = 6  # above the ranks and below them
+_LEAST_ROWS: Final = 3
+_STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a run at one moment.
+
+    Attributes:
+        name: of the run, for people.
+        heard: the heartbeats by rank.
+        workers: how many there are, as env.json tells; None where it does not.
+    """
+
+    name: str
+    state: RunState
+    heard: Mapping[int, Heard]
+    end: MetricsEnd
+    workers: int | None
+
+
+def picture(look: Look, lines: int | None) -> RenderableType:
+    """The picture. Args: `lines`: of the terminal, which it fits into; None: it shows all ranks."""
+    size = size_of(look.heard, look.workers)
+    most = size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
+    shown, left = rows(look.heard, size, most)
+    parts: list[RenderableType] = [_heading(look, size), _progress(look), Text("")]
+    parts += [_table(shown)] if shown else [Text("No rank has written a heartbeat yet.", style="dim")]
+    if left:
+        parts.append(Text(f"… and {left:,} more ranks, which are further and not silent", style="dim"))
+    return Group(*parts)
+
+
+def _heading(look: Look, size: int) -> Text:
+    told = first_of(look.heard)
+    hosts = {heard.beat.host for heard in look.heard.values()}
+    where = f" on {next(iter(hosts))}" if len(hosts) == 1 else f" on {len(hosts)} hosts" if hosts else ""
+    who = f"{size:,} rank{'s' * (size != 1)}{where}" if size else ""
+    about = ", ".join(part for part in (told.framework if told else "", who) if part)
+    text = Text.assemble((look.name, "bold"), "  ", (look.state.word, STATE_STYLES[look.state.word]))
+    if about:
+        text.append(f"  {about}")
+    if look.state.note:
+        text.append(f"\n{look.state.note}", style="dim" if look.state.word == "stopped" else "red")
+    return text
+
+
+def _progress(look: Look) -> RenderableType:
+    told = first_of(look.heard)
+    step = max((one.beat.step for one in look.heard.values()), default=look.end.step or 0)
+    total = told.total_steps if told is not None else None
+    words = [_epoch(look), f"step {step:,}" + (f"/{total:,}" if total else ""), *_values(look)]
+    if total and look.state.word == "running":
+        rate = max((one.beat.steps_per_second or 0.0 for one in look.heard.values()), default=0.0)
+        words += [f"{in_time((total - step) / rate)} left"] if rate and step < total else []
+    line = Text("  ".join(word for word in words if word))
+    if not total:
+        return line
+    table = Table.grid(padding=(0, 1), expand=False)
+    table.add_column(width=20)
+    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    table.add_row(ProgressBar(total=total, completed=min(step, total), width=20), f"{step / total:.0%}", line)
+    return table
+
+
+def _epoch(look: Look) -> str:
+    told = first_of(look.heard)
+    epoch = whole(look.end.train, "epoch")
+    if epoch is None:
+        return ""
+    return f"epoch {epoch + 1}" + (f"/{told.epochs}" if told is not None and told.epochs else "")
+
+
+def _values(look: Look) -> Sequence[str]:
+    train, validation = look.end.train, measures(look.end.validation)
+    loss, speed = number(train, "loss"), number(train, "samples_per_second")
+    name = next((name for name in validation if name != "loss"), "loss")
+    best = number(validation, name)
+    return [
+        "" if loss is None else f"loss {loss:.4f}",
+        "" if best is None else f"validation {name} {best:.4f}",
+        "" if speed is None or look.state.word != "running" else f"{speed:,.0f} samples/s",
+    ]
+
+
+def _table(shown: Sequence[Row]) -> Table:
+    """Columns that would be empty, or the same in each row, are left out."""
+    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("rank", justify="right", no_wrap=True)
+    several = len({row.host for row in shown} - {""}) > 1
+    if several:
+        table.add_column("host", no_wrap=True, overflow="ellipsis", min_width=6, max_width=24)
+    table.add_column("state", min_width=16)
+    numbers = {
+        "step": [row.step for row in shown],
+        "steps/s": [row.rate for row in shown],
+        "memory": [row.memory for row in shown],
+        "GPU memory": [row.gpu_memory for row in shown],
+        "GPU": [row.gpu_use for row in shown],
+        "heard": [row.age and f"{row.age} ago" for row in shown],
+    }
+    told = {name: cells for name, cells in numbers.items() if any(cells)}
+    for name in told:
+        table.add_column(name, justify="right", no_wrap=True)
+    for number_, row in enumerate(shown):
+        state = Text(row.state, style=_STYLES[row.mood], no_wrap=True, overflow="ellipsis")  # the column that gives way
+        cells = [Text(column[number_]) for column in told.values()]
+        table.add_row(str(row.rank), *([Text(row.host)] if several else []), state, *cells)
+    return table

@@ -1,0 +1,1 @@
+"""Reads what runs have left in their folders, and what they write there now; trusts none of it."""

@@ -1,0 +1,175 @@
+"""What differs between runs: in their configs, their environments, their data and their outcomes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.errors import UsageError
+from hvdtrain.history.bounded_file import UnusableFileError
+from hvdtrain.history.differences import MISSING, Difference, differences
+from hvdtrain.history.json_values import mapping, number, text
+from hvdtrain.history.last_lines import last_lines
+from hvdtrain.history.overview import Overview, overview
+from hvdtrain.history.run_facts import read_facts
+
+_OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
+_OWN_FACTS: Final = (  # of the environment: the same is in the config, or it is one rank's
+    *("argv", "topology.rank", "topology.local_rank", "topology.node_rank", "topology.local_size"),
+)
+_ORDER: Final = ("seed", "global_batch_size", "data.shuffle", "data.mode")
+"""Which keys of the config decide, with the data, which records a step is made of."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One number of several runs.
+
+    Attributes:
+        name: e.g. "accuracy".
+        values: one a run, None where a run does not tell it.
+        is_speed: whether the ratio says more than the difference.
+    """
+
+    name: str
+    values: tuple[float | None, ...]
+    is_speed: bool = False
+
+    def changes(self) -> list[float | None]:
+        """Against the first run: for each other one the difference, or the ratio for a speed."""
+        first, *others = self.values
+        return [None if first is None or value is None else self._change(first, value) for value in others]
+
+    def _change(self, first: float, value: float) -> float | None:
+        if self.is_speed:
+            return value / first if first else None
+        return value - first
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side. What differs is said against the first one.
+
+    Attributes:
+        runs: at a glance.
+        config, environment: keys that differ.
+        outcomes: numbers of their results.
+        weights: SHA-256 of the final weights of each run, "" where it is unknown.
+        data: fingerprints of the training data.
+        same_weights, same_data: whether all are equal; None if one is unknown.
+        same_batches: whether each step was made of the same records.
+    """
+
+    runs: tuple[Overview, ...]
+    config: list[Difference]
+    environment: list[Difference]
+    outcomes: list[Outcome]
+    weights: tuple[str, ...]
+    data: tuple[str, ...]
+    same_weights: bool | None
+    same_data: bool | None
+    same_batches: bool | None
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """Compare the runs in these folders, two or more.
+
+    Raises:
+        UsageError: one of them holds no run, or two are the same.
+    """
+    if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
+        raise UsageError(
+            "Two runs or more can be compared, each given once.",
+            f"Given {'is' if len(folders) == 1 else 'are'} {', '.join(map(str, folders)) or 'none'}.",
+            "name different run folders; `hvdtrain ls` lists them.",
+        )
+    facts = [read_facts(folder) for folder in folders]
+    data = tuple(_data(folder) for folder in folders)
+    weights = tuple(text(mapping(one.result, "weights"), "sha256") for one in facts)
+    config = differences([one.config for one in facts], _OWN_KEYS)
+    same_data = _all_equal(data)
+    knows_order = all(one.config for one in facts)
+    same_order = not any(row.key in _ORDER for row in config)
+    return Comparison(
+        runs=tuple(overview(folder) for folder in folders),
+        config=config,
+        environment=differences([one.environment for one in facts], _OWN_FACTS),
+        outcomes=_outcomes([one.result for one in facts]),
+        weights=weights,
+        data=data,
+        same_weights=_all_equal(weights),
+        same_data=same_data,
+        same_batches=(same_data and same_order) if knows_order and same_data is not None else None,
+    )
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """For scripts: one value a run in each list, `null` where a run has none."""
+    return {
+        "runs": [{"path": str(run.path), "state": run.state.word, "note": run.state.note} for run in comparison.runs],
+        "config": _rows(comparison.config),
+        "environment": _rows(comparison.environment),
+        "outcome": {one.name: {"values": one.values, "changes": one.changes()} for one in comparison.outcomes},
+        "weights": {"sha256": comparison.weights, "equal": comparison.same_weights},
+        "data": {
+            "fingerprints": comparison.data,
+            "equal": comparison.same_data,
+            "same_batches": comparison.same_batches,
+        },
+    }
+
+
+def _rows(rows: Sequence[Difference]) -> dict[str, list[Any]]:
+    return {row.key: [None if value is MISSING else value for value in row.values] for row in rows}
+
+
+def _outcomes(results: Sequence[Mapping[str, Any] | None]) -> list[Outcome]:
+    """Numbers that at least one run tells."""
+    metrics = [mapping(result, "metrics") for result in results]
+    best = [mapping(result, "best") for result in results]
+    seconds = [mapping(result, "seconds") for result in results]
+    goodput = [mapping(result, "goodput") for result in results]
+    named = {text(one, "metric") for one in best} - {""}
+    found = [
+        Outcome("steps", tuple(number(result, "steps") for result in results)),
+        Outcome("samples seen", tuple(number(result, "samples_seen") for result in results)),
+        *(Outcome(name, tuple(number(one, name) for one in metrics)) for name in _names(metrics)),
+        *(
+            Outcome(
+                f"best {name}", tuple(number(one, "value") if text(one, "metric") == name else None for one in best)
+            )
+            for name in sorted(named)
+        ),
+        Outcome("samples/s", tuple(number(result, "samples_per_second") for result in results), is_speed=True),
+        Outcome("seconds", tuple(number(one, "total") for one in seconds), is_speed=True),
+        Outcome("restarts", tuple(_restarts(one) for one in goodput)),
+        Outcome("share of time that counts", tuple(number(one, "share") for one in goodput)),
+        Outcome("parameters", tuple(number(result, "parameters") for result in results)),
+    ]
+    return [one for one in found if any(value is not None for value in one.values)]
+
+
+def _names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for one in metrics for name in one))
+
+
+def _restarts(goodput: Mapping[str, Any]) -> float | None:
+    restarts = goodput.get("restarts")
+    return float(len(restarts)) if isinstance(restarts, list) else None
+
+
+def _data(run: Path) -> str:
+    """The fingerprint of the data that its last start was trained on, as its audit has it; "" where it has none."""
+    with suppress(OSError, UnusableFileError):
+        for line in last_lines(run / "audit" / "ledger.jsonl"):
+            with suppress(ValueError, RecursionError):
+                told = json.loads(line)
+                if isinstance(told, dict) and told.get("event") == "started":
+                    return text(told, "data")
+    return ""
+
+
+def _all_equal(texts: Sequence[str]) -> bool | None:
+    return None if "" in texts else len(set(texts)) == 1

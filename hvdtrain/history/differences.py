@@ -1,0 +1,57 @@
+"""What differs between mappings of several runs: their configs, their environments."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+class _Missing:
+    """The value of a key that a mapping lacks."""
+
+    def __repr__(self) -> str:
+        return "–"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose values are not all equal.
+
+    Attributes:
+        key: with those of outer mappings before it: "data.dir".
+        values: one for each mapping, in their order; `MISSING` where a mapping lacks the key.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+
+def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] = ()) -> list[Difference]:
+    """The keys whose values differ, in the order in which they are first met.
+
+    Args:
+        mappings: of any depth; lists are compared as a whole.
+        ignored: keys that are left out, with all that is inside of them.
+    """
+    flat = [dict(_flat(one, frozenset(ignored))) for one in mappings]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    rows = (Difference(key, tuple(one.get(key, MISSING) for one in flat)) for key in keys)
+    return [row for row in rows if not all(_equal(row.values[0], value) for value in row.values[1:])]
+
+
+def _flat(values: Mapping[str, Any], ignored: frozenset[str], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        key = f"{before}{name}"
+        if key in ignored:
+            continue
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, ignored, f"{key}.")
+        else:
+            yield key, value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """By their text where they are not comparable or NaN; True is not 1."""
+    return repr(one) == repr(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))

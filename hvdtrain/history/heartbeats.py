@@ -1,0 +1,143 @@
+"""The heartbeats of a run: what each rank did a moment ago, in one file a rank, and how long ago that was."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args, get_type_hints
+
+from hvdtrain.history.bounded_file import read_bounded
+
+FOLDER: Final = "heartbeats"
+_BYTES: Final = 2**16
+_LEAST_SILENCE: Final = 10.0
+_MISSED: Final = 3.0  # intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """What one rank tells of itself. Missing values are those of a version that did not tell them, or of this machine.
+
+    Attributes:
+        rank, size: of this process, and how many there are.
+        start: which start of the run this is, the same on all its ranks.
+        host, pid: where the process runs.
+        time: when it was written, by `time.time()` of the host.
+        beat: how many this process has written before.
+        interval: seconds until the next one.
+        end: "" while the run goes on; then "ended" or "failed".
+        error: of a rank that has failed: one line.
+        phase, step: as `activity.Activity`.
+        seconds: for how long the rank has been in this phase, or in this wait.
+        waits_in: the collective that it waits in, if it does.
+        collective: the last one that it waited for.
+        reads: what is being read, in the phases of data.
+        total_steps, epochs: of the whole training.
+        framework: "torch" or "tensorflow".
+        steps_per_second: over the last heartbeats.
+        memory: bytes of the process that are in RAM.
+        gpu_memory: bytes of GPU memory that torch holds.
+        gpu_use: share of the time in which the GPU computes, from 0 to 1.
+    """
+
+    rank: int
+    size: int
+    start: str
+    host: str
+    pid: int
+    time: float
+    beat: int = 0
+    interval: float = 2.0
+    end: str = ""
+    error: str = ""
+    phase: str = "start"
+    step: int = 0
+    seconds: float = 0.0
+    waits_in: str | None = None
+    collective: str = ""
+    reads: str = ""
+    total_steps: int | None = None
+    epochs: int | None = None
+    framework: str = ""
+    steps_per_second: float | None = None
+    memory: int | None = None
+    gpu_memory: int | None = None
+    gpu_use: float | None = None
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A heartbeat, and its `age`: seconds since it was written."""
+
+    beat: Heartbeat
+    age: float
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether further heartbeats should have come by now."""
+        return not self.beat.end and self.age > max(_LEAST_SILENCE, _MISSED * self.beat.interval)
+
+
+def heartbeat_file(run: Path, rank: int) -> Path:
+    """Where the heartbeats of `rank` are written."""
+    return run / FOLDER / f"rank_{rank}.json"
+
+
+def read_heartbeats(run: Path) -> dict[int, Heard]:
+    """The heartbeats of the run's last start, by rank. What is missing, half written or broken is left out.
+
+    The clocks of hosts and file servers may differ. An age is by the one that makes it smaller, so that a rank is not
+    taken for silent because of its clock.
+    """
+    found: dict[int, Heard] = {}
+    with suppress(OSError):
+        for path in (run / FOLDER).glob("rank_*.json"):
+            heard = _read(path)
+            if heard is not None and path == heartbeat_file(run, heard.beat.rank):
+                found[heard.beat.rank] = heard
+    if not found:
+        return {}
+    first = found.get(0) or max(found.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0
+    return {rank: heard for rank, heard in sorted(found.items()) if heard.beat.start == first.beat.start}
+
+
+def _read(path: Path) -> Heard | None:
+    with suppress(OSError, ValueError, RecursionError):
+        beat = heartbeat_of(json.loads(read_bounded(path, _BYTES)))
+        now = time.time()
+        ages = (now - beat.time, now - path.stat().st_mtime)
+        return Heard(beat, max(0.0, min(ages)))
+    return None
+
+
+def heartbeat_of(value: Any) -> Heartbeat:
+    """The heartbeat that a file's JSON holds; keys of a later version are left out.
+
+    Raises:
+        ValueError: it lacks a key, or a value has another type.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    known = {name: value[name] for name in _KINDS if name in value}
+    if any(name not in known for name in _REQUIRED):
+        raise ValueError("a key is missing")
+    if not all(_is_right(value, _KINDS[name]) for name, value in known.items()):
+        raise ValueError("a value of another type")
+    return Heartbeat(**known)
+
+
+def _is_right(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and (not isinstance(value, float) or math.isfinite(value))
+
+
+def _kinds() -> Mapping[str, tuple[type, ...]]:
+    kinds = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
+    return {name: (*found, int) if float in found else found for name, found in kinds.items()}
+
+
+_KINDS: Final = _kinds()
+_REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if field.default is dataclasses.MISSING]

@@ -1,0 +1,156 @@
+"""A run's metrics.jsonl, of any size and version: its curves, its times, and what happened, in bounded memory.
+
+What later starts have trained again is left out of curves, as it is not in the weights; its time is counted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.history.bounded_file import UnusableFileError
+from hvdtrain.history.curve import Curve
+from hvdtrain.history.goodput import Goodput
+from hvdtrain.history.happenings import CheckpointTotals, Happenings
+from hvdtrain.history.json_lines import JsonLines, Line
+from hvdtrain.history.rank_times import RankTimes
+from hvdtrain.history.starts import KeptLines, is_start, start_lines
+from hvdtrain.history.values import finite, step_of
+
+SPEED: Final = "samples_per_second"
+_NO_MEASURES: Final = frozenset(
+    ("split", "epoch", "step", "samples", "masked", "skipped", "time", "seconds", "event", "best")
+)
+_MOST_CURVES, _LONGEST_NAME, _MOST_STRAGGLERS = 64, 100, 100
+
+
+@dataclass
+class MetricsHistory:
+    """What the lines say; every part may be empty.
+
+    Attributes:
+        training: curves by step, of every number in lines of training: measures, "lr", "grad_norm", SPEED and others;
+            of what each rank has ("memory"), the largest.
+        validation: the same of validations.
+        speed: SPEED by milliseconds since the first line, of lost work too; empty where lines have no times.
+        ranks: where time went.
+        goodput: of restarts and time.
+        happenings: starts, stops, failures.
+        checkpoints: how many, and what they cost.
+        stragglers: lines of ranks and links that have kept others waiting.
+        samples: that were trained on, and `masked`: that were left out as damaged; `skipped`: updates.
+        lines: how many there are.
+        began, ended: `time.time()` of the first and of the last line; None where lines have no times.
+        last_step: the last one that counts.
+        problems: what could not be read, in sentences.
+    """
+
+    training: dict[str, Curve] = field(default_factory=dict)
+    validation: dict[str, Curve] = field(default_factory=dict)
+    speed: Curve = field(default_factory=Curve)
+    ranks: RankTimes = field(default_factory=RankTimes)
+    goodput: Goodput = field(default_factory=Goodput)
+    happenings: Happenings = field(default_factory=Happenings)
+    checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
+    stragglers: list[Line] = field(default_factory=list)
+    samples: int = 0
+    masked: int = 0
+    skipped: int = 0
+    lines: int = 0
+    began: float | None = None
+    ended: float | None = None
+    last_step: int = 0
+    problems: tuple[str, ...] = ()
+    _first_of_start: bool = True
+
+    def add(self, line: Line, counts: bool) -> None:
+        """The next line, and whether it belongs to the weights that are there."""
+        self.lines += 1
+        at = finite(line.get("time"))
+        if at is not None:
+            self.began, self.ended = at if self.began is None else self.began, at
+        self.goodput.add(line, counts)
+        step, split = step_of(line), line.get("split")
+        if step is None:
+            return
+        if counts:
+            self.last_step = step
+        if split == "train":
+            self._add_training(line, step, counts, at)
+        elif split == "validation":
+            self.ranks.add_validation(line.get("rank_seconds"))
+            if counts:
+                _add_measures(self.validation, line, step)
+        elif "event" in line:
+            self._first_of_start = self._first_of_start or is_start(line)
+            self.happenings.add(line, step, at)
+            self.checkpoints.add(line, step, counts)
+            if line["event"] == "straggler" and len(self.stragglers) < _MOST_STRAGGLERS:
+                self.stragglers.append(line)
+
+    def _add_training(self, line: Line, step: int, counts: bool, at: float | None) -> None:
+        speed = finite(line.get(SPEED))
+        if at is not None and self.began is not None and speed is not None:
+            self.speed.add(max(0, int((at - self.began) * 1000)), speed)
+        self.ranks.add(line.get("seconds"), self._first_of_start)
+        self._first_of_start = False
+        if counts:
+            _add_measures(self.training, line, step)
+            self.samples += _count(line, "samples")
+            self.masked += _count(line, "masked")
+            self.skipped += _count(line, "skipped")
+
+
+def read_metrics(folder: Path, told: Callable[[int], object] | None = None) -> MetricsHistory:
+    """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done.
+
+    Args:
+        told: is given the number of bytes read since it was called before, now and then.
+    """
+    path, history = folder / "metrics.jsonl", MetricsHistory()
+    if not path.exists():
+        history.problems = ("metrics.jsonl is missing: there are no curves and no times.",)
+        return history
+    lines = JsonLines(path, told=told)
+    problems = []
+    try:
+        kept = KeptLines(start_lines(path))
+        for line in lines:
+            history.add(line, kept.counts(line))
+    except OSError as error:
+        problems.append(f"metrics.jsonl cannot be read any further: {error.strerror or error}.")
+    except UnusableFileError as error:
+        problems.append(f"metrics.jsonl {error}.")
+    problems += lines.problems()
+    if not history.lines and not problems:
+        problems.append("metrics.jsonl is empty.")
+    history.problems = tuple(problems)
+    return history
+
+
+def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
+    for name, value in line.items():
+        if name in _NO_MEASURES or len(name) > _LONGEST_NAME:
+            continue
+        value = value.get("max") if isinstance(value, dict) and "max" in value else value  # of what each rank has
+        number = finite(value)
+        if number is None and not _is_not_finite(value):
+            continue
+        curve = curves.get(name)
+        if curve is None:
+            if len(curves) == _MOST_CURVES:
+                continue
+            curve = curves[name] = Curve()
+        if number is None:
+            curve.miss(step)
+        else:
+            curve.add(step, number)
+
+
+def _is_not_finite(value: Any) -> bool:
+    """Whether a value stands for NaN or infinity, which JSON does not have."""
+    return value is None or isinstance(value, float)
+
+
+def _count(line: Line, key: str) -> int:
+    return int(max(0.0, finite(line.get(key)) or 0.0))

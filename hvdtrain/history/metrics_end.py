@@ -1,0 +1,89 @@
+"""What a run has measured last, from the end of its metrics.jsonl."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.history.bounded_file import UnusableFileError, open_bounded
+from hvdtrain.history.json_values import number, whole
+from hvdtrain.history.json_values import text as text_of
+from hvdtrain.history.last_lines import MOST, last_lines
+
+_FIRST_LINE: Final = 2**16
+_KINDS: Final[Mapping[str, str]] = {
+    **{"train": "train", "validation": "validation"},
+    **dict.fromkeys(("started", "resumed"), "start"),
+    **dict.fromkeys(("ended", "failed"), "end"),
+}
+
+
+@dataclass(frozen=True)
+class MetricsEnd:
+    """The last lines of each kind; None where there is none near the end of the file.
+
+    Attributes:
+        train: training values.
+        validation: validation values.
+        start: "started" or "resumed"; the other lines are later ones.
+        end: "ended" or "failed".
+        time: of the last line, by `time.time()` of rank 0's host.
+    """
+
+    train: Mapping[str, Any] | None = None
+    validation: Mapping[str, Any] | None = None
+    start: Mapping[str, Any] | None = None
+    end: Mapping[str, Any] | None = None
+    time: float | None = None
+
+    @property
+    def step(self) -> int | None:
+        """Updates done, as far as they are logged."""
+        steps = [whole(line, "step") for line in (self.train, self.validation, self.start, self.end)]
+        return max((step for step in steps if step is not None), default=None)
+
+
+def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
+    """Read at most `most` bytes from the end of a metrics.jsonl. A file that is not there has no lines."""
+    found: dict[str, dict[str, Any]] = {}
+    at: float | None = None
+    with suppress(OSError, UnusableFileError):
+        for text in last_lines(path, most):
+            if "train" in found and text.startswith(b'{"split": "train"'):
+                continue  # which are most lines
+            line = _parsed(text)
+            at = number(line, "time") if at is None else at
+            kind = _KINDS.get(text_of(line, "split") or text_of(line, "event"), "")
+            found.setdefault(kind, line)
+            if kind == "start":
+                break
+    return MetricsEnd(*(found.get(kind) for kind in ("train", "validation", "start", "end")), at)
+
+
+def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The task's own measures among the keys of a line of metrics.jsonl: those between its step and what follows."""
+    if line is None:
+        return {}
+    names = list(line)
+    first = names.index("step") + 1 if "step" in names else 0
+    last = next((names.index(name) for name in ("lr", "best", "samples") if name in names), len(names))
+    return {name: line[name] for name in names[first:last]}
+
+
+def begun(path: Path) -> float | None:
+    """When the run began, by `time.time()` of rank 0's host; None where metrics.jsonl does not say."""
+    with suppress(OSError, UnusableFileError), open_bounded(path) as file:
+        line = _parsed(file.readline(_FIRST_LINE))
+        return number(line, "begun") or number(line, "time")
+    return None
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """One line; an empty one for what is no JSON object, as a disk error or an editor may have left it."""
+    with suppress(ValueError, RecursionError):
+        line = json.loads(text)
+        if isinstance(line, dict):
+            return line
+    return {}

@@ -1,0 +1,164 @@
+"""Runs at a glance: state, result and speed of each run below some folders."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.errors import UsageError
+from hvdtrain.history.heartbeats import Heard, read_heartbeats
+from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
+from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
+from hvdtrain.history.run_lock import is_locked
+from hvdtrain.history.run_state import RunState, state_of
+
+_DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measured value, e.g. accuracy 0.98; `best`: the best so far where it is known and another one."""
+
+    name: str
+    value: float
+    best: float | None = None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One run at a glance; None and "" stand for what its folder does not say.
+
+    Attributes:
+        name: of its folder.
+        framework: "torch" or "tensorflow".
+        task: its name, or MODULE:CLASS.
+        workers: how many.
+        steps, total_steps: updates done, and of the whole training.
+        measure: the last validation, or the last training values where there was none.
+        samples_per_second: over all workers.
+        seconds: how long it has run, through all its restarts.
+        begun: when it began, by `time.time()`.
+        problems: as in `RunFacts`.
+    """
+
+    path: Path
+    name: str
+    state: RunState
+    framework: str
+    task: str
+    workers: int | None
+    steps: int | None
+    total_steps: int | None
+    measure: Measure | None
+    samples_per_second: float | None
+    seconds: float | None
+    begun: float | None
+    problems: tuple[str, ...]
+
+
+def overviews(folders: Sequence[Path]) -> list[Overview]:
+    """All runs in these folders or below them, the newest first.
+
+    Raises:
+        UsageError: one of them is not there.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(
+                f"There is no folder {folder}.",
+                "No runs can be listed there.",
+                "name run folders, or folders that contain some: hvdtrain ls DIR.",
+            )
+    runs = dict.fromkeys(run for folder in folders for run in _runs_below(folder, _DEPTH))
+    found = [view for run in runs if (view := _overview_or_none(run)) is not None]
+    return sorted(found, key=lambda view: (-(view.begun or 0.0), view.name))
+
+
+def overview(run: Path) -> Overview:
+    """The run in the folder `run`. Raises `UsageError` as `read_facts` does."""
+    facts = read_facts(run)
+    metrics = run / "metrics.jsonl"
+    end, heartbeats = read_metrics_end(metrics), read_heartbeats(run)
+    state = state_of(run, facts.result, end, heartbeats, is_locked(run))
+    result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
+    told = heartbeats[0].beat if 0 in heartbeats else None
+    begin = begun(metrics) or _written(run)
+    return Overview(
+        path=run,
+        name=run.resolve().name,
+        state=state,
+        framework=text(result, "framework") or _framework(facts, heartbeats),
+        task=text(result, "task") or text(facts.config, "task"),
+        workers=whole(result, "world_size") or whole(mapping(facts.environment, "topology"), "size"),
+        steps=whole(result, "steps") if result else _latest(end.step, told.step if told else None),
+        total_steps=told.total_steps if told else None,
+        measure=_measure(result, end),
+        samples_per_second=number(result or end.train, "samples_per_second"),
+        seconds=_seconds(result, state, begin, end),
+        begun=begin,
+        problems=facts.problems,
+    )
+
+
+def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
+    """Runs contain no other runs. Links to folders are not followed, except for the one that was named."""
+    with suppress(OSError):
+        if is_run(folder):
+            yield folder
+        elif depth:
+            inside = [e.path for e in os.scandir(folder) if e.name[0] != "." and e.is_dir(follow_symlinks=False)]
+            for path in sorted(inside):
+                yield from _runs_below(Path(path), depth - 1)
+
+
+def _overview_or_none(run: Path) -> Overview | None:
+    try:
+        return overview(run)
+    except UsageError:
+        return None  # removed meanwhile
+
+
+def _framework(facts: RunFacts, heartbeats: Mapping[int, Heard]) -> str:
+    told = next((heard.beat.framework for heard in heartbeats.values()), "")
+    chosen = text(facts.config, "framework")
+    return told or ("" if chosen == "auto" else chosen)
+
+
+def _latest(*steps: int | None) -> int | None:
+    return max((step for step in steps if step is not None), default=None)
+
+
+def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:
+    """Of the result's metrics, or of the last line of validation or training."""
+    best = mapping(result, "best")
+    values = mapping(result, "metrics") or measures(end.validation) or measures(end.train)
+    chosen = text(best, "metric")
+    other = next((name for name in values if name != "loss"), "loss")  # people read it more easily
+    name = chosen if chosen in values and chosen != "loss" else other
+    value = number(values, name)
+    if value is None:
+        return None
+    record = number(best, "value") if name == chosen else None
+    return Measure(name, value, None if record == value else record)
+
+
+def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:
+    told = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
+        mapping(result, "seconds"), "total"
+    )
+    if told is not None:
+        return told
+    last = time.time() if state.word == "running" else end.time
+    return None if begin is None or last is None else max(0.0, last - begin)
+
+
+def _written(run: Path) -> float | None:
+    """When its config was written, which is as it begins; or else the folder itself."""
+    for path in (run / "config.yaml", run):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return None

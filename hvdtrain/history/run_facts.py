@@ -1,0 +1,108 @@
+"""What a run folder says about its run: the config, the environment and the result, as far as they can be read."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hvdtrain.errors import UsageError
+from hvdtrain.history.bounded_file import UnusableFileError, read_bounded
+
+_CONFIG_BYTES: Final = 2**20
+_ENVIRONMENT_BYTES: Final = 16 * 2**20  # it names the host of each rank
+_RESULT_BYTES: Final = 64 * 2**20  # it has the seconds of each rank, and a line for each restart
+_OF_A_RUN: Final = ("config.yaml", "env.json", "metrics.jsonl", "result.json", "logs", "checkpoints", "heartbeats")
+"""One of these is in every folder that a run has begun to fill."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts of one run. Files of an older version may lack any key, so readers ask by `get`.
+
+    Attributes:
+        path: the run folder.
+        config: all options by name, those of the data in a mapping "data"; empty where it cannot be read.
+        environment: versions, platform, topology and argv; empty where it cannot be read.
+        result: None where the run has left none (which is no problem: it may be running), or where it cannot be read.
+        problems: a sentence for each file that is missing, half written or broken.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    problems: tuple[str, ...]
+
+
+def read_facts(folder: Path) -> RunFacts:
+    """Read the facts of the run in `folder`.
+
+    Raises:
+        UsageError: there is no such folder, or it holds nothing of a run.
+    """
+    require_run(folder)
+    problems: list[str] = []
+    config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
+    environment = _read(folder / "env.json", _ENVIRONMENT_BYTES, json.loads, problems)
+    result = read_result(folder, problems)
+    return RunFacts(folder, config or {}, environment or {}, result, tuple(problems))
+
+
+def read_result(folder: Path, problems: list[str] | None = None) -> Mapping[str, Any] | None:
+    """The run's result.json alone, as in `RunFacts`; what is wrong with it is added to `problems`."""
+    if not (folder / "result.json").exists():
+        return None
+    return _read(folder / "result.json", _RESULT_BYTES, json.loads, [] if problems is None else problems)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` holds anything of a run. Raises OSError where it cannot be looked at."""
+    return any((folder / name).exists() for name in _OF_A_RUN)
+
+
+def require_run(folder: Path) -> None:
+    """Raises `UsageError` where `folder` is no run folder."""
+    hint = "name a run's folder; `hvdtrain ls` lists the runs under runs/."
+    try:
+        if not folder.exists():
+            raise UsageError(f"There is no folder {folder}.", "No run can be read there.", hint)
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is a file.", "A run is a folder.", hint)
+        if not is_run(folder):
+            raise UsageError(f"{folder} holds no run.", f"It has none of {', '.join(_OF_A_RUN)}.", hint)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror}.", "No run can be read there.", hint) from error
+
+
+def _read(path: Path, most: int, parse: Callable[[bytes], Any], problems: list[str]) -> Mapping[str, Any] | None:
+    """The mapping in `path`, or None and one more of `problems`."""
+    try:
+        value = parse(read_bounded(path, most))
+        if not isinstance(value, dict):
+            raise UnusableFileError("holds no keys")
+        return value
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing.")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror or error}.")
+    except UnusableFileError as error:
+        problems.append(f"{path.name} {error}.")
+    except (ValueError, yaml.YAMLError, RecursionError):
+        problems.append(f"{path.name} is damaged or half written.")
+    return None
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only. A few nested aliases could stand for more values than any memory holds; runs write none."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
+def _from_yaml(content: bytes) -> Any:
+    return yaml.load(content, Loader=_Loader)  # a subclass of SafeLoader

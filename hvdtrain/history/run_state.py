@@ -1,0 +1,121 @@
+"""Whether a run is running, and how it ended where it is not."""
+
+import math
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hvdtrain.history.heartbeats import Heard, read_heartbeats
+from hvdtrain.history.json_values import text
+from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
+from hvdtrain.history.run_facts import read_result
+from hvdtrain.history.run_lock import is_locked
+
+Word = Literal["running", "finished", "stopped", "failed", "lost"]
+
+RESTART_SECONDS: Final = 30.0
+"""A launcher with --max-restarts needs less to start a run again. Until its workers have imported their framework,
+nobody holds the folder."""
+
+_LONGEST_NOTE: Final = 300
+_OTHERS: Final = "PeerError"  # the name of the error of a rank that ends because another one has ended
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run.
+
+    Attributes:
+        word: "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues
+            it; "failed": it ended with an error; "lost": it has not told its end, and nobody holds its folder.
+        note: for people, what `word` does not say; may be empty.
+    """
+
+    word: Word
+    note: str = ""
+
+
+def read_state(run: Path, result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
+    """The state of the run in the folder `run`, whose result and end of metrics have been read."""
+    return state_of(run, result, end, read_heartbeats(run), is_locked(run))
+
+
+def is_over(run: Path) -> bool:
+    """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
+    result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
+    word = state_of(run, result, end, heartbeats, is_locked(run)).word
+    if word in ("failed", "lost"):
+        ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
+        return min(ages, default=math.inf) > RESTART_SECONDS
+    return word != "running"
+
+
+def state_of(
+    run: Path,
+    result: Mapping[str, Any] | None,
+    end: MetricsEnd,
+    heartbeats: Mapping[int, Heard],
+    locked: bool | None,
+    host: str | None = None,
+) -> RunState:
+    """The state that follows from these facts.
+
+    Args:
+        heartbeats: of the last start, by rank.
+        locked: as `is_locked` says.
+        host: of this process; a lock of that host can always be seen.
+    """
+    host = socket.gethostname() if host is None else host
+    if locked or (_is_heard(heartbeats) and not _would_be_locked(locked, heartbeats, host)):
+        return RunState("running", _silence(heartbeats))
+    failure = _failure(end, heartbeats)
+    if failure:
+        return RunState("failed", failure)
+    if end.end is not None or (end == MetricsEnd() and result is not None):  # without its metrics, the result tells
+        is_done = text(result, "status") == "finished"
+        return RunState("finished") if is_done else RunState("stopped", "the same command continues it")
+    return RunState("lost", _resumes_from(run))
+
+
+def _is_heard(heartbeats: Mapping[int, Heard]) -> bool:
+    return any(not heard.is_silent and not heard.beat.end for heard in heartbeats.values())
+
+
+def _would_be_locked(locked: bool | None, heartbeats: Mapping[int, Heard], host: str) -> bool:
+    """Whether a running run would be seen to hold its lock: its rank 0 is on this host."""
+    return locked is False and 0 in heartbeats and heartbeats[0].beat.host == host
+
+
+def _silence(heartbeats: Mapping[int, Heard]) -> str:
+    silent = [rank for rank, heard in heartbeats.items() if heard.is_silent]
+    if not silent:
+        return ""
+    longest = max(heartbeats[rank].age for rank in silent)
+    who = f"rank {silent[0]} is" if len(silent) == 1 else f"{len(silent)} ranks are"
+    return f"{who} silent for {longest:.0f} s"
+
+
+def _failure(end: MetricsEnd, heartbeats: Mapping[int, Heard]) -> str:
+    """The error that ended the run; "" where none is known. That of the rank which failed first says most."""
+    told = text(end.end, "error") if text(end.end, "event") == "failed" else ""
+    others = [
+        f"rank {rank}: {heard.beat.error or 'it failed'}"
+        for rank, heard in heartbeats.items()
+        if heard.beat.end == "failed"
+    ]
+    known = [error for error in [*([told] if told else []), *others] if _OTHERS not in error]
+    first = next(iter(known), told or next(iter(others), ""))
+    return first.partition("\n")[0][:_LONGEST_NOTE]
+
+
+def _resumes_from(run: Path) -> str:
+    try:
+        has_checkpoint = any((run / "checkpoints").glob("step_*"))
+    except OSError:
+        return ""
+    if has_checkpoint:
+        return "it has not told its end; the same command continues it from its last checkpoint"
+    return "it has not told its end, and has no checkpoint"

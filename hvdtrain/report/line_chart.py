@@ -1,0 +1,186 @@
+"""Curves by steps or by time, with their legend, and their numbers as a table."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtrain.history.curve import Bucket, Curve, Point
+from hvdtrain.report import palette, wording
+from hvdtrain.report.axes import empty_axes, few_ticks, swatch
+from hvdtrain.report.markup import Markup, details, table, tag
+from hvdtrain.report.svg import drawn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_HEIGHT: Final = 230
+_ROWS: Final = 20  # of a table of numbers
+_FEW_POINTS: Final = 40
+_OUTLIERS: Final = 100  # times the median: a linear axis would show nothing else
+_POINTS: Final = 4096  # of all lines of a chart together
+_MOST_MARKS: Final = 60
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart. Args: `series`: decides colour and dashes, from 0."""
+
+    name: str
+    curve: Curve
+    series: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is along the bottom: its unit, how many steps of a curve that is, and how a step is written."""
+
+    label: str
+    unit: int = 1
+    text: Callable[[int], str] = wording.count
+
+
+STEPS: Final = Axis("step")
+
+
+def time_axis(milliseconds: int) -> Axis:
+    """Time since the start, in the unit that suits its length."""
+    units = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
+    unit, name = next((pair for pair in units if milliseconds >= 2 * pair[0]), units[-1])
+    return Axis(f"{name} since the start", unit, lambda at: wording.seconds(at / 1000))
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Vertical lines, such as restarts. Args: `name`: in the legend."""
+
+    name: str
+    at: Sequence[int]
+
+
+def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Sequence[Marks] = ()) -> Markup:
+    """A figure with the curves, their legend and their numbers; a sentence where there is nothing to draw."""
+    shown = [line for line in lines if line.curve]
+    if not shown:
+        return tag("figure", tag("figcaption", title), tag("p", "No value was finite.", class_="note"))
+    marks = [mark for mark in marks if mark.at]
+    label = f"{title} by {axis.label}. {' '.join(_told(line, axis) for line in shown)}"
+    picture = drawn(_HEIGHT, label, lambda figure: _draw(figure, shown, axis, marks))
+    return tag(
+        "figure",
+        tag("figcaption", title),
+        _legend(shown, marks) if len(shown) > 1 or marks else None,
+        picture,
+        [tag("p", note, class_="note") for note in _notes(lines, axis)],
+        details("Numbers", [_numbers(f"{title}: {line.name}", line, axis) for line in shown]),
+    )
+
+
+def _told(line: Line, axis: Axis) -> str:
+    """The facts of a curve in a sentence."""
+    whole = line.curve.whole()
+    if whole is None:
+        return ""
+    (first, begin), (last, end) = whole.first, whole.last
+    if first == last:
+        return f"{line.name}: {wording.amount(end)} at {axis.text(last)}."
+    extremes = ", ".join(
+        f"{word} {wording.amount(value)} at {axis.text(step)}"
+        for word, (step, value) in (("lowest", whole.least), ("highest", whole.greatest))
+    )
+    course = f"from {wording.amount(begin)} at {axis.text(first)} to {wording.amount(end)} at {axis.text(last)}"
+    return f"{line.name}: {course}; {extremes}."
+
+
+def _notes(lines: Sequence[Line], axis: Axis) -> list[str]:
+    """What a reader of the picture has to know."""
+    notes = []
+    if any(_is_reduced(line.curve) for line in lines):
+        notes.append("Bold lines are means of neighbouring values; thin ones keep every lowest and highest value.")
+    for line in lines:
+        if (missed := line.curve.missed) is not None:
+            where = axis.text(missed.first) + (f" to {axis.text(missed.last)}" if missed.count > 1 else "")
+            notes.append(f"{line.name}: {wording.plural(missed.count, 'value')} not finite, at {axis.label} {where}.")
+    return notes
+
+
+def _is_reduced(curve: Curve) -> bool:
+    return any(bucket.count > 1 for bucket in curve.buckets())
+
+
+def _draw(figure: "Figure", lines: Sequence[Line], axis: Axis, marks: Sequence[Marks]) -> None:
+    axes = empty_axes(figure, _HEIGHT)
+    for mark in marks:
+        for at in mark.at[:_MOST_MARKS]:
+            axes.axvline(at / axis.unit, color=palette.MARK, linewidth=1, dashes=(2, 2), zorder=1)
+    for line in reversed(lines):  # the first one above the others
+        _draw_curve(axes, line, axis, _POINTS // len(lines) // 4)
+    _scale(axes, [point for line in lines for point in line.curve.points(_ROWS)])
+    axes.set_xlabel(axis.label, color=palette.MUTED)
+    axes.xaxis.set_major_formatter(lambda value, _: wording.compact(value))
+
+
+def _draw_curve(axes: "Axes", line: Line, axis: Axis, buckets: int) -> None:
+    kept = line.curve.buckets(buckets)
+    points = [point for bucket in kept for point in bucket.points()]
+    style: dict[str, Any] = {"color": palette.colour(line.series), "solid_capstyle": "round"}
+    dashes = palette.dashes(line.series)
+    if any(bucket.count > 1 for bucket in kept):
+        axes.plot(*_xy(points, axis), linewidth=0.8, alpha=0.35, zorder=2, **style)
+        points = [_middle(bucket) for bucket in kept]
+    if dashes:
+        style["dashes"] = [length / 2 for length in dashes]  # matplotlib takes them in widths of the line
+    if len(points) <= _FEW_POINTS:
+        style |= {"marker": "o", "markersize": 3.5 if len(points) > 1 else 6}
+    axes.plot(*_xy(points, axis), linewidth=2, zorder=3, **style)
+
+
+def _middle(bucket: Bucket) -> Point:
+    return (bucket.first[0] + bucket.last[0]) // 2, bucket.mean
+
+
+def _xy(points: Sequence[Point], axis: Axis) -> tuple[list[float], list[float]]:
+    return [step / axis.unit for step, _ in points], [value for _, value in points]
+
+
+def _scale(axes: "Axes", points: Sequence[Point]) -> None:
+    """Logarithmic where a few values are so large that the others would all lie on the bottom."""
+    values = [value for _, value in points]
+    if min(values) > 0 and max(values) > _OUTLIERS * statistics.median(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(lambda *_: "")
+        if math.log10(max(values) / min(values)) < 2:
+            axes.yaxis.set_major_locator(few_ticks())
+    else:
+        axes.yaxis.set_major_locator(few_ticks())
+    axes.yaxis.set_major_formatter(lambda value, _: wording.compact(value))
+
+
+def _legend(lines: Sequence[Line], marks: Sequence[Marks]) -> Markup:
+    entries = [(swatch(palette.colour(line.series), palette.dashes(line.series)), line.name) for line in lines]
+    entries += [(swatch(palette.MARK, (2, 2), width=1), mark.name) for mark in marks]
+    return tag("ul", (tag("li", sign, name) for sign, name in entries), class_="legend")
+
+
+def _numbers(caption: str, line: Line, axis: Axis) -> Markup:
+    """At most `_ROWS` rows, which have all extremes."""
+    buckets = line.curve.buckets(_ROWS)
+    label = axis.label if axis is STEPS else "time"
+    if all(bucket.count == 1 for bucket in buckets):
+        rows = [(axis.text(bucket.first[0]), wording.amount(bucket.last[1])) for bucket in buckets]
+        return table(caption, (label, "value"), rows, visible=True)
+    many = [
+        (
+            _span(bucket, axis),
+            *(wording.amount(v) for v in (bucket.mean, bucket.least[1], bucket.greatest[1], bucket.last[1])),
+        )
+        for bucket in buckets
+    ]
+    return table(caption, (label, "mean", "lowest", "highest", "last"), many, visible=True)
+
+
+def _span(bucket: Bucket, axis: Axis) -> str:
+    first, last = axis.text(bucket.first[0]), axis.text(bucket.last[0])
+    return first if first == last else f"{first} – {last}"

@@ -1,0 +1,102 @@
+"""The whole page of one run, or of several beside each other."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from hvdtrain.report.axes import side_by_side
+from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
+from hvdtrain.report.record import RunRecord
+from hvdtrain.report.sections import checkpoints, comparison, curves, data, events, outcome, setup
+from hvdtrain.report.sections import time as time_section
+from hvdtrain.report.svg import with_own_ids
+from hvdtrain.version import __version__
+
+MARKER: Final = "<!DOCTYPE html>\n<!-- hvdtrain report -->\n"
+"""How each page begins: only a file with this begin is written over."""
+
+_STYLE: Final = Path(__file__).with_name("page.css")
+
+_Section = tuple[str, str, Part]
+"""An id, a heading, the content."""
+
+
+def page(runs: Sequence[RunRecord]) -> str:
+    """A complete HTML document, which needs no other file."""
+    sections = list(_of_one(runs[0]) if len(runs) == 1 else _of_several(runs))
+    names = ", ".join(run.name for run in runs)
+    title = f"{runs[0].what} – {names}" if len(runs) == 1 else f"{len(runs)} runs: {names}"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Markup(_STYLE.read_text())),
+    )
+    body = tag(
+        "body",
+        tag("header", _heading(runs), _navigation(sections)),
+        with_own_ids(tag("main", _notice(runs), (_section(*each) for each in sections))),
+        tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}."),
+    )
+    return f"{MARKER}{tag('html', head, body, lang='en')}\n"
+
+
+def _heading(runs: Sequence[RunRecord]) -> Markup:
+    if len(runs) > 1:
+        kicker = tag("p", "Report by hvdtrain", class_="kicker")
+        return join(kicker, tag("h1", f"{len(runs)} runs compared"), comparison.runs_list(runs))
+    run = runs[0]
+    return join(
+        tag("p", f"Report by hvdtrain: {run.name}", class_="kicker"),
+        tag("h1", run.what),
+        tag("p", outcome.sentence(run), class_=f"lead {run.state.word}"),
+        outcome.tiles(run),
+    )
+
+
+def _navigation(sections: Sequence[_Section]) -> Markup:
+    links = tag("ul", (tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections))
+    return tag("nav", links, aria_label="Sections")
+
+
+def _section(name: str, heading: str, content: Part) -> Markup:
+    return tag("section", tag("h2", heading), content, id=name)
+
+
+def _notice(runs: Sequence[RunRecord]) -> Markup | None:
+    """What could not be read, so that nobody takes its absence for a fact."""
+    told = [f"{run.short}: {problem}" if len(runs) > 1 else problem for run in runs for problem in run.problems]
+    if not told:
+        return None
+    return tag("div", tag("h2", "Not everything could be read"), bullets(told), class_="notice")
+
+
+def _of_one(run: RunRecord) -> Iterator[_Section]:
+    yield "curves", "Curves", curves.section([run])
+    yield "time", "Where the time went", time_section.section(run)
+    yield "events", "Restarts, stops, failures", events.section(run)
+    yield "data", "Data and proof", join(data.section(run), _paragraph(outcome.equal_weights(run)))
+    yield "checkpoints", "Checkpoints", checkpoints.section(run)
+    yield "setup", "Options and versions", setup.section(run)
+
+
+def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
+    yield "outcome", "Outcome", comparison.outcomes(runs)
+    yield "differences", "What differs", comparison.differences(runs)
+    yield "curves", "Curves", curves.section(runs)
+    speed = curves.speed_chart(runs)
+    if speed is not None:
+        yield "speed", "Throughput", side_by_side(speed)
+    yield "runs", "Each run", [details(run.short, _inside(run), class_="run") for run in runs]
+
+
+def _inside(run: RunRecord) -> Markup:
+    parts = [*_of_one(run)][1:]  # its curves are drawn above
+    return join((tag("h3", heading), content) for _, heading, content in parts)
+
+
+def _paragraph(text: str | None) -> Markup | None:
+    return None if text is None else tag("p", text)

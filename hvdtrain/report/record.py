@@ -1,0 +1,117 @@
+"""All that a page tells of one run, read from its folder as far as it can be read."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.checkpoints.inspection import Entry, entries
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.history.metrics import MetricsHistory, read_metrics
+from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.run_facts import RunFacts, read_facts
+from hvdtrain.history.run_state import RunState, read_state
+from hvdtrain.history.stalls import Stall, read_stalls
+from hvdtrain.report.proof import Proof, read_proof
+
+_MOST_CHECKPOINTS: Final = 1000
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run.
+
+    Attributes:
+        sign: a letter by which charts and tables name it among several runs; "" where it is alone.
+        problems: what could not be read, in sentences.
+    """
+
+    sign: str
+    facts: RunFacts
+    state: RunState
+    metrics: MetricsHistory
+    proof: Proof
+    checkpoints: list[Entry]
+    stalls: list[Stall]
+    problems: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """Of its folder."""
+        return self.facts.path
+
+    @property
+    def name(self) -> str:
+        """Of its folder, without the way there."""
+        return self.path.resolve().name or str(self.path)
+
+    @property
+    def short(self) -> str:
+        """How tables and legends name it."""
+        return f"{self.sign} {self.name}" if self.sign else self.name
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """result.json; empty where there is none."""
+        return dict(self.facts.result or {})
+
+    @property
+    def what(self) -> str:
+        """Its task and framework: "digits in torch"."""
+        task = text(self.result, "task") or text(self.facts.config, "task")
+        framework = text(self.result, "framework") or text(self.facts.config, "framework")
+        framework = "" if framework == "auto" else framework
+        return " in ".join(filter(None, (task, framework))) or self.name
+
+    @property
+    def workers(self) -> int | None:
+        """How many there were in the last start; None where nothing tells."""
+        told = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
+        return told or len(self.metrics.ranks.sums) or None
+
+    @property
+    def steps(self) -> int:
+        """Updates that the weights have, as far as it is known."""
+        return max(whole(self.result, "steps") or 0, self.metrics.last_step)
+
+    @property
+    def seconds(self) -> float | None:
+        """That all its starts took together, without the times between one that ended and the next."""
+        goodput = mapping(self.result, "goodput") or self.metrics.goodput.result()
+        total = number(mapping(goodput, "seconds"), "total")
+        return total or number(mapping(self.result, "seconds"), "total")
+
+
+def read_record(
+    run: Path, sign: str = "", state: RunState | None = None, told: Callable[[int], object] | None = None
+) -> RunRecord:
+    """Read the run in the folder `run`.
+
+    Args:
+        state: where the caller knows it better than the folder tells.
+        told: is given the number of bytes of metrics.jsonl read since it was called before, now and then.
+
+    Raises:
+        UsageError: there is no such folder, or it holds nothing of a run.
+    """
+    facts = read_facts(run)
+    state = state or read_state(run, facts.result, read_metrics_end(run / "metrics.jsonl"))
+    metrics = read_metrics(run, told)
+    stalls, unread = read_stalls(run)
+    problems = [*facts.problems, *metrics.problems, *unread]
+    if facts.result is None and state.word != "running" and not any("result.json" in p for p in problems):
+        problems.append("There is no result.json: what the run came to is taken from metrics.jsonl.")
+    checkpoints = list(_checkpoints(run, problems))
+    return RunRecord(sign, facts, state, metrics, read_proof(run), checkpoints, stalls, tuple(problems))
+
+
+def _checkpoints(run: Path, problems: list[str]) -> Iterator[Entry]:
+    """The newest ones, the oldest of these first."""
+    try:
+        folder = run / "checkpoints"
+        if folder.is_dir() and any(folder.glob("step_*")):
+            yield from entries(folder)[-_MOST_CHECKPOINTS:]
+    except (HvdtrainError, OSError, ValueError, TypeError, KeyError) as error:  # manifests of any version
+        reason = error.fact if isinstance(error, HvdtrainError) else f"{type(error).__name__}: {error}"
+        problems.append(f"The checkpoints cannot be listed: {reason}.".replace("..", "."))

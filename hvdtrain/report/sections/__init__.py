@@ -1,0 +1,1 @@
+"""The sections of a page, each a function of what was read."""

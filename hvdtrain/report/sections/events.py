@@ -1,0 +1,55 @@
+"""What happened: restarts and what they cost, stops, failures, stalls."""
+
+from collections.abc import Iterator
+
+from hvdtrain.history.happenings import Happening
+from hvdtrain.report import wording
+from hvdtrain.report.markup import Markup, details, join, table, tag
+from hvdtrain.report.record import RunRecord
+
+
+def section(run: RunRecord) -> Markup:
+    """Of one run."""
+    happenings = run.metrics.happenings
+    rows = [_row(each) for each in happenings]
+    more = happenings.left_out
+    columns = ("what", "after update", "when", "")
+    return join(
+        (tag("p", text) for text in sentences(run)),
+        tag("p", f"{wording.plural(more, 'event')} between these are left out.") if more else None,
+        table("Starts, stops and failures", columns, rows, numbers=False) if rows else None,
+        (_stall(stall.start, stall.text) for stall in run.stalls),
+    )
+
+
+def sentences(run: RunRecord) -> Iterator[str]:
+    """What restarts have cost, and whether training has stood still."""
+    found = run.metrics.goodput.result()
+    restarts, seconds = found["restarts"], found["seconds"]
+    if restarts:
+        down = wording.seconds(sum(restart["seconds"] for restart in restarts))
+        yield f"The run was interrupted {_times(len(restarts))}; until training went on, that took {down}."
+        again, lost = wording.plural(found["lost_steps"], "update"), wording.seconds(seconds["lost"])
+        yield f"{again} had to be trained again, which had taken {lost}."
+    elif run.metrics.lines:
+        yield "The run was never interrupted."
+    if seconds["total"] > 0:
+        yield f"{wording.share(found['share'])} of all time trained the weights that are there."
+    if run.stalls:
+        yield f"Training stood still in {wording.plural(len(run.stalls), 'start')}; what the watchdog found is below."
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{wording.count(number)} times")
+
+
+def _row(happening: Happening) -> tuple[str, str, str, str]:
+    kind, text = happening.kind, happening.text
+    if kind == "resume":
+        kind = "continued" if happening.after_end else "restart"
+        text = text or ("" if happening.after_end else "nobody told why the start before had ended")
+    return kind, wording.count(happening.step), wording.moment(happening.at), text
+
+
+def _stall(start: str, text: str) -> Markup:
+    return details(f"Standing still, start {start}", tag("p", text, class_="pre"))

@@ -1,0 +1,98 @@
+"""What a run came to: one sentence and the key numbers."""
+
+from collections.abc import Iterator
+
+from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.report import wording
+from hvdtrain.report.markup import Markup, tag
+from hvdtrain.report.record import RunRecord
+
+Fact = tuple[str, str]
+"""A name and a value."""
+
+
+def sentence(run: RunRecord) -> str:
+    """The outcome for people."""
+    after = f"after {wording.plural(run.steps, 'update')}"
+    on = f" on {wording.plural(run.workers, 'worker')}" if run.workers else ""
+    took = f" in {wording.seconds(run.seconds)}" if run.seconds else ""
+    note = run.state.note
+    match run.state.word:
+        case "finished":
+            early = " It stopped early, as validation no longer improved." if run.result.get("stopped_early") else ""
+            return f"Finished {after}{on}{took}.{early}"
+        case "stopped":
+            return f"Stopped {after}{on}{took}, before all was trained. The same command continues it."
+        case "failed":
+            return f"Failed {after}{on}{took}: {note or 'nothing says why'}."
+        case "running":
+            return f"Running: {wording.plural(run.steps, 'update')} so far{on}{took}{f'; {note}' if note else ''}."
+    return f"Interrupted {after}{on}{took}{f': {note}' if note else ''}."
+
+
+def values(run: RunRecord) -> list[Fact]:
+    """The last value of each measure, of validation where there was one."""
+    validated = {name: curve.whole() for name, curve in run.metrics.validation.items()}
+    found = [(f"Validation {name}", wording.amount(whole.last[1])) for name, whole in validated.items() if whole]
+    if found:
+        return found
+    told = mapping(run.result, "metrics")
+    return [(wording.title_of(name), wording.amount(number(told, name))) for name in told]
+
+
+def costs(run: RunRecord) -> Iterator[Fact]:
+    """How fast it was, and what it took."""
+    speed = number(run.result, "samples_per_second")
+    whole_speed = run.metrics.speed.whole()
+    if speed is None and whole_speed is not None:
+        speed = whole_speed.mean
+    if speed is not None:
+        yield "Samples per second", wording.amount(speed)
+    if run.seconds is not None:
+        yield "Time of all starts", wording.seconds(run.seconds)
+    goodput = run.metrics.goodput.result()
+    if goodput["seconds"]["total"] > 0:
+        yield "Time that trained these weights", wording.share(goodput["share"])
+    if goodput["restarts"]:
+        yield "Restarts", wording.count(len(goodput["restarts"]))
+        yield "Updates trained again", wording.count(goodput["lost_steps"])
+
+
+def sizes(run: RunRecord) -> Iterator[Fact]:
+    """What was trained on what."""
+    yield "Updates", wording.count(run.steps)
+    for name, key in (("Epochs", "epochs"), ("Global batch", "global_batch_size"), ("Parameters", "parameters")):
+        if (value := number(run.result, key)) is not None:
+            yield name, wording.count(value)
+    if run.workers:
+        yield "Workers", wording.count(run.workers)
+
+
+def best(run: RunRecord) -> Fact | None:
+    """The best checkpoint."""
+    found = mapping(run.result, "best")
+    step, value = whole(found, "step"), number(found, "value")
+    if step is None:
+        return None
+    return "Best checkpoint", f"step {wording.count(step)}: {text(found, 'metric')} {wording.amount(value)}"
+
+
+def facts(run: RunRecord) -> list[Fact]:
+    """All of it."""
+    named = best(run)
+    return [*values(run), *([named] if named else []), *costs(run), *sizes(run)]
+
+
+def tiles(run: RunRecord) -> Markup:
+    """The facts as a list of names and values."""
+    return tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts(run)), class_="tiles")
+
+
+def equal_weights(run: RunRecord) -> str | None:
+    """What the result says of the weights of all workers."""
+    weights = mapping(run.result, "weights")
+    digest = text(weights, "sha256")
+    if not digest:
+        return None
+    equal = "The weights are equal on all workers" if weights.get("equal_on_all_ranks") is True else "The weights"
+    return f"{equal}; their SHA-256 begins with {digest[:16]}."

@@ -1,0 +1,79 @@
+"""What was asked for, and on what it ran: options, versions, hosts."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Final
+
+import yaml
+
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.history.json_values import mapping, text
+from hvdtrain.report import wording
+from hvdtrain.report.markup import Markup, details, join, table, tag
+from hvdtrain.report.record import RunRecord
+
+_MOST: Final = 500  # options of one table
+_LONGEST: Final = 500  # characters of a value
+_CONFIG_CHARACTERS: Final = 50_000
+
+
+def section(run: RunRecord) -> Markup:
+    """Of one run."""
+    return join(_options(run), _versions(run), _command(run))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Keys with dots → values, as on a command line: {"data.dir": …}."""
+    found: dict[str, Any] = {}
+    for key, value in islice(config.items(), _MOST):
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and name.count(".") < 5:
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = None if value == {} else value
+    return found
+
+
+def cell(value: Any) -> str:
+    """A value in a table, shortened where it is very long."""
+    told = wording.plain(value)
+    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
+
+
+def _options(run: RunRecord) -> Markup:
+    config = run.facts.config
+    if not config:
+        return tag("p", "The options are not known.")
+    usual = flat(asdict(TrainConfig()))
+    given = {k: v for k, v in flat(config).items() if k not in usual or usual[k] != v}
+    rows = [(name, cell(value), cell(usual.get(name))) for name, value in islice(given.items(), _MOST)]
+    whole = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)[:_CONFIG_CHARACTERS]
+    return join(
+        table("Options that are not the default", ("option", "value", "default"), rows, numbers=False)
+        if rows
+        else tag("p", "All options have their defaults."),
+        details("All options (config.yaml)", tag("pre", whole, tabindex="0")),
+    )
+
+
+def _versions(run: RunRecord) -> Markup | None:
+    versions = mapping(run.result, "versions") or mapping(run.facts.environment, "versions")
+    rows = [(name, cell(version)) for name, version in islice(versions.items(), _MOST)]
+    platform = text(run.facts.environment, "platform")
+    rows += [("platform", cell(platform))] if platform else []
+    topology = mapping(run.facts.environment, "topology")
+    rows += [(f"topology: {key.replace('_', ' ')}", cell(value)) for key, value in islice(topology.items(), 20)]
+    return (
+        details("Versions and machine", table("Versions and machine", ("what", "value"), rows, numbers=False))
+        if rows
+        else None
+    )
+
+
+def _command(run: RunRecord) -> Markup | None:
+    argv = run.facts.environment.get("argv")
+    if not isinstance(argv, list) or not argv:
+        return None
+    words = " ".join(str(word) for word in argv)
+    return details("Command", tag("pre", f"hvdtrain {words}"[:_CONFIG_CHARACTERS], tabindex="0"))

@@ -1,0 +1,127 @@
+"""Where the time went: on each rank, and of all starts together; and who keeps the others waiting."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from hvdtrain.history.json_values import mapping, number
+from hvdtrain.history.rank_times import INSIDE, RankTimes, disjoint, own_work
+from hvdtrain.report import wording
+from hvdtrain.report.axes import side_by_side
+from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart
+from hvdtrain.report.markup import Markup, bullets, details, join, table, tag
+from hvdtrain.report.record import RunRecord
+from hvdtrain.report.sections.curves import speed_chart
+from hvdtrain.report.sections.slowness import sentences
+
+_MOST_BARS: Final = 16
+_MOST_ROWS: Final = 256
+
+_NAMES: Final = {
+    "data": "waiting for data",
+    "compute": "compute",
+    "host_to_device": "host to device",
+    "allreduce": "waiting for others (allreduce)",
+    "allreduce_hidden": "allreduce beside compute",
+}
+_COLOURS: Final = (
+    *("data", "compute", "allreduce", "checkpoint", "validation", "other compute", "forward", "backward"),
+    *("optimizer", "host_to_device"),
+)
+_PARTS_OF_TIME: Final = (
+    ("useful", "training that is in the weights"),
+    ("lost", "training that was lost and done again"),
+    ("start", "starts: imports, data, model"),
+    ("recovery", "from an interruption to the next start"),
+    ("checkpoint", "waiting for checkpoints"),
+    ("validation", "validation"),
+)
+
+
+def section(run: RunRecord) -> Markup:
+    """Of one run."""
+    figures = [figure for figure in (rank_chart(run.metrics.ranks), speed_chart([run])) if figure is not None]
+    return join(
+        bullets(sentences(run), class_="findings"),
+        side_by_side(*figures) if figures else tag("p", "No line of metrics.jsonl has times."),
+        _steps(run),
+        _whole(run),
+    )
+
+
+def rank_chart(ranks: RankTimes) -> Markup | None:
+    """Bars of seconds of each rank, and a table; None where no line has times."""
+    every = [disjoint(total) for total in ranks.sums]
+    parts = [part for part in _order(every) if any(total.get(part) for total in every)]
+    if not parts:
+        return None
+    shown = sorted(sorted(range(len(every)), key=lambda rank: -own_work(ranks.sums[rank]))[:_MOST_BARS])
+    bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
+    label = "Seconds of each rank by part. " + " ".join(_told(rank, every[rank], parts) for rank in shown)
+    few = (
+        f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
+    )
+    beside = [part for part in ranks.parts if part not in parts and part != "compute" and _is_any(ranks, part)]
+    columns = ("rank", *(name_of(part) for part in parts), "all", *(name_of(part) for part in beside))
+    rows = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    note = tag("p", few, class_="note") if few else None
+    numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
+    drawn = [BarPart(part, name_of(part), _COLOURS.index(part)) for part in parts]
+    return bar_chart("Time of each rank", label, bars, drawn, join(note, numbers))
+
+
+def name_of(part: str) -> str:
+    """A part of the time, for people."""
+    return _NAMES.get(part, part.replace("_", " "))
+
+
+def _order(every: Sequence[Mapping[str, float]]) -> list[str]:
+    """Own work first, then what waits for others: as `disjoint` has it."""
+    longest = max(every, key=len, default={})
+    return list(dict.fromkeys([*longest, *(part for total in every for part in total)]))
+
+
+def _is_any(ranks: RankTimes, part: str) -> bool:
+    return any(total.get(part) for total in ranks.sums)
+
+
+def _told(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
+    told = ", ".join(f"{name_of(part)} {wording.seconds(total.get(part, 0.0))}" for part in parts)
+    return f"Rank {rank}: {told}."
+
+
+def _row(
+    rank: int, total: Mapping[str, float], sums: Mapping[str, float], parts: Sequence[str], beside: Sequence[str]
+) -> list[str]:
+    whole = sum(total.values())
+    cells = [f"{total.get(p, 0.0):,.2f} ({wording.share(total.get(p, 0.0) / whole if whole else 0.0)})" for p in parts]
+    return [f"{rank}", *cells, f"{whole:,.2f}", *(f"{sums.get(part, 0.0):,.2f}" for part in beside)]
+
+
+def _steps(run: RunRecord) -> Markup | None:
+    """How long single steps took, by quantiles, as the result has them."""
+    told = mapping(run.result, "step_seconds")
+    rows = [
+        [f"rank {rank}: {name_of(part)}", *(wording.seconds(number(times, q)) for q in ("p50", "p90", "p99", "max"))]
+        for rank, parts in islice(told.items(), _MOST_BARS)
+        if isinstance(parts, dict)
+        for part, times in islice(parts.items(), 2 * len(INSIDE) + 4)
+        if isinstance(times, dict)
+    ]
+    if not rows:
+        return None
+    title = "Times of single steps"
+    return details(title, table(title, ("", "median", "90 % within", "99 % within", "longest"), rows))
+
+
+def _whole(run: RunRecord) -> Markup | None:
+    """The time of all starts together, by the clock of rank 0."""
+    seconds: dict[str, Any] = run.metrics.goodput.result()["seconds"]
+    total = seconds["total"]
+    if total <= 0:
+        return None
+    rest = max(0.0, total - sum(seconds[name] for name, _ in _PARTS_OF_TIME))
+    parts = [*((told, seconds[name]) for name, told in _PARTS_OF_TIME), ("all the rest", rest), ("together", total)]
+    rows = [(told, wording.seconds(value), wording.share(value / total)) for told, value in parts]
+    title = "Time of all starts together, by the clock of rank 0"
+    return details(title, table(title, ("part", "time", "share"), rows))

@@ -1,0 +1,118 @@
+"""Numbers, times and lists as people write them."""
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from hvdtrain.history.values import finite
+
+_PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+NOTHING: Final = "–"
+_TITLES: Final = {
+    "lr": "Learning rate",
+    "grad_norm": "Gradient norm",
+    "samples_per_second": "Throughput",
+    "memory": "Memory of the largest worker, bytes",
+    "device_memory": "GPU memory of the fullest GPU, bytes",
+    "device_use": "Busiest GPU, share of time",
+}
+
+
+def amount(value: float | None) -> str:
+    """A measured value with four digits: 0.9778, 12.35, 1.234e-05; a dash for None."""
+    if value is None:
+        return NOTHING
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+        text = f"{value:,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.3e}"
+
+
+def count(value: float | None) -> str:
+    """A whole number with its thousands apart; a dash for None."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def compact(value: float) -> str:
+    """A number beside an axis: 0.05, 12, 3.5k, 2M."""
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size:
+            return f"{value / size:.4g}{prefix}"
+    return f"{value:.4g}".replace("e-0", "e-")
+
+
+def seconds(value: float | None) -> str:
+    """A duration: 0.25 ms, 3.2 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if value is None:
+        return NOTHING
+    if value < 1:
+        return f"{value * 1000:.3g} ms" if value > 0 else "0 s"
+    if value < 120:
+        return f"{value:.1f} s" if value < 99.95 else f"{value:.0f} s"
+    for size, unit, smaller, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if value >= size:
+            whole, rest = divmod(round(value / smaller), size // smaller)
+            return f"{whole} {unit} {rest} {small_unit}" if rest else f"{whole} {unit}"
+    return f"{value:.0f} s"
+
+
+def size(value: float | None) -> str:
+    """Bytes: 512 B, 1.2 MB, 3.4 GB."""
+    if value is None:
+        return NOTHING
+    if value < 1000:
+        return f"{value:.0f} B"
+    scale, prefix = next(pair for pair in _PREFIXES if value >= pair[0])
+    return f"{value / scale:.1f} {prefix}B"
+
+
+def share(value: float | None) -> str:
+    """Of a whole: 97 %, 0.4 %."""
+    if value is None:
+        return NOTHING
+    return f"{value * 100:.1f} %" if 0 < abs(value) < 0.1 else f"{value * 100:.0f} %"
+
+
+def moment(at: float | None) -> str:
+    """A time of `time.time()`, as this machine's clock shows it; a dash for None."""
+    try:
+        return NOTHING if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # of a file that anybody may have written
+        return NOTHING
+
+
+def plural(number: float, noun: str) -> str:
+    """ "1 worker", "1,200 workers"."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """ "a, b and c"."""
+    *others, last = list(words) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def ranks(numbers: Sequence[int], most: int = 6) -> str:
+    """ "Rank 3", "Ranks 1, 2 and 5", "Ranks 0, 1, 2, 3, 4, 5 and 10 more"."""
+    shown = [str(number) for number in numbers[:most]]
+    shown += [f"{len(numbers) - most} more"] if len(numbers) > most else []
+    return f"Rank{'' if len(numbers) == 1 else 's'} {listed(shown)}"
+
+
+def plain(value: Any) -> str:
+    """A value of a config: text as it is, true and false, a dash for null."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    number = finite(value)
+    if number is not None and not isinstance(value, int):
+        return f"{number:g}"
+    return str(value)
+
+
+def title_of(measure: str) -> str:
+    """The name of a measure as a heading: "Gradient norm", "Learning rate", "Accuracy"."""
+    return _TITLES.get(measure) or measure[:1].upper() + measure[1:].replace("_", " ")

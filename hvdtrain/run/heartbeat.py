@@ -1,0 +1,156 @@
+"""A thread on each rank that writes down every 2 s what the rank does: `hvdtrain top` reads it.
+
+The main thread knows nothing of it: it writes into `activity.now` what it does in any case. There is one file a rank,
+replaced each time, so any host that sees the run folder can watch the run.
+"""
+
+import json
+import logging
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from hvdtrain import activity
+from hvdtrain.activity import Activity
+from hvdtrain.files import replace_quickly
+from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
+
+_SECONDS: Final = 2.0
+_MANY_SECONDS: Final = 10.0
+_MANY_RANKS: Final = 64
+_RATE_BEATS: Final = 5  # over which the rate of steps is measured
+_LAST_SECONDS: Final = 1.0  # for the last heartbeat, which must not keep a failed rank from ending
+_LONGEST_ERROR: Final = 300
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+def interval_of(size: int) -> float:
+    """Seconds between two heartbeats of a rank: a file system that many ranks share gets no more than it can bear."""
+    return _SECONDS if size <= _MANY_RANKS else _MANY_SECONDS
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stays the same in all heartbeats of a rank; as in `Heartbeat`."""
+
+    rank: int
+    size: int
+    start: str
+    framework: str
+    total_steps: int
+    epochs: int
+
+
+class HeartbeatWriter:
+    """Writes heartbeats while its block runs, and a last one when it ends.
+
+    Args:
+        run: the run folder.
+        interval: seconds between two heartbeats.
+    """
+
+    def __init__(self, run: Path, facts: Facts, interval: float, now: Activity = activity.now) -> None:
+        self._path, self._interval, self._now = heartbeat_file(run, facts.rank), interval, now
+        self._same = Heartbeat(**asdict(facts), host=socket.gethostname(), pid=os.getpid(), time=0.0, interval=interval)
+        self._beats = 0
+        self._end = self._error = ""
+        self._steps: deque[tuple[float, int]] = deque(maxlen=_RATE_BEATS)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hvdtrain-heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._gpu = _Gpu()
+        self._thread.start()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._end = "ended" if error is None else "failed"
+        self._error = "" if error is None else f"{type(error).__name__}: {error}".partition("\n")[0][:_LONGEST_ERROR]
+        self._stopping.set()
+        self._thread.join(_LAST_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            while True:
+                is_last = self._stopping.is_set()
+                replace_quickly(self._path, json.dumps(asdict(self._beat())).encode())
+                if is_last:
+                    break
+                self._stopping.wait(self._interval)
+        except Exception as error:  # the disk may be full, and a defect here must not end the training either
+            _log.warning("this rank writes no heartbeats any more, so that `hvdtrain top` calls it silent: %s", error)
+
+    def _beat(self) -> Heartbeat:
+        now, at = self._now, time.monotonic()
+        self._steps.append((at, now.step))
+        self._beats += 1
+        return replace(
+            self._same,
+            time=round(time.time(), 3),
+            beat=self._beats - 1,
+            end=self._end,
+            error=self._error,
+            phase=now.phase,
+            step=now.step,
+            seconds=round(at - now.changed_at, 3),
+            waits_in=now.waits_in(),
+            collective=now.collective,
+            reads=now.reads() if now.is_reading() else "",
+            steps_per_second=_rate(self._steps),
+            memory=_memory(),
+            gpu_memory=self._gpu.memory(),
+            gpu_use=self._gpu.use(),
+        )
+
+
+def _rate(steps: "deque[tuple[float, int]]") -> float | None:
+    (begin, first), (end, last) = steps[0], steps[-1]
+    return round((last - first) / (end - begin), 3) if end > begin else None
+
+
+def _memory() -> int | None:
+    """Bytes of this process in RAM now; where the system does not tell, the most so far."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+class _Gpu:
+    """What torch, if this process has it, tells of its GPU. Nothing here waits for the device.
+
+    To be made in the main thread: which GPU is its own is known to that one only.
+    """
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._cuda: Any = None
+        self._tells_use = True
+        with suppress(Exception):  # a torch that is half imported, or of another version
+            if torch is not None and torch.cuda.is_initialized():
+                self._cuda, self._device = torch.cuda, torch.cuda.current_device()
+
+    def memory(self) -> int | None:
+        """Bytes that it holds for tensors."""
+        return None if self._cuda is None else int(self._cuda.memory_reserved(self._device))
+
+    def use(self) -> float | None:
+        """By NVML, where Python's binding of it is installed."""
+        if self._cuda is None or not self._tells_use:
+            return None
+        try:
+            return float(self._cuda.utilization(self._device)) / 100
+        except Exception:
+            self._tells_use = False
+            return None

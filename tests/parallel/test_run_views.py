@@ -1,0 +1,94 @@
+"""A training on two ranks as `hvdtrain top`, `logs`, `ls` and `compare` see it, while it runs and afterwards."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 150.0
+TRAIN = ["train", "--epochs", "2000", "--output-dir", "runs/long", "--log-level", "debug", "--progress", "none"]
+
+
+@contextmanager
+def training(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Two workers that would train for hours; none is left in the end."""
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "2", "--", *TRAIN]
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=folder)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(DEADLINE_S)
+            finally:
+                process.kill()
+
+
+def view(folder: Path, *argv: str) -> str:
+    command = [sys.executable, "-m", "hvdtrain", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def await_look(folder: Path, process: subprocess.Popen[bytes]) -> str:
+    """What `top` shows once both ranks have told that they train."""
+    end = time.monotonic() + DEADLINE_S
+    beats = [folder / "runs" / "long" / "heartbeats" / f"rank_{rank}.json" for rank in range(2)]
+    while not all(beat.exists() and json.loads(beat.read_text())["step"] > 0 for beat in beats):
+        assert process.poll() is None, (folder / "output").read_text()
+        assert time.monotonic() < end, (folder / "output").read_text()
+        time.sleep(0.05)
+    return view(folder, "top", "--once", "runs/long")
+
+
+@pytest.mark.timeout(600)
+def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
+    with training(tmp_path) as process:
+        look = await_look(tmp_path, process)
+        assert re.match(r"long +running +torch, 2 ranks on \S+\n", look), look
+        assert re.search(r"step [\d,]+/60,000", look), look
+        states = r"starting|data|step|waiting in \S+|validation: data|validation|checkpoint"
+        ranks = re.findall(rf"^ +(\d+) +(?:{states}) +[\d,]+ .*iB +\d s ago *$", look, re.MULTILINE)
+        assert ranks == ["0", "1"], look
+        assert re.search(r"^long +running +torch +digits +2 ", view(tmp_path, "ls"), re.MULTILINE)
+        shutil.copytree(tmp_path / "runs" / "long", tmp_path / "runs" / "copy", ignore=shutil.ignore_patterns("*.tmp"))
+        followed = subprocess.Popen(
+            [sys.executable, "-m", "hvdtrain", "logs", "runs/long", "--follow"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        process.send_signal(signal.SIGTERM)
+        out, _ = followed.communicate(timeout=DEADLINE_S)  # it ends as the run does
+        assert process.wait(DEADLINE_S) == 75, (tmp_path / "output").read_text()
+    assert followed.returncode == 0
+    assert view(tmp_path, "logs", "runs/long") == out
+    lines = out.splitlines()
+    for rank in (0, 1):
+        assert [line for line in lines if line.startswith(f"rank {rank} ") and "RunEnded(" in line], out[-3000:]
+        own = [re.sub(r"^rank \d  ", "", line) for line in lines if line.startswith(f"rank {rank} ")]
+        assert own == (tmp_path / "runs" / "long" / "logs" / f"rank_{rank}.log").read_text().splitlines()
+    times = [line.split()[2] for line in lines if re.match(r"rank \d  2\d{3}-", line)]
+    assert times == sorted(times)
+    assert "DEBUG" in out
+
+    listed = {one["name"]: one for one in json.loads(view(tmp_path, "ls", "--json"))}
+    assert (listed["long"]["state"], listed["long"]["problems"]) == ("stopped", [])
+    assert listed["copy"]["state"] == "lost"
+    ended = view(tmp_path, "top", "--once", "runs/long")
+    assert len(re.findall(r"^ +\d +ended ", ended, re.MULTILINE)) == 2, ended
+    found = json.loads(view(tmp_path, "compare", "--json", "runs/long", "runs/copy"))
+    assert (found["config"], found["environment"], found["data"]["same_batches"]) == ({}, {}, True)
+    assert found["outcome"]["steps"]["values"][1] is None

@@ -1,0 +1,94 @@
+"""What differs between runs is found whatever they lack, and what is equal is not told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_folders import FakeRun
+
+from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.history.comparison import as_json, compare
+from hvdtrain.history.differences import MISSING, Difference, differences
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.floats(allow_infinity=False) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2),
+    max_leaves=6,
+)
+MAPPINGS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
+
+
+@given(MAPPINGS)
+def test_equal_mappings_do_not_differ(one: dict[str, Any]) -> None:
+    assert differences([one, json.loads(json.dumps(one)), one]) == []
+
+
+@given(MAPPINGS, MAPPINGS)
+def test_a_difference_is_one_from_both_sides(one: dict[str, Any], other: dict[str, Any]) -> None:
+    there, back = differences([one, other]), differences([other, one])
+    assert {row.key for row in there} == {row.key for row in back}
+    values = {row.key: row.values for row in back}
+    assert all(repr(values[row.key]) == repr(row.values[::-1]) for row in there)
+
+
+def test_keys_of_inner_mappings_lists_and_what_is_missing() -> None:
+    one = {"lr": 0.1, "data": {"dir": "a", "threads": 1}, "milestones": [1, 2], "own": {}, "flag": True}
+    other = {"lr": 0.1, "data": {"dir": "b", "threads": 1}, "milestones": [1, 3], "new": None, "flag": 1}
+    assert differences([one, other], ignored=["own"]) == [
+        Difference("data.dir", ("a", "b")),
+        Difference("milestones", ([1, 2], [1, 3])),
+        Difference("flag", (True, 1)),
+        Difference("new", (MISSING, None)),
+    ]
+    assert differences([one, other], ignored=["data", "own", "new", "flag", "milestones"]) == []
+
+
+def test_two_runs_side_by_side(tmp_path: Path) -> None:
+    one = FakeRun.begun(tmp_path / "one", TrainConfig(lr=0.1, global_batch_size=32, output_dir="one")).audit("f1")
+    one.ended(accuracy=0.9, samples_per_second=100.0)
+    config = TrainConfig(lr=0.2, global_batch_size=32, output_dir="two", data=DataConfig(threads=4))
+    two = FakeRun.begun(tmp_path / "two", config, ranks=3).audit("f1")
+    two.ended(accuracy=0.8, weights="cd" * 32, samples_per_second=250.0)
+    found = compare([one.folder, two.folder])
+    assert found.config == [Difference("data.threads", (1, 4)), Difference("lr", (0.1, 0.2))]
+    assert found.environment == [Difference("topology.size", (2, 3))]
+    outcomes = {row.name: row for row in found.outcomes}
+    assert outcomes["accuracy"].values == (0.9, 0.8)
+    assert outcomes["accuracy"].changes() == [pytest.approx(-0.1)]
+    assert outcomes["samples/s"].changes() == [2.5]
+    assert outcomes["best loss"].values == (0.25, 0.25)
+    assert (found.same_weights, found.same_data, found.same_batches) == (False, True, True)
+    assert json.loads(json.dumps(as_json(found)))["config"]["lr"] == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("changed", [{"seed": 1}, {"global_batch_size": 64}, {"data": DataConfig(shuffle="block")}])
+def test_what_changes_the_batches(changed: dict[str, Any], tmp_path: Path) -> None:
+    for name, config in (("one", {}), ("two", changed)):
+        FakeRun.begun(tmp_path / name, TrainConfig(**{"global_batch_size": 32, **config})).audit("f1").ended()
+    found = compare([tmp_path / "one", tmp_path / "two"])
+    assert (found.same_weights, found.same_data, found.same_batches) == (True, True, False)
+
+
+def test_what_is_unknown_is_not_said_to_be_equal(tmp_path: Path) -> None:
+    FakeRun.begun(tmp_path / "one").audit("f1").ended()
+    FakeRun.begun(tmp_path / "two")
+    (tmp_path / "two" / "config.yaml").write_text("lr: [")
+    found = compare([tmp_path / "one", tmp_path / "two"])
+    assert (found.same_weights, found.same_data, found.same_batches) == (None, None, None)
+    assert {row.name: row.changes() for row in found.outcomes}["accuracy"] == [None]
+    assert found.runs[1].problems == ("config.yaml is damaged or half written.",)
+
+
+def test_fewer_than_two_runs_are_refused(tmp_path: Path) -> None:
+    run = FakeRun.begun(tmp_path / "one").folder
+    for folders in ([], [run], [run, run / ".." / "one"]):
+        with pytest.raises(UsageError, match="Two runs or more"):
+            compare(folders)
+    with pytest.raises(UsageError, match="There is no folder"):
+        compare([run, tmp_path / "none"])

@@ -1,0 +1,214 @@
+"""The page of a run: what it says, that it is one file for any screen, and that bad input costs only its own part."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from read_page import Page
+from report_runs import usual_lines, write_run
+
+from hvdtrain.report.file import read_runs
+from hvdtrain.report.page import MARKER, page
+
+
+def page_of(*folders: Path) -> Page:
+    return Page(page(read_runs(folders)))
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return page_of(write_run(tmp_path_factory.mktemp("runs") / "first"))
+
+
+def test_it_is_one_file_for_light_and_dark_and_for_screen_readers(usual: Page) -> None:
+    assert usual.source.startswith(MARKER)
+    assert usual.problems() == []
+    assert len(usual.all("svg", role="img")) == 5
+    assert [e.text for e in usual.all("figcaption")] == [
+        "Loss",
+        "Accuracy",
+        "Learning rate",
+        "Throughput, samples per second",
+        "Time of each rank",
+    ]
+    headings = [int(e.name[1]) for e in usual.elements if re.fullmatch(r"h\d", e.name)]
+    assert headings[0] == 1
+    assert all(after - before <= 1 for before, after in zip(headings, headings[1:], strict=False))
+
+
+def test_it_says_what_the_run_came_to(usual: Page) -> None:
+    text = usual.text()
+    assert usual.text("h1") == "digits in torch"
+    assert "Finished after 200 updates on 2 workers in" in text
+    facts = dict(zip((e.text for e in usual.all("dt")), (e.text for e in usual.all("dd")), strict=True))
+    assert facts["Restarts"] == "1"
+    assert facts["Updates trained again"] == "10"
+    assert facts["Samples per second"] == "3,210"
+    assert facts["Best checkpoint"] == "step 150: accuracy 0.97"
+    assert "The run was interrupted once; until training went on" in text
+    assert "rank 1 is lost" in text
+    assert "There is no proof of which records were used. The run holds no audit" in text
+    assert "The weights are equal on all workers; their SHA-256 begins with 0123456789abcdef." in text
+    assert "Not everything could be read" not in text
+
+
+def test_each_picture_has_its_facts_as_a_sentence_and_its_numbers_as_a_table(usual: Page) -> None:
+    (loss,) = [e for e in usual.all("svg", role="img") if str(e.attributes["aria-label"]).startswith("Loss by step.")]
+    lines = [line for line in usual_lines() if line.get("split") == "train"]
+    values = {line["step"]: line["loss"] for line in lines}  # later ones replace what was trained again
+    label = str(loss.attributes["aria-label"])
+    lowest, highest = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    assert f"lowest {values[lowest]:.4f}".rstrip("0") in label
+    assert f"at {lowest}, highest" in label
+    assert f"at {highest}." in label
+    captions = [e.text for e in usual.all("caption")]
+    for caption in (
+        "Loss: training",
+        "Loss: validation",
+        "Learning rate: learning rate",
+        "Seconds of each rank by part",
+    ):
+        assert caption in captions
+
+
+def test_colours_of_pictures_are_those_of_the_page(usual: Page) -> None:
+    for element in usual.all("svg", role="img"):
+        begin = usual.source.index(str(element.attributes["aria-label"])[:20].replace("&", "&amp;"))
+        picture = usual.source[begin : usual.source.index("</svg>", begin)]
+        assert re.findall(r"#[0-9a-f]{6}\b", picture) == []
+        assert "var(--series-1)" in picture
+        assert "font-family" not in picture
+
+
+def test_a_slow_rank_is_named(tmp_path: Path) -> None:
+    text = page_of(write_run(tmp_path, list(usual_lines(slow=2.0)))).text()
+    assert re.search(
+        r"Rank 1 is slow: its own work takes \d+ % longer than that of the others, mostly in “compute”", text
+    )
+    text = page_of(write_run(tmp_path, list(usual_lines()))).text()
+    assert "No rank's own work takes longer than that of the others by more than chance does." in text
+
+
+EVIL = "<script>alert('1')</script>\"'&<!-- --><b>"
+
+
+def test_whatever_a_run_is_called_and_says_stays_text(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"event": "started", "step": 0, "time": 1.0},
+        *({"split": "train", "step": s, EVIL: 1.0, "time": s, "seconds": [{EVIL: 1.0}] * 2} for s in range(1, 20)),
+        {"event": "failed", "step": 5, "error": EVIL, "time": 2.0},
+    ]
+    config = {"task": EVIL, EVIL: EVIL, "data": {EVIL: EVIL}}
+    result = {
+        "task": EVIL,
+        "framework": EVIL,
+        "status": EVIL,
+        "metrics": {EVIL: 1.0},
+        "best": {"metric": EVIL, "step": 1},
+    }
+    versions = {"versions": {EVIL: EVIL}, "weights": {"sha256": EVIL}}
+    folder = write_run(tmp_path / EVIL.replace("/", "|"), lines, config, {**result, **versions})
+    (folder / "env.json").write_text(json.dumps({"platform": EVIL, "topology": {EVIL: [EVIL]}, "argv": [EVIL]}))
+    stall = folder / "stalls" / EVIL.replace("/", "|") / "explanation.txt"
+    stall.parent.mkdir(parents=True)
+    stall.write_text(EVIL)
+    other = write_run(tmp_path / "other")
+    for found in (page_of(folder), page_of(folder, other)):
+        assert found.problems() == []
+        assert "b" not in {element.name for element in found.elements}
+        assert found.text().count(EVIL) > 5
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "env.json", "result.json", "metrics.jsonl"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "half", "noise", "list", "wrong types"])
+def test_a_damaged_file_costs_its_own_part_only(name: str, damage: str, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run") / name
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        wrong = {key: [{"a": [None]}, "x"] for key in (*json.loads((tmp_path / "run/result.json").read_text()), "data")}
+        kinds = {"empty": b"", "half": content[: len(content) // 2], "noise": b"\x00\xff{", "list": b"[1, 2]"}
+        path.write_bytes({**kinds, "wrong types": json.dumps(wrong).encode()}[damage])
+    found = page_of(tmp_path / "run")
+    assert found.problems() == []
+    if damage != "wrong types" and (name, damage) != ("config.yaml", "half"):  # half of it is YAML, too
+        assert "Not everything could be read" in found.text("h2")
+    if damage != "half":
+        assert len(found.all("svg", role="img")) == (0 if name == "metrics.jsonl" else 5)
+
+
+def test_a_folder_that_has_only_begun(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    found = page_of(tmp_path)
+    assert found.problems() == []
+    assert "metrics.jsonl is missing: there are no curves and no times." in found.text()
+    assert "There are no values to draw" in found.text()
+
+
+def test_several_runs_are_drawn_over_each_other_and_compared(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "first")
+    other = write_run(
+        tmp_path / "other", list(usual_lines(100)), {"lr": 0.5}, {"framework": "tensorflow", "steps": 100}
+    )
+    found = page_of(first, other)
+    assert found.problems() == []
+    assert found.text("h1") == "2 runs compared"
+    captions = [e.text for e in found.all("figcaption")]
+    assert captions[:5] == [
+        "Loss in validation",
+        "Loss in training",
+        "Accuracy in validation",
+        "Accuracy in training",
+        "Learning rate",
+    ]
+    rows = {row.text for row in found.all("tr")}
+    assert "lr0.010.5" in rows
+    assert "Training data: not known." in found.text("li")
+    assert not any(row.startswith("seed") for row in rows), "it is the same"
+    assert any(row.startswith("Updates200100") for row in rows)
+    assert "A first" in found.text("strong")
+    assert "B other" in found.text("strong")
+
+
+def test_a_value_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    lines = list(usual_lines())
+    for line in lines:
+        if line.get("split") == "train" and line["step"] > 150:
+            line["loss"] = None
+    found = page_of(write_run(tmp_path, lines))
+    assert "training: 50 values not finite, at step 151 to 200." in found.text()
+
+
+def test_a_long_run_of_many_ranks_stays_small(tmp_path: Path) -> None:
+    """Its curves are full: more lines change nothing."""
+    lines = list(usual_lines(steps=3000, measures=6, ranks=24))
+    source = page_of(write_run(tmp_path, lines)).source
+    assert len(source.encode()) < 1_500_000
+    label = str(next(e.attributes["aria-label"] for e in Page(source).all("svg", role="img")))
+    values = {line["step"]: line["loss"] for line in lines if line.get("split") == "train"}
+    assert f"highest {max(values.values()):.3f}" in label
+
+
+def test_the_same_runs_give_the_same_pictures(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+
+    def pictures() -> list[str]:
+        return re.findall(r"<svg.*?</svg>", page(read_runs([folder])), re.DOTALL)
+
+    assert pictures() == pictures()
+
+
+def test_the_style_of_others_is_neither_used_nor_changed(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    folder = write_run(tmp_path)
+    plain = re.findall(r"<svg.*?</svg>", page(read_runs([folder])), re.DOTALL)
+    with mpl.rc_context({"font.size": 50, "lines.linewidth": 9, "axes.facecolor": "red", "svg.fonttype": "path"}):
+        before = dict(mpl.rcParams)
+        assert re.findall(r"<svg.*?</svg>", page(read_runs([folder])), re.DOTALL) == plain
+        assert dict(mpl.rcParams) == before
