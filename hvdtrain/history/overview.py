@@ -73,8 +73,8 @@ def overviews(folders: Sequence[Path]) -> list[Overview]:
                 "No runs can be listed there.",
                 "name run folders, or folders that contain some: hvdtrain ls DIR.",
             )
-    runs = dict.fromkeys(run for folder in folders for run in _runs_below(folder, _DEPTH))
-    found = [view for run in runs if (view := _overview_or_none(run)) is not None]
+    runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
+    found = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
     return sorted(found, key=lambda view: (-(view.begun or 0.0), view.name))
 
 
