@@ -7,20 +7,22 @@ import pty
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-COMMAND = sys.argv[1:] or ["make", "--no-print-directory", "train"]
+IMAGES = Path(__file__).parent / "images"
+COMMAND = ["make", "--no-print-directory", "train"]
 COLUMNS = 132
 
 
-def run_in_terminal(command: list[str]) -> str:
+def run_in_terminal(command: Sequence[str], columns: int = COLUMNS, cwd: Path | None = None) -> str:
     """Everything that the command writes to a terminal, stdout and stderr mixed."""
     reader, writer = pty.openpty()
-    termios.tcsetwinsize(writer, (50, COLUMNS))
-    process = subprocess.Popen(command, stdin=writer, stdout=writer, stderr=writer)
+    termios.tcsetwinsize(writer, (50, columns))
+    process = subprocess.Popen(command, stdin=writer, stdout=writer, stderr=writer, cwd=cwd)
     os.close(writer)
     written = bytearray()
     while True:
@@ -29,6 +31,7 @@ def run_in_terminal(command: list[str]) -> str:
         except OSError:  # Linux's way to say that the last writer has closed the terminal
             break
     process.wait()
+    os.close(reader)
     return written.decode()
 
 
@@ -41,10 +44,15 @@ def last_state(line: str) -> str:
     return prefix + drawn[-1]
 
 
-lines = [last_state(line) for line in run_in_terminal(COMMAND).split("\n")]
-console = Console(record=True, width=COLUMNS, file=sys.stderr)
-for line in lines:
-    console.print(Text.from_ansi(line), soft_wrap=False)
-target = Path(__file__).parent / "images" / "run.svg"
-target.parent.mkdir(exist_ok=True)
-console.save_svg(str(target), title=" ".join(word for word in COMMAND if not word.startswith("-")))
+def draw(written: str, name: str, title: str, columns: int = COLUMNS) -> None:
+    """Make docs/images/NAME.svg of what a command has written."""
+    console = Console(record=True, width=columns, file=sys.stderr)
+    for line in written.rstrip().split("\n"):
+        console.print(Text.from_ansi(last_state(line)), soft_wrap=False)
+    IMAGES.mkdir(exist_ok=True)
+    console.save_svg(str(IMAGES / f"{name}.svg"), title=title)
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:] or COMMAND
+    draw(run_in_terminal(given), "run", " ".join(word for word in given if not word.startswith("-")))

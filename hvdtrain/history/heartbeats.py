@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 from hvdtrain.history.bounded_file import read_bounded
 
 FOLDER: Final = "heartbeats"
+_NAME: Final = re.compile(r"rank_(\d{1,7})\.json")
 _BYTES: Final = 2**16
 _LEAST_SILENCE: Final = 10.0
 _MISSED: Final = 3.0  # intervals
@@ -95,22 +97,25 @@ def read_heartbeats(run: Path) -> dict[int, Heard]:
     """
     found: dict[int, Heard] = {}
     with suppress(OSError):
-        for path in (run / FOLDER).glob("rank_*.json"):
-            heard = _read(path)
-            if heard is not None and path == heartbeat_file(run, heard.beat.rank):
-                found[heard.beat.rank] = heard
+        names = [_NAME.fullmatch(path.name) for path in (run / FOLDER).iterdir()]
+        for rank in [int(name[1]) for name in names if name is not None]:
+            heard = read_heartbeat(run, rank)
+            if heard is not None:
+                found[rank] = heard
     if not found:
         return {}
     first = found.get(0) or max(found.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0
     return {rank: heard for rank, heard in sorted(found.items()) if heard.beat.start == first.beat.start}
 
 
-def _read(path: Path) -> Heard | None:
+def read_heartbeat(run: Path, rank: int) -> Heard | None:
+    """The last heartbeat of one rank, of whichever start; None where there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
+        path = heartbeat_file(run, rank)
         beat = heartbeat_of(json.loads(read_bounded(path, _BYTES)))
         now = time.time()
         ages = (now - beat.time, now - path.stat().st_mtime)
-        return Heard(beat, max(0.0, min(ages)))
+        return Heard(beat, max(0.0, min(ages))) if beat.rank == rank else None
     return None
 
 

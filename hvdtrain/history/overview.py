@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.heartbeats import Heard, read_heartbeats
+from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
 from hvdtrain.history.json_values import mapping, number, text, whole
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
@@ -73,8 +73,8 @@ def overviews(folders: Sequence[Path]) -> list[Overview]:
                 "No runs can be listed there.",
                 "name run folders, or folders that contain some: hvdtrain ls DIR.",
             )
-    runs = dict.fromkeys(run for folder in folders for run in _runs_below(folder, _DEPTH))
-    found = [view for run in runs if (view := _overview_or_none(run)) is not None]
+    runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
+    found = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
     return sorted(found, key=lambda view: (-(view.begun or 0.0), view.name))
 
 
@@ -82,8 +82,9 @@ def overview(run: Path) -> Overview:
     """The run in the folder `run`. Raises `UsageError` as `read_facts` does."""
     facts = read_facts(run)
     metrics = run / "metrics.jsonl"
-    end, heartbeats = read_metrics_end(metrics), read_heartbeats(run)
-    state = state_of(run, facts.result, end, heartbeats, is_locked(run))
+    end, locked = read_metrics_end(metrics), is_locked(run)
+    heartbeats = _heartbeats(run, end, locked)
+    state = state_of(run, facts.result, end, heartbeats, locked)
     result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
     told = heartbeats[0].beat if 0 in heartbeats else None
     begin = begun(metrics) or _written(run)
@@ -120,6 +121,14 @@ def _overview_or_none(run: Path) -> Overview | None:
         return overview(run)
     except UsageError:
         return None  # removed meanwhile
+
+
+def _heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int, Heard]:
+    """Of a run that has ended well, those of rank 0 are enough: there may be many runs, of many ranks each."""
+    if locked or text(end.end, "event") != "ended":
+        return read_heartbeats(run)
+    first = read_heartbeat(run, 0)
+    return {} if first is None else {0: first}
 
 
 def _framework(facts: RunFacts, heartbeats: Mapping[int, Heard]) -> str:

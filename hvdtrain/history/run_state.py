@@ -75,8 +75,9 @@ def state_of(
     if failure:
         return RunState("failed", failure)
     if end.end is not None or (end == MetricsEnd() and result is not None):  # without its metrics, the result tells
-        is_done = text(result, "status") == "finished"
-        return RunState("finished") if is_done else RunState("stopped", "the same command continues it")
+        if text(result, "status") == "finished":
+            return RunState("finished")
+        return RunState("stopped", "the same command continues it" if result else "its result is not known")
     return RunState("lost", _resumes_from(run))
 
 

@@ -1,0 +1,53 @@
+"""Draw docs/images/{ls,top,logs,compare}.svg from two real trainings of two workers: python docs/view_pictures.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from run_picture import draw, run_in_terminal
+
+COLUMNS = 100
+TRAIN = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "2", "--", "train", "--progress", "none"]
+OPTIONS = {
+    "calm": ["--epochs", "6", "--lr", "0.004"],
+    "bold": ["--epochs", "6", "--lr", "0.02", "--precision", "bf16"],
+    "long": ["--epochs", "3000"],
+}
+
+
+def train(folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """A training in runs/NAME, which has begun."""
+    return subprocess.Popen([*TRAIN, *OPTIONS[name], "--output-dir", f"runs/{name}"], cwd=folder)
+
+
+def view(folder: Path, picture: str, *argv: str) -> None:
+    """Draw what a command shows."""
+    command = [sys.executable, "-m", "hvdtrain", *argv]
+    draw(run_in_terminal(command, COLUMNS, folder), picture, " ".join(["hvdtrain", *argv]), COLUMNS)
+
+
+def await_steps(run: Path, steps: int) -> None:
+    """Until the heartbeats tell that both workers have made so many steps."""
+    beats = [run / "heartbeats" / f"rank_{rank}.json" for rank in range(2)]
+    while not all(beat.exists() and json.loads(beat.read_text())["step"] >= steps for beat in beats):
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in ("calm", "bold"):
+            train(folder, name).wait()
+        running = train(folder, "long")
+        await_steps(folder / "runs" / "long", 500)
+        view(folder, "top", "top", "--once", "runs/long")
+        view(folder, "ls", "ls")
+        running.terminate()
+        running.wait()
+        view(folder, "logs", "logs", "runs/calm")
+        view(folder, "compare", "compare", "runs/calm", "runs/bold")
