@@ -48,7 +48,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
-        *("config", "print_config", "dry_run", "log_interval", "progress", "debug", "help", "help_all"),
+        *("config", "print_config", "dry_run", "log_interval", "progress", "trace", "debug", "help", "help_all"),
     ),
 }
 """Every option is in one of them."""
@@ -91,6 +91,7 @@ _METAVARS: Final = {
     "lr_milestones": "NUMBER,...",
     "best_metric": "NAME",
     "process_sets": "{node,RANKS}",
+    "trace": "{FIRST:LAST,N}",
 }
 _WIDTH: Final = 100
 _COLUMN: Final = 32

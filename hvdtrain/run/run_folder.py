@@ -22,6 +22,7 @@ class RunFolder:
     checkpoints/latest  checkpoints/best (the names of two of these folders)
     audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
     stalls/START/ (what each rank did when training did not go on)
+    traces/steps_A_B.json.gz (what all ranks did in these updates, if asked for)
     """
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
@@ -34,6 +35,7 @@ class RunFolder:
         self.audit = path / "audit"
         self.quarantine = path / "quarantine"
         self.stalls = path / "stalls"
+        self.traces = path / "traces"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
         self._lock = FileLock(path / ".lock")
 
