@@ -2,8 +2,8 @@
 
 No rank leaves a collective before all have entered it. So a time at which rank 0 entered is before every time at which
 rank r left the same collective, and the reverse: each pair of such times is a bound on the difference of the two clocks
-(Marzullo and Owicki 1983, whose intersection of intervals NTP uses too). The collectives that happened to be the fastest
-leave the least room between the bounds.
+(Marzullo and Owicki 1983; NTP intersects such intervals too). The collectives that happened to be the fastest leave the
+least room between the bounds.
 """
 
 import time
