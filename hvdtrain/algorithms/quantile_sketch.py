@@ -1,7 +1,8 @@
 """The distribution of times in bounded memory: a histogram whose buckets grow by the same factor.
 
 The idea of DDSketch (Masson, Rim and Lee, VLDB 2019, arXiv:1908.10693), with a fixed range instead of buckets that
-appear as they are needed, so that any two sketches have the same buckets and are merged by adding them.
+appear as they are needed. Its package adds one value at a time, in Python; here a step's time is put aside, and many of
+them are added by one call of numpy.
 """
 
 import math
@@ -50,11 +51,6 @@ class QuantileSketch:
         places = np.ceil(np.log(np.clip(own, SHORTEST, LONGEST) / SHORTEST) / _LOG_GAMMA).astype(np.int64)
         self._counts += np.bincount(np.minimum(places, _BUCKETS - 1), minlength=_BUCKETS)
         self._largest = max(self._largest, float(own.max()))
-
-    def merge(self, other: "QuantileSketch") -> None:
-        """Add all values of `other`."""
-        self._counts += other._counts
-        self._largest = max(self._largest, other._largest)
 
     @property
     def count(self) -> int:

@@ -1,9 +1,8 @@
 """Which rank keeps the others waiting, beyond noise: from the times of all ranks, so that each rank finds the same one.
 
 A rank's own time is what it would need without the others: its steps without the wait for their gradients. Times are
-added up in windows, because those of a few small steps differ by chance. A rank is named if its own time is longer by
-`SLOWER` than the median of the others', in most of the last windows and in all of them together, and if the others do
-wait.
+added up in windows, because those of a few small steps differ by chance. A rank is named if its own time is longer than
+the median of the others' in nearly all of many windows, or by far in each of some, and if the others do wait.
 """
 
 from bisect import bisect_left
@@ -18,14 +17,30 @@ from hvdtrain.slowness.causes import Cause, Excess, cause_of, facts_of
 from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.straggler import Straggler
 
-SLOWER: Final = 0.15
-"""By this share a straggler's own time is longer than the median of the others', at least."""
-
 WINDOW_SECONDS: Final = 0.5
 """Of the slowest rank, at least, before a window is looked at."""
 
-_WINDOWS, _FEWEST = 8, 4  # windows that are looked at, and without which nobody is named
-_MOST: Final = 0.75  # of the windows in which a straggler is slower
+
+class Rule(NamedTuple):
+    """Who is slow.
+
+    Attributes:
+        windows: the last ones, which are looked at.
+        most: in so many of them the rank's own time is longer, and in all of them together.
+        slower: by this share, at least, than the median of the others'.
+    """
+
+    windows: int
+    most: int
+    slower: float
+
+
+RULES: Final = (Rule(windows=16, most=14, slower=0.15), Rule(windows=6, most=6, slower=0.5))
+"""The longest first. If times differ by chance with a standard deviation of 15 %, a rank meets one of these in less than one of a million
+windows."""
+
+_WINDOWS: Final = max(rule.windows for rule in RULES)
+_FEWEST: Final = min(rule.windows for rule in RULES)
 _WAITED: Final = 0.05  # share of their time in which the others wait, at least
 _LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
 _BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
@@ -98,53 +113,51 @@ class Stragglers:
         return self._judge() if len(self._windows) >= _FEWEST else []
 
     def _judge(self) -> list[Straggler]:
-        totals = [reduce(RankTimes.plus, times) for times in zip(*(w.ranks for w in self._windows), strict=True)]
-        others = _medians_of_others([rank.own for rank in totals])
-        slow = [
-            rank
-            for rank in self._slow_in_most()
-            if totals[rank].own >= (1 + SLOWER) * others[rank] and _waited(totals, rank) >= _WAITED
-        ]
-        if slow:
-            seen = [self._rank(rank, totals, others[rank]) for rank in slow if self._may_explain(totals[rank])]
-        else:
-            seen = self._links(totals)
-        return self._note(seen)
-
-    def _slow_in_most(self) -> list[int]:
-        counts = [0] * len(self._windows[0].ranks)
-        for window in self._windows:
-            own = [rank.own for rank in window.ranks]
-            for rank, others in enumerate(_medians_of_others(own)):
-                counts[rank] += own[rank] >= (1 + SLOWER) * others
-        return [rank for rank, count in enumerate(counts) if count >= _MOST * len(self._windows)]
+        seen: dict[int, Straggler] = {}
+        is_slow = False
+        for rule in RULES:
+            if len(self._windows) >= rule.windows:
+                windows = list(self._windows)[-rule.windows :]
+                totals = _totals(windows)
+                slow = [rank for rank in _slow(windows, totals, rule) if _waited(totals, rank) >= _WAITED]
+                is_slow = is_slow or bool(slow)
+                for rank in slow:
+                    if rank not in seen and self._may_explain(totals[rank]):
+                        seen[rank] = self._rank(rank, totals, windows)
+        return self._note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
 
     def _may_explain(self, times: RankTimes) -> bool:
         """Linux's counters come every two seconds; where there are none, there will be none later either."""
         return times.pressure.wall > 0 or len(self._windows) == _WINDOWS
 
-    def _rank(self, rank: int, totals: Sequence[RankTimes], others: float) -> Straggler:
+    def _rank(self, rank: int, totals: Sequence[RankTimes], windows: Sequence[_Window]) -> Straggler:
         own, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
+        others = median(times.own for times in rest)
         excess = Excess(own.total, own.own - others, own.data - median(times.data for times in rest))
         cause = self._causes.get(rank, "unknown")
         if cause == "unknown":
             cause = cause_of(excess, own.pressure, _typical([times.pressure for times in rest]))
-        return self._straggler(rank, own, _waited(totals, rank), own.own / max(others, _INSTANT) - 1, cause)
+        slower = own.own / max(others, _INSTANT) - 1
+        return self._straggler(rank, own, (_waited(totals, rank), slower), cause, windows)
 
-    def _links(self, totals: Sequence[RankTimes]) -> list[Straggler]:
+    def _links(self, windows: Sequence[_Window]) -> list[Straggler]:
         """Where nobody is slow, and all wait in collectives while their connections to other hosts are in use."""
+        totals = _totals(windows)
         waits = [rank.allreduce / max(rank.total, _INSTANT) for rank in totals]
         busy = [rank.pressure.share("send_busy") for rank in totals]
         if min(waits) < _LINK or max(busy) < _BUSY:
             return []
         rank = busy.index(max(busy))
         is_alone = busy[rank] >= 2 * median(share for number, share in enumerate(busy) if number != rank)
-        return [self._straggler(rank if is_alone else None, totals[rank], mean(waits), 0.0, "slow link")]
+        whose = rank if is_alone else None
+        return [self._straggler(whose, totals[rank], (mean(waits), 0.0), "slow link", windows)]
 
-    def _straggler(self, rank: int | None, own: RankTimes, waited: float, slower: float, cause: Cause) -> Straggler:
+    def _straggler(
+        self, rank: int | None, own: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
+    ) -> Straggler:
         host = self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
-        steps = self._windows[0].first, self._windows[-1].last
-        return Straggler(rank, host, round(waited, 3), round(slower, 3), cause, facts_of(cause, own.pressure), *steps)
+        facts, rounded = facts_of(cause, own.pressure), (round(share, 3) for share in shares)
+        return Straggler(rank, host, *rounded, cause, facts, windows[0].first, windows[-1].last)
 
     def _note(self, seen: Sequence[Straggler]) -> list[Straggler]:
         """Remember who is slow now; returns those that were not known."""
@@ -162,6 +175,22 @@ class Stragglers:
             self._found[rank, cause] = straggler
         self._causes = {straggler.rank: straggler.cause for straggler in seen}
         return news
+
+
+def _totals(windows: Sequence[_Window]) -> list[RankTimes]:
+    """Of each rank."""
+    return [reduce(RankTimes.plus, times) for times in zip(*(window.ranks for window in windows), strict=True)]
+
+
+def _slow(windows: Sequence[_Window], totals: Sequence[RankTimes], rule: Rule) -> list[int]:
+    """The ranks that are slow by the rule."""
+
+    def are_slower(ranks: Sequence[RankTimes]) -> list[bool]:
+        own = [rank.own for rank in ranks]
+        return [time >= (1 + rule.slower) * others for time, others in zip(own, _medians_of_others(own), strict=True)]
+
+    counts = [sum(slower) for slower in zip(*(are_slower(window.ranks) for window in windows), strict=True)]
+    return [rank for rank, slower in enumerate(are_slower(totals)) if slower and counts[rank] >= rule.most]
 
 
 def _waited(totals: Sequence[RankTimes], rank: int) -> float:
