@@ -36,8 +36,8 @@ class Rule(NamedTuple):
 
 
 RULES: Final = (Rule(windows=16, most=14, slower=0.15), Rule(windows=6, most=6, slower=0.5))
-"""The longest first. If times differ by chance with a standard deviation of 15 %, a rank meets one of these in less than one of a million
-windows."""
+"""The longest first. If times differ by chance with a standard deviation of 15 %, a rank meets one of these in less
+than one of a million windows."""
 
 _WINDOWS: Final = max(rule.windows for rule in RULES)
 _FEWEST: Final = min(rule.windows for rule in RULES)
