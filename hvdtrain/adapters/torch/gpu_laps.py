@@ -1,12 +1,13 @@
 """The parts of a training step on a GPU, timed by the device: the host only asks it to, and is far ahead of it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 
 from hvdtrain.adapters.laps import ALLREDUCE, ALLREDUCE_HIDDEN, Laps
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 
 _PENDING: Final = 64  # steps whose times are not read yet; their events are used again
 
@@ -58,7 +59,7 @@ class GpuLaps(Laps):
         self._read_all()
         return super().take()
 
-    def take_sketches(self) -> Any:
+    def take_sketches(self) -> Mapping[str, QuantileSketch]:
         self._read_all()
         return super().take_sketches()
 
