@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -12,8 +11,6 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.state import NO_STATE, State
-
-NO_PARTS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Sums:
     skipped: int = 0
     grad_norm: float | None = None
     grad_norm_peak: float | None = None
-    parts: Mapping[str, float] = NO_PARTS
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 class Adapter(Protocol):

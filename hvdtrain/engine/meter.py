@@ -120,11 +120,8 @@ class Meter:
             *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
             *(sums.parts.get(part, 0.0) for part in _PARTS),
             *norms,
-            *(_NO_PRESSURE if pressure is NOTHING else pressure.row()),
+            *pressure,
         ]
-
-
-_NO_PRESSURE: Final = NOTHING.row()
 
 
 def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
@@ -147,4 +144,4 @@ def _split(row: list[float]) -> Seconds:
 
 def _pressures(rows: NDArray[np.float64]) -> tuple[Pressure, ...]:
     own = rows[:, _PRESSURE]
-    return tuple(map(Pressure.from_row, own.tolist())) if own[:, 0].any() else ()
+    return tuple(Pressure(*row) for row in own.tolist()) if own[:, 0].any() else ()

@@ -1,11 +1,10 @@
 """What has kept a process from its work for some time, as Linux counts it. Counts that Linux does not have are 0."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from operator import add
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(NamedTuple):
     """Of one process and its host, over `wall` seconds. Times are in seconds.
 
     Attributes:
@@ -43,24 +42,16 @@ class Pressure:
     segments: float = 0.0
     round_trip: float = 0.0
 
-    def __add__(self, other: "Pressure") -> "Pressure":
+    def plus(self, other: "Pressure") -> "Pressure":
         """Over both times, one after the other."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in COLUMNS}
-        return replace(Pressure(**sums), round_trip=max(self.round_trip, other.round_trip))
+        both = Pressure(*map(add, self, other))
+        return both._replace(round_trip=max(self.round_trip, other.round_trip))
 
     def share(self, name: str) -> float:
         """The attribute as a share of the wall time; events as a number a second."""
         return float(getattr(self, name)) / self.wall if self.wall > 0 else 0.0
 
-    def row(self) -> list[float]:
-        """As numbers that collectives can send; `from_row` reads them."""
-        return [getattr(self, name) for name in COLUMNS]
 
-    @classmethod
-    def from_row(cls, row: Sequence[float]) -> "Pressure":
-        return cls(*row)
-
-
-COLUMNS = tuple(field.name for field in fields(Pressure))
+COLUMNS = Pressure._fields
 
 NOTHING = Pressure()

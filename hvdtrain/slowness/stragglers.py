@@ -67,13 +67,24 @@ class RankTimes(NamedTuple):
         times = (a + b for a, b in zip(self[:3], other[:3], strict=True))
         if other.pressure is NOTHING:
             return RankTimes(*times, self.pressure)
-        return RankTimes(*times, self.pressure + other.pressure)
+        return RankTimes(*times, self.pressure.plus(other.pressure))
 
 
 class _Window(NamedTuple):
+    """Attributes: `slower`: for each of `RULES`, whether each rank is; `waits`: the least share of waiting."""
+
     first: int
     last: int
     ranks: Sequence[RankTimes]
+    slower: Sequence[Sequence[bool]]
+    waits: float
+
+    @classmethod
+    def of(cls, first: int, last: int, ranks: Sequence[RankTimes]) -> "_Window":
+        own = [rank.own for rank in ranks]
+        times = list(zip(own, _medians_of_others(own), strict=True))
+        slower = [[time >= (1 + rule.slower) * others for time, others in times] for rule in RULES]
+        return cls(first, last, ranks, slower, min(rank.allreduce / max(rank.total, _INSTANT) for rank in ranks))
 
 
 class Stragglers:
@@ -87,7 +98,7 @@ class Stragglers:
     def __init__(self, hosts: Sequence[str] = (), start: int = 0) -> None:
         self._hosts, self._step = hosts, start
         self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
-        self._open: _Window | None = None
+        self._open: tuple[int, Sequence[RankTimes]] | None = None  # the first update, and the times since then
         self._is_warm = False  # the first steps compile, connect, fill caches
         self._found: dict[tuple[int | None, Cause], Straggler] = {}
         self._causes: dict[int | None, Cause] = {}  # of those that are slow now
@@ -104,26 +115,25 @@ class Stragglers:
             self._is_warm = True
             return []
         if self._open is not None:
-            first, ranks = self._open.first, [a.plus(b) for a, b in zip(self._open.ranks, ranks, strict=True)]
-        self._open = _Window(first, step, ranks)
+            first, ranks = self._open[0], [a.plus(b) for a, b in zip(self._open[1], ranks, strict=True)]
+        self._open = first, ranks
         if max(rank.total for rank in ranks) < WINDOW_SECONDS:
             return []
-        self._windows.append(self._open)
+        self._windows.append(_Window.of(first, step, ranks))
         self._open = None
         return self._judge() if len(self._windows) >= _FEWEST else []
 
     def _judge(self) -> list[Straggler]:
         seen: dict[int, Straggler] = {}
         is_slow = False
-        for rule in RULES:
-            if len(self._windows) >= rule.windows:
-                windows = list(self._windows)[-rule.windows :]
-                totals = _totals(windows)
-                slow = [rank for rank in _slow(windows, totals, rule) if _waited(totals, rank) >= _WAITED]
-                is_slow = is_slow or bool(slow)
-                for rank in slow:
-                    if rank not in seen and self._may_explain(totals[rank]):
-                        seen[rank] = self._rank(rank, totals, windows)
+        for number, rule in enumerate(RULES):
+            if len(self._windows) < rule.windows:
+                continue
+            windows = list(self._windows)[-rule.windows :]
+            for rank, totals in _slow(windows, number):
+                is_slow = True
+                if rank not in seen and self._may_explain(totals[rank]):
+                    seen[rank] = self._rank(rank, totals, windows)
         return self._note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
 
     def _may_explain(self, times: RankTimes) -> bool:
@@ -142,10 +152,12 @@ class Stragglers:
 
     def _links(self, windows: Sequence[_Window]) -> list[Straggler]:
         """Where nobody is slow, and all wait in collectives while their connections to other hosts are in use."""
+        if min(window.waits for window in windows) < _LINK:
+            return []
         totals = _totals(windows)
         waits = [rank.allreduce / max(rank.total, _INSTANT) for rank in totals]
         busy = [rank.pressure.share("send_busy") for rank in totals]
-        if min(waits) < _LINK or max(busy) < _BUSY:
+        if max(busy) < _BUSY:
             return []
         rank = busy.index(max(busy))
         is_alone = busy[rank] >= 2 * median(share for number, share in enumerate(busy) if number != rank)
@@ -182,15 +194,15 @@ def _totals(windows: Sequence[_Window]) -> list[RankTimes]:
     return [reduce(RankTimes.plus, times) for times in zip(*(window.ranks for window in windows), strict=True)]
 
 
-def _slow(windows: Sequence[_Window], totals: Sequence[RankTimes], rule: Rule) -> list[int]:
-    """The ranks that are slow by the rule."""
-
-    def are_slower(ranks: Sequence[RankTimes]) -> list[bool]:
-        own = [rank.own for rank in ranks]
-        return [time >= (1 + rule.slower) * others for time, others in zip(own, _medians_of_others(own), strict=True)]
-
-    counts = [sum(slower) for slower in zip(*(are_slower(window.ranks) for window in windows), strict=True)]
-    return [rank for rank, slower in enumerate(are_slower(totals)) if slower and counts[rank] >= rule.most]
+def _slow(windows: Sequence[_Window], number: int) -> list[tuple[int, list[RankTimes]]]:
+    """The ranks that are slow by a rule, given by its number; each with the totals of all ranks."""
+    counts = map(sum, zip(*(window.slower[number] for window in windows), strict=True))
+    candidates = [rank for rank, count in enumerate(counts) if count >= RULES[number].most]
+    if not candidates:
+        return []
+    totals = _totals(windows)
+    slower = _Window.of(0, 0, totals).slower[number]
+    return [(rank, totals) for rank in candidates if slower[rank] and _waited(totals, rank) >= _WAITED]
 
 
 def _waited(totals: Sequence[RankTimes], rank: int) -> float:

@@ -30,9 +30,12 @@ class OwnTrace:
         self._profile = Profile(0, [])
         self._step_begin = 0.0
 
+    def prepare(self) -> None:
+        """Start the profiler, which may take a second."""
+        self._profiler.start()
+
     def begin(self) -> None:
         """From now on it records."""
-        self._profiler.start()
         activity.now.trace = self._recorder.phase
         self._adapter.tell_parts(self._recorder.part)
         self._step_begin = time.perf_counter()

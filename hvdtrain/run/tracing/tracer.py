@@ -84,8 +84,10 @@ class Tracer:
         clock = clock_offsets(self.comm)[self.comm.topology.rank]
         _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
         trace = OwnTrace(self.adapter, self.open_profiler(), clock.seconds)
-        trace.begin()
+        trace.prepare()
+        self.comm.barrier("hvdtrain.trace.begin")
         self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
+        trace.begin()
         self._trace = trace
 
     @property

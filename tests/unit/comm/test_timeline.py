@@ -41,7 +41,7 @@ def test_nothing_happened() -> None:
 
 
 def test_half_a_file_is_refused() -> None:
-    with pytest.raises(ValueError, match="delimiter"):
+    with pytest.raises(ValueError, match="Expecting"):
         read_timeline(TEXT[:-20])
 
 
