@@ -9,6 +9,9 @@ from typing import Final, Literal
 
 Phase = Literal["start", "data", "step", "validation data", "validation step", "checkpoint", "end"]
 
+WAIT: Final = "wait for "
+"""Begins the names of waits, as `Activity.trace` is told them."""
+
 
 class Activity:
     """One process's doing.
@@ -22,9 +25,10 @@ class Activity:
         reads: what is being read, for people, while the phase is "data" or "validation data".
         changed_at: when a phase or a wait has last begun or ended.
         longest: seconds of the longest phase that has ended since this was last set to 0.
+        trace: is told each phase and each wait that ends: its name, its begin and its end, of `time.monotonic`.
     """
 
-    __slots__ = ("changed_at", "collective", "longest", "phase", "reads", "since", "step", "wait")
+    __slots__ = ("changed_at", "collective", "longest", "phase", "reads", "since", "step", "trace", "wait")
 
     def __init__(self) -> None:
         self.phase: Phase = "start"
@@ -34,12 +38,15 @@ class Activity:
         self.collective = ""
         self.wait: Callable[[], object | None] | None = None
         self.reads: Callable[[], str] = str
+        self.trace: Callable[[str, float, float], object] | None = None
 
     def begin(self, phase: Phase, step: int) -> None:
         """Another phase begins, after `step` updates."""
         at = time.monotonic()
         if at - self.since > self.longest:
             self.longest = at - self.since
+        if self.trace is not None:
+            self.trace(self.phase, self.since, at)
         self.phase, self.step = phase, step
         self.since = self.changed_at = at
 
@@ -51,8 +58,11 @@ class Activity:
 
     def end_wait(self) -> None:
         """It has ended."""
+        at = time.monotonic()
+        if self.trace is not None:
+            self.trace(f"{WAIT}{self.collective}", self.changed_at, at)
         self.wait = None
-        self.changed_at = time.monotonic()
+        self.changed_at = at
 
     def waits_in(self) -> str | None:
         """The collective in which this process waits for other ranks, None if it does not. For another thread."""

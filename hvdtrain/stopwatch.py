@@ -1,10 +1,7 @@
 """How long the named parts of a loop take, added up between two readings."""
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import Self, TypeVar
-
-T = TypeVar("T")
+from typing import Self
 
 
 class Stopwatch:
@@ -16,17 +13,6 @@ class Stopwatch:
     def span(self, name: str) -> "Span":
         """Add the time that the block takes, also where it raises. Spans of one name must not be nested."""
         return Span(self, name)
-
-    def waits(self, name: str, values: Iterable[T]) -> Iterator[T]:
-        """The same values; the time spent waiting for each of them, and for their end, is added."""
-        iterator = iter(values)
-        while True:
-            with self.span(name):
-                try:
-                    value = next(iterator)
-                except StopIteration:
-                    return
-            yield value
 
     def add(self, name: str, seconds: float) -> None:
         """Add what was measured elsewhere, for example inside a TensorFlow graph."""

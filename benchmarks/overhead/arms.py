@@ -26,21 +26,25 @@ class Arm:
     def argv(self, peers: Path | None, out: Path) -> list[str]:
         """The command; hvdtrain's run folder is `out`."""
         python = str(peers / "bin" / "python") if self.is_peer else sys.executable
-        own = ["--output-dir", str(out)] if "hvdtrain" in self.words else []
+        own = ["--output-dir", str(out)] if "train" in self.words else []
         return [python, *self.words, *own]
 
 
-_TRAIN = ("-m", "hvdtrain", "train", "--task", "benchmarks.overhead.hvdtrain_task:Overhead", "--warmup-epochs", "0")
+_TASK = ("train", "--task", "benchmarks.overhead.hvdtrain_task:Overhead", "--warmup-epochs", "0")
+_TRAIN = ("-m", "hvdtrain", *_TASK)
+_UNMEASURED = ("-m", "benchmarks.overhead.unmeasured", *_TASK)
 _BARE = ("-m", "benchmarks.overhead.bare")
 _PEERS = ("-m", "benchmarks.overhead.peers")
 
-BARE, OURS, AGAIN = "bare", "hvdtrain", "hvdtrain_again"
-"""AGAIN: the same as OURS, measured a second time in each block: what chance does."""
+BARE, OURS, AGAIN, UNMEASURED = "bare", "hvdtrain", "hvdtrain_again", "hvdtrain_unmeasured"
+"""AGAIN: the same as OURS, measured a second time in each block: what chance does. UNMEASURED: without the times of a
+step's parts."""
 
 ARMS: Mapping[str, Arm] = {
     BARE: Arm("bare loop over tensors", (*_BARE, "tensors")),
     "bare_loader": Arm("bare loop over torch's DataLoader", (*_BARE, "loader")),
     OURS: Arm("hvdtrain train", _TRAIN),
+    UNMEASURED: Arm("hvdtrain train, a step's parts not timed", _UNMEASURED),
     "fabric": Arm("Lightning Fabric, DataLoader", (*_PEERS, "fabric"), is_peer=True),
     "accelerate": Arm("Accelerate, DataLoader", (*_PEERS, "accelerate"), is_peer=True),
     "lightning": Arm("Lightning Trainer, DataLoader", (*_PEERS, "lightning"), is_peer=True),

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.gradient_sync import SyncState
+from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import NO_STATE, State
 
@@ -63,6 +65,13 @@ class AdapterState(ABC):
 
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Nothing may be changed."""
+
+    def take_part_times(self) -> Mapping[str, QuantileSketch]:
+        """See `Adapter`; here a step is one operation."""
+        return {}
+
+    def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
+        """See `Adapter`; nothing is told here."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()

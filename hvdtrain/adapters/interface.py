@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.laps import SpanSink
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.state import NO_STATE, State
 
 
@@ -22,6 +24,7 @@ class Sums:
         grad_norm: mean norm of the reduced gradients before clipping over the updates, if clipping or loss scaling
             computed it anyway; with local SGD that of this rank's own gradients.
         grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
+        parts: seconds of the parts of steps, by their names in `laps.PARTS`; empty where a step is one operation.
     """
 
     values: dict[str, float]
@@ -29,6 +32,7 @@ class Sums:
     skipped: int = 0
     grad_norm: float | None = None
     grad_norm_peak: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 class Adapter(Protocol):
@@ -54,6 +58,12 @@ class Adapter(Protocol):
 
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""
+
+    def take_part_times(self) -> Mapping[str, QuantileSketch]:
+        """How long each part of a step took in the steps since the last call; empty where a step is one operation."""
+
+    def tell_parts(self, tell: SpanSink | None) -> None:
+        """From now on `tell` is told each part of each step, where the host runs them; None ends that."""
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         """A copy of everything that training changes, in host memory.

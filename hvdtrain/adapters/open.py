@@ -1,6 +1,7 @@
 """The adapter of a framework, imported only when that framework is used."""
 
 from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.adapters.profile import Profiler
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -26,6 +27,17 @@ def device_kind(framework: str) -> str:
     else:
         from hvdtrain.adapters.keras.device import device_kind as kind
     return kind()
+
+
+def open_profiler(framework: str) -> Profiler:
+    """The framework's own, imported now: a training that records no trace does without it."""
+    if framework == "torch":
+        from hvdtrain.adapters.torch.profiler import TorchProfiler
+
+        return TorchProfiler()
+    from hvdtrain.adapters.keras.profiler import TensorFlowProfiler
+
+    return TensorFlowProfiler()
 
 
 def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> TunableAdapter:

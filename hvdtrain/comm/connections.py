@@ -1,4 +1,4 @@
-"""The connections that Horovod opens over Gloo, ended from outside.
+"""The connections that Horovod opens over Gloo, looked at and ended from outside.
 
 Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after 30 s. Who knows earlier that
 the rank is lost ends the connections, and the wait fails at once.
@@ -29,6 +29,13 @@ def end_connections() -> None:
         if name in _remembered:
             with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def open_connections() -> list[int]:
+    """Files of Horovod's connections; of all sockets over MPI, which opens a connection when it needs it."""
+    found = _sockets()
+    own = [file for file, name in found.items() if name in _remembered]
+    return own or list(found)
 
 
 def _sockets() -> dict[int, str]:

@@ -20,6 +20,8 @@ from hvdtrain.topology import Topology
 _FABRICS: Final = ("infiniband", "cxi")
 """Linux' classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot."""
 
+_TIMELINE: Final = "HOROVOD_TIMELINE"
+
 _STARTERS = "`hvdtrain launch`, horovodrun, or the mpirun of the MPI that Horovod was built with"
 
 
@@ -87,6 +89,25 @@ def fuse_gradients(environ: MutableMapping[str, str]) -> None:
 _NODE_NAMES = ("HOROVOD_HOSTNAME", "SLURMD_NODENAME", "SM_CURRENT_HOST")
 
 
+def node_name() -> str:
+    """Of the machine on which this process runs, for people and for comparing."""
+    return next(filter(None, map(os.environ.get, _NODE_NAMES)), socket.gethostname())
+
+
+def allow_timeline(environ: MutableMapping[str, str]) -> None:
+    """Let `comm.timeline` begin to record after Horovod's start. On all ranks, or their messages differ in length.
+
+    Raises:
+        UsageError: Horovod is to record a timeline of its own, which would end there.
+    """
+    if environ.setdefault(_TIMELINE, "DYNAMIC") != "DYNAMIC":
+        raise UsageError(
+            f"{_TIMELINE} is {environ[_TIMELINE]}, and --trace is given.",
+            "Horovod records one timeline at a time.",
+            "leave out one of them; --trace contains Horovod's timeline of its updates.",
+        )
+
+
 def allow_process_sets(environ: MutableMapping[str, str]) -> None:
     """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
     environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
@@ -103,8 +124,7 @@ def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
     Raises:
         UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
     """
-    node = next(filter(None, map(os.environ.get, _NODE_NAMES)), socket.gethostname())
-    told = gather_json(comm, [text, node, comm.topology.local_size], "hvdtrain.process_sets")
+    told = gather_json(comm, [text, node_name(), comm.topology.local_size], "hvdtrain.process_sets")
     other = next((rank for rank, (theirs, _, _) in enumerate(told) if theirs != told[0][0]), None)
     if other is not None:
         raise UsageError(

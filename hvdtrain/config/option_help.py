@@ -49,7 +49,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
         *("config", "print_config", "dry_run", "log_interval", "progress", "report", "log_level"),
-        *("debug", "help", "help_all"),
+        *("trace", "debug", "help", "help_all"),
     ),
 }
 """Every option is in one of them."""
@@ -92,6 +92,7 @@ _METAVARS: Final = {
     "lr_milestones": "NUMBER,...",
     "best_metric": "NAME",
     "process_sets": "{node,RANKS}",
+    "trace": "{FIRST:LAST,N}",
 }
 _WIDTH: Final = 100
 _COLUMN: Final = 32

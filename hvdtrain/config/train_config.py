@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hvdtrain.config.checkpoint_options import CheckpointOptions
 from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range, seconds_of
 from hvdtrain.config.schedule_options import ScheduleOptions
+from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
 from hvdtrain.errors import UsageError
@@ -105,6 +106,8 @@ class RunConfig:
             unless a worker is computing; a launcher with --max-restarts then starts it again).
         tune: auto: in a long run of several workers, choose bucket_cap_mb by a few seconds of measuring, once for each
             job and machine; or never.
+        trace: record these updates in detail, and write what all workers did as one trace for Perfetto or Chrome: the
+            first and the last one, as 100:110 (in quotes in YAML), or how many after a warm-up, as 10 (default: none).
         dry_run: check the config, the task and its data, run one batch forward and backward, and write nothing.
         debug: show tracebacks of hvdtrain's own errors.
     """
@@ -136,6 +139,7 @@ class RunConfig:
     watchdog: str = "auto"
     watchdog_action: Literal["explain", "end"] = "explain"
     tune: Literal["auto", "never"] = "auto"
+    trace: str | None = None
     dry_run: bool = False
     debug: bool = False
 
@@ -153,6 +157,8 @@ class RunConfig:
         require_range(self, (f"below {_SEEDS}", lambda seed: seed < _SEEDS), {"seed": "42"})
         if self.max_time is not None:
             seconds_of(self.max_time, "--max-time")
+        if self.trace is not None:
+            trace_steps(self.trace)
         if self.watchdog not in ("auto", "never"):
             _require_earlier(seconds_of(self.watchdog, "--watchdog"), self)
         refuse_first(_combinations(self))

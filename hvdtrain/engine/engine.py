@@ -15,17 +15,20 @@ from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.connections import open_connections
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.engine.read_ahead import ReadAhead
 from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator
+from hvdtrain.slowness.gauge import Gauge
+from hvdtrain.slowness.stragglers import Stragglers
 
 
 @dataclass(eq=False)
@@ -45,6 +48,7 @@ class Engine:
         early_stopping: which validation is the best, and when to stop early.
         on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
         save_policy: how checkpoints are saved.
+        hosts: of each rank, for people; () where they are not known.
     """
 
     adapter: Adapter
@@ -60,6 +64,7 @@ class Engine:
     early_stopping: EarlyStopping = EarlyStopping()
     on_result: Callable[[RunResult], None] | None = None
     save_policy: SavePolicy = SavePolicy()
+    hosts: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._validator = (
@@ -69,7 +74,7 @@ class Engine:
         self._steps_per_epoch, self._records = plan.steps, plan.num_records
         last = self.limits.last_step(self.limits.epochs * plan.steps)
         self._read_ahead = ReadAhead(self.train, self.validation, plan.steps, last)
-        self._meter = Meter(self.adapter, self.comm)
+        self._meter = Meter(self.adapter, self.comm, Gauge(open_connections))
         self._guard = LossGuard(self.comm, self.train, "training")
         self._saves = Saves(
             self.adapter, self.checkpoints, self.ledger, self._meter.watch, self._emit, self.save_policy
@@ -106,6 +111,8 @@ class Engine:
         total = self.limits.epochs * self._steps_per_epoch
         self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
         self.ledger.start(start.step)
+        self._stragglers = Stragglers(self.hosts, start.step)
+        self._meter.step_times.start()
         self._cut_short = self._vote.open()
         position = start if self._cut_short else self._train_to(self.limits.last_step(total), start, saved)
         if self._cut_short and position == start and not saved:
@@ -130,6 +137,8 @@ class Engine:
             stopped_by=stopped_by,
             best=self._best,
             stopped_early=stopped_early,
+            step_times=self._meter.step_times.summaries(),
+            stragglers=self._stragglers.found,
         )
         if self.on_result is not None:
             self.on_result(result)
@@ -192,8 +201,7 @@ class Engine:
         with self._meter.watch.span("data"):  # a pipe is waited for here
             opened = self.train.loader(epoch, start.step % self._steps_per_epoch)
         with opened as loader:
-            waited = self._meter.watch.waits("data", loader)
-            for batches in self._calls(waited, start.step, end):
+            for batches in self._calls(self._meter.waits(loader), start.step, end):
                 activity.now.begin("step", position.step)
                 lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
                 self.adapter.train_steps(batches, position.step, lrs)
@@ -214,6 +222,7 @@ class Engine:
 
     def _count(self, batches: Sequence[LoadedBatch], epoch: int, position: Position, end: int) -> tuple[Position, bool]:
         """After a call of the adapter: where training is, and whether all ranks stop there."""
+        self._meter.step_times.ended(len(batches))
         for batch in batches:
             self._meter.count(batch)
             self._guard.add(batch)
@@ -252,6 +261,8 @@ class Engine:
         if self._validator is None:
             self._metrics = reading.values
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
+        for straggler in self._stragglers.add(step, rank_times(reading)):
+            self._emit(events.StragglerFound(step, straggler))
 
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went.
@@ -272,7 +283,9 @@ class Engine:
         self._metrics = reading.values
         standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
-        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best))
+        ranks = tuple(rank.total for rank in reading.rank_seconds)
+        told = epoch, step, reading.samples, span.seconds, reading.values, standing.best, ranks
+        self._emit(events.Evaluated(*told))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position) -> None:

@@ -7,6 +7,7 @@
             one update
             StepEnded
             Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
+            StragglerFound         after a Logged, where a rank or a link turns out to keep the others waiting
             Checkpoint…            every `checkpoint_interval` steps, where set, but not after the epoch's last step
         Logged                     again, where there are steps since the last one
         EvalStarted, Evaluated     where the task has validation data
@@ -36,39 +37,53 @@ so a callback may decide from them, and may call a collective as long as it does
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import Final
 
 from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.slowness.pressure import Pressure
+from hvdtrain.slowness.straggler import Straggler
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Where wall-clock time went, for one rank.
+    """Where wall-clock time went, for one rank. The first four do not overlap, and are all of the time that is trained.
 
     Attributes:
         data: waiting for the loader.
         allreduce: waiting for other ranks' gradients after the own ones were ready.
         checkpoint: saving.
         compute: all the rest.
+        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where a step is one operation (Keras).
+        allreduce_hidden: communication that went on beside `compute`, at most.
+        validation: of whole validations, which `Evaluated` tells.
     """
 
     data: float = 0.0
     compute: float = 0.0
     allreduce: float = 0.0
     checkpoint: float = 0.0
+    host_to_device: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+    allreduce_hidden: float = 0.0
+    validation: float = 0.0
 
     def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(
-            self.data + other.data,
-            self.compute + other.compute,
-            self.allreduce + other.allreduce,
-            self.checkpoint + other.checkpoint,
-        )
+        return Seconds(*map(add, vars(self).values(), vars(other).values()))
 
     @property
     def total(self) -> float:
         return self.data + self.compute + self.allreduce + self.checkpoint
+
+    def told(self) -> dict[str, float]:
+        """By name: the first four, and of the others those that were measured."""
+        return {name: value for name, value in vars(self).items() if value or name in _ALWAYS}
+
+
+_ALWAYS: Final = ("data", "compute", "allreduce", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,7 @@ class ReducedMetrics:
         masked: records of the plan that were not measured because they are damaged.
         samples_per_second: over all ranks, by the slowest rank's clock.
         rank_seconds: one entry per rank, in the order of ranks.
+        rank_pressure: what has kept each rank from its work, in the same order; () where no rank has looked.
         not_finite: ranks whose own sum of losses is NaN or infinite.
         skipped: updates that were not made because gradients overflowed (fp16).
         grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --max-grad-norm or
@@ -118,6 +134,7 @@ class ReducedMetrics:
     samples: int
     samples_per_second: float
     rank_seconds: tuple[Seconds, ...]
+    rank_pressure: tuple[Pressure, ...] = ()
     masked: int = 0
     not_finite: tuple[int, ...] = ()
     skipped: int = 0
@@ -135,6 +152,14 @@ class Logged(ReducedMetrics):
 
 
 @dataclass(frozen=True, slots=True)
+class StragglerFound:
+    """For some seconds until update `step`, the others have waited for a rank or for a link. Told once for each."""
+
+    step: int
+    straggler: Straggler
+
+
+@dataclass(frozen=True, slots=True)
 class EvalStarted:
     epoch: int
     step: int
@@ -146,6 +171,7 @@ class Evaluated:
 
     Attributes:
         best: the best validation since the start of training; of the same `step` if it is this one.
+        rank_seconds: how long it took on each rank, in the order of ranks; its first batches may have been read before.
     """
 
     epoch: int
@@ -154,6 +180,7 @@ class Evaluated:
     seconds: float
     values: Mapping[str, float]
     best: Best | None = None
+    rank_seconds: tuple[float, ...] = ()
 
     @property
     def is_best(self) -> bool:
@@ -250,6 +277,7 @@ Event = (
     | EpochStarted
     | StepEnded
     | Logged
+    | StragglerFound
     | EvalStarted
     | Evaluated
     | EpochEnded

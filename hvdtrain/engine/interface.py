@@ -1,8 +1,8 @@
 """What the loop needs of the data and of the ledger, when it ends, and what it returns."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.slowness.straggler import Straggler
 
 
 class Epoch(Protocol):
@@ -137,6 +139,8 @@ class RunResult:
         stopped_by: what asked to stop, where that left something undone; else empty.
         best: the best validation since the start of training.
         stopped_early: why a finished run has trained less than its epochs.
+        step_times: of each rank, how long the steps of this start and their parts took, by `step_times.NAMES`.
+        stragglers: who has kept the others waiting in this start.
     """
 
     step: int
@@ -148,3 +152,5 @@ class RunResult:
     stopped_by: str = ""
     best: Best | None = None
     stopped_early: StoppedEarly | None = None
+    step_times: Sequence[Mapping[str, Quantiles]] = field(default=(), compare=False)
+    stragglers: Sequence[Straggler] = field(default=(), compare=False)

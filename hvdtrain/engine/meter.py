@@ -2,28 +2,48 @@
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
+from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
+from hvdtrain.slowness.gauge import Gauge
+from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
+from hvdtrain.slowness.stragglers import RankTimes
 from hvdtrain.stopwatch import Stopwatch
 
-_OWN: Final = 8  # columns of a rank's row before its sums
+_COUNTS: Final = ("weight", "masked")
+_TIMES: Final = ("elapsed", "data", "allreduce", "checkpoint")
+_PARTS: Final = ("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden")
+_NORMS: Final = ("norm", "peak")
+_ROW: Final = (*_COUNTS, *_TIMES, *_PARTS, *_NORMS, *COLUMNS)
+"""What is in a rank's row before its sums."""
+
+_AT: Final = {name: place for place, name in enumerate(_ROW)}
+_PRESSURE: Final = slice(_AT[COLUMNS[0]], len(_ROW))
 
 
 class Meter:
-    """Counts between readings. Means are sums over counts in float64, never means of means."""
+    """Counts between readings. Means are sums over counts in float64, never means of means.
 
-    def __init__(self, adapter: Adapter, comm: Communicator) -> None:
-        self._adapter, self._comm = adapter, comm
+    Args:
+        adapter: measures the batches.
+        comm: the other ranks.
+        gauge: tells what keeps this rank from its work; None: nobody asks.
+    """
+
+    def __init__(self, adapter: Adapter, comm: Communicator, gauge: Gauge | None = None) -> None:
+        self._adapter, self._comm, self._gauge = adapter, comm, gauge
         self.watch = Stopwatch()
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
+        self.step_times = StepTimes(adapter, comm)
         self._saved = 0.0
         self.start()
 
@@ -34,6 +54,19 @@ class Meter:
         self._weights: list[NDArray[np.float32]] = []
         self.watch.take("data")
         self._saved += self.watch.take("checkpoint")  # before the interval; the next reading tells it
+
+    def waits(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
+        """The same batches; waiting for each of them, and for their end, is a step's wait for data."""
+        iterator, clock, times = iter(batches), time.perf_counter, self.step_times
+        while True:
+            begin = clock()
+            batch = next(iterator, None)
+            end = clock()
+            self.watch.add("data", end - begin)
+            if batch is None:
+                return
+            times.waited(begin, end)
+            yield batch
 
     def count(self, batch: LoadedBatch) -> None:
         """Add a batch that the adapter has measured."""
@@ -48,51 +81,67 @@ class Meter:
             DivergenceError: the ranks together measured more or fewer samples than the plan says.
         """
         sums = self._adapter.read_sums()
-        saved = self.watch.take("checkpoint")
-        elapsed = time.perf_counter() - self._begin - saved
         names = sorted(sums.values)
-        norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
-        own = [
-            float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0,
-            self._masked,
-            elapsed,
-            self.watch.take("data"),
-            sums.allreduce_seconds,
-            self._saved + saved,
-            *norms,
-        ]
-        row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
+        row = np.array([[*self._own(sums), *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
         expected, self._saved = self._expected, 0.0
         self.start()
         totals = rows.sum(axis=0).tolist()
-        counted, masked = totals[:2]
+        counted, masked = totals[: len(_COUNTS)]
         if counted + masked != expected:
             raise DivergenceError(
                 f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        values = {name: total / max(counted, 1.0) for name, total in zip(names, totals[_OWN:], strict=True)}
-        slowest = float(rows[:, 2].max())
+        values = {name: total / max(counted, 1.0) for name, total in zip(names, totals[len(_ROW) :], strict=True)}
+        slowest = float(rows[:, _AT["elapsed"]].max())
         return ReducedMetrics(
             values=values,
             samples=int(counted),
             masked=int(masked),
             samples_per_second=counted / slowest if slowest > 0 else 0.0,
             rank_seconds=tuple(_split(row) for row in rows.tolist()),
+            rank_pressure=_pressures(rows),
             not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
             skipped=sums.skipped,
-            grad_norm=None if sums.grad_norm is None else float(rows[:, 6].mean()),
-            grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, 7].max()),
+            grad_norm=None if sums.grad_norm is None else float(rows[:, _AT["norm"]].mean()),
+            grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, _AT["peak"]].max()),
         )
+
+    def _own(self, sums: Sums) -> list[float]:
+        saved = self.watch.take("checkpoint")
+        elapsed = time.perf_counter() - self._begin - saved
+        weight = float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0
+        norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
+        pressure = NOTHING if self._gauge is None else self._gauge.read()
+        return [
+            *(weight, self._masked),
+            *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
+            *(sums.parts.get(part, 0.0) for part in _PARTS),
+            *norms,
+            *pressure,
+        ]
+
+
+def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
+    """Of each rank, as `Stragglers` takes them."""
+    pressures = reading.rank_pressure or (NOTHING,) * len(reading.rank_seconds)
+    ranks = zip(reading.rank_seconds, pressures, strict=True)
+    return [RankTimes(s.data, s.compute, s.allreduce, pressure) for s, pressure in ranks]
 
 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
-    losses = rows[:, _OWN + names.index("loss")]
+    losses = rows[:, len(_ROW) + names.index("loss")]
     return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
 
 
 def _split(row: list[float]) -> Seconds:
-    elapsed, data, allreduce, checkpoint = row[2:6]
-    return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint)
+    elapsed, data, allreduce, checkpoint = row[_AT["elapsed"] : _AT["checkpoint"] + 1]
+    parts = row[_AT[_PARTS[0]] : _AT[_PARTS[-1]] + 1]
+    return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint, *parts)
+
+
+def _pressures(rows: NDArray[np.float64]) -> tuple[Pressure, ...]:
+    own = rows[:, _PRESSURE]
+    return tuple(Pressure(*row) for row in own.tolist()) if own[:, 0].any() else ()

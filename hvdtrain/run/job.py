@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hvdtrain.adapters.open import bind_device_and_threads
-from hvdtrain.comm.horovod import fuse_gradients, sum_in_order
+from hvdtrain.comm.horovod import allow_timeline, fuse_gradients, sum_in_order
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.train_config import TrainConfig
@@ -62,6 +62,8 @@ def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Wor
         sum_in_order(os.environ)
     if config.gradient_sync == "horovod":
         fuse_gradients(os.environ)
+    if config.trace is not None:
+        allow_timeline(os.environ)
     comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets)
     with _task_must_not_exit():
         code = _joint_end(lambda: work(prepare(config, kind, comm), comm), comm, config)

@@ -4,8 +4,9 @@ import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.training_options import describe as describe_optimizer
@@ -17,6 +18,14 @@ from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
+
+PARTS: Final = (
+    *("data", "compute", "allreduce"),
+    *("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden"),
+)
+"""Those that make up a step's time, then parts of "compute" and what happens beside it."""
+
+_MOST_ROWS: Final = 4  # of stragglers, in the table
 
 
 class Totals:
@@ -36,8 +45,10 @@ class Totals:
                 self.samples += event.samples
                 if event.step == 1:
                     self.first_loss = event.values["loss"]
-            case events.Evaluated(seconds=seconds):
+            case events.Evaluated(seconds=seconds, rank_seconds=ranks):
                 self.validation_seconds += seconds
+                own = [Seconds(validation=validation) for validation in ranks]
+                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, own, strict=True)]
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
 
@@ -81,7 +92,8 @@ def environment(topology: Topology) -> dict[str, Any]:
 def result(
     about: dict[str, Any], outcome: RunResult, totals: Totals, seconds: tuple[float, float], parameters: int
 ) -> dict[str, Any]:
-    """Content of result.json. Times are in seconds; "data", "compute" and "allreduce" are means over ranks.
+    """Content of result.json. Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means
+    over ranks.
 
     Args:
         about: what the run is: framework, task, world size, global batch size, what was tuned.
@@ -92,8 +104,10 @@ def result(
     """
     total, start = seconds
     mean = {
-        part: sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds)
-        for part in ("data", "compute", "allreduce")
+        part: seconds
+        for part in PARTS
+        if (seconds := sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds))
+        or part in PARTS[:3]
     }
     return {
         "status": "finished" if outcome.finished else "stopped",
@@ -113,8 +127,13 @@ def result(
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
-            "ranks": [asdict(rank) for rank in totals.rank_seconds],
+            "ranks": [rank.told() for rank in totals.rank_seconds],
         },
+        "step_seconds": {
+            str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}
+            for rank, times in enumerate(outcome.step_times)
+        },
+        "stragglers": [asdict(straggler) for straggler in outcome.stragglers],
         "parameters": parameters,
         "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},
         "versions": versions(),
@@ -139,6 +158,8 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None) 
     table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
     table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
     table.add_row("a step's time", _step_shares(seconds))
+    for straggler in result["stragglers"][:_MOST_ROWS]:
+        table.add_row("slow", _slow(straggler))
     if result.get("goodput", {}).get("restarts"):
         table.add_row("restarts", _restarts(result["goodput"]))
     table.add_row("parameters", f"{result['parameters']:,}")
@@ -156,9 +177,25 @@ def _restarts(goodput: dict[str, Any]) -> str:
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:
-    parts = {part: seconds[part] for part in ("data", "compute", "allreduce")}
-    total = sum(parts.values())
-    return ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else "no step was trained"
+    total = sum(seconds[part] for part in PARTS[:3])
+    if not total:
+        return "no step was trained"
+    inner = [f"{name} {seconds[name] / total:.0%}" for name in ("forward", "backward", "optimizer") if name in seconds]
+    compute = f" ({', '.join(inner)})" if inner else ""
+    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in PARTS[:3]]
+    return ", ".join(shares)
+
+
+def _slow(straggler: dict[str, Any]) -> str:
+    host = f" on {straggler['host']}" if straggler["host"] else ""
+    who = "the network" if straggler["rank"] is None else f"rank {straggler['rank']}{host}"
+    by = f"by {straggler['slower_by']:.0%}, " if straggler["slower_by"] else ""
+    waited = f"others waited {straggler['share_of_time_others_waited']:.0%} of their time"
+    return f"{who} {by}{straggler['cause']}; {waited}"
+
+
+def _rounded(quantiles: Quantiles) -> dict[str, float]:
+    return {name: round(value, 7) for name, value in asdict(quantiles).items()}
 
 
 def how_to_continue(config: TrainConfig, folder: Path) -> str:

@@ -25,6 +25,7 @@ class RunFolder:
     audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
     stalls/START/ (what each rank did when training did not go on)
     heartbeats/rank_N.json (what each rank does now)
+    traces/steps_A_B.json.gz (what all ranks did in these updates, if asked for)
     """
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
@@ -37,6 +38,7 @@ class RunFolder:
         self.audit = path / "audit"
         self.quarantine = path / "quarantine"
         self.stalls = path / "stalls"
+        self.traces = path / "traces"
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
         self._lock = FileLock(path / LOCK_NAME)
 

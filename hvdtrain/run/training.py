@@ -14,16 +14,19 @@ from typing import NamedTuple
 from data_sharding import Catalog
 from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.open import device_kind, open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.checkpoints.shared_folder import require_shared
 from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.horovod import node_name
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.comm.messages import agree, broadcast_json, gather_json
+from hvdtrain.comm.timeline import timeline_of
 from hvdtrain.config.checkpoint_options import seconds_between
 from hvdtrain.config.option_checks import seconds_of
+from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.yaml_file import dump_config
@@ -136,7 +139,10 @@ class _Training:
 
     def _train(self, position: Position, begin: float, asked: StopRequest) -> str:
         setup, comm, folder = self.setup, self.comm, self.folder
-        agree(comm, lambda: self._write_down(position) if comm.topology.is_root else None, "hvdtrain.folder.config")
+        hosts = gather_json(comm, node_name(), "hvdtrain.start.hosts")
+        agree(
+            comm, lambda: self._write_down(position, hosts) if comm.topology.is_root else None, "hvdtrain.folder.config"
+        )
         if setup.config.checkpoint_writers > 1:
             require_shared(folder.checkpoints.folder, comm)
         totals = Totals(comm.topology.size)
@@ -149,7 +155,7 @@ class _Training:
             begun = time.time() - (time.perf_counter() - begin)
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step, begun)
             on_result = report.write if comm.topology.is_root else None
-            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result)
+            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result, hosts)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
         if comm.topology.is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
@@ -167,7 +173,17 @@ class _Training:
         except BaseException as error:
             tell_failure([*sinks, *own], events.RunFailed(step, error))
             raise
-        return [totals, *sinks, *own]
+        return [totals, *sinks, *own, *self._tracers()]
+
+    def _tracers(self) -> list[events.Callback]:
+        """What records --trace. After the others, so that a step's trace contains them."""
+        if self.setup.config.trace is None:
+            return []
+        from hvdtrain.run.tracing.tracer import Tracer
+
+        framework, timeline = self.setup.task.framework, timeline_of(self.comm)
+        steps = trace_steps(self.setup.config.trace)
+        return [Tracer(self.comm, self.adapter, steps, self.folder.traces, lambda: open_profiler(framework), timeline)]
 
     @contextmanager
     def _watched(self, step: int) -> Iterator[None]:
@@ -194,17 +210,21 @@ class _Training:
         limits = Limits(seconds, config.stall_timeout)
         return Watchdog(topology.rank, reports, limits, step, config.watchdog_action == "end")
 
-    def _write_down(self, position: Position) -> None:
+    def _write_down(self, position: Position, hosts: Sequence[str]) -> None:
         config, folder = self.setup.config, self.folder
         try:
             write_atomically(folder.config, dump_config(config).encode())
-            write_json(folder.env, environment(self.comm.topology))
+            write_json(folder.env, {**environment(self.comm.topology), "hosts": hosts})
             folder.checkpoints.resume_from(position, checkpoints_of(config.resume))
         except OSError as error:
             raise unwritable(folder.path, error) from error
 
     def _engine(
-        self, callbacks: list[events.Callback], asked: StopRequest, on_result: Callable[[RunResult], None] | None
+        self,
+        callbacks: list[events.Callback],
+        asked: StopRequest,
+        on_result: Callable[[RunResult], None] | None,
+        hosts: Sequence[str],
     ) -> Engine:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
@@ -227,6 +247,7 @@ class _Training:
             early_stopping=early_stopping_of(config),
             on_result=on_result,
             save_policy=_save_policy(config),
+            hosts=hosts,
         )
 
     def _ledger(self) -> Ledger:

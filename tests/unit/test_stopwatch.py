@@ -1,8 +1,6 @@
-"""Seconds by name: spans, waits for values, what was measured elsewhere, and readings that begin again."""
+"""Seconds by name: spans, what was measured elsewhere, and readings that begin again."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
@@ -43,19 +41,3 @@ def test_a_span_that_raises_counts(clock: list[float]) -> None:
     with pytest.raises(ValueError, match="bad"):
         work()
     assert watch.take("data") == 2.0
-
-
-def test_waits_count_what_the_source_takes_and_not_what_the_user_of_the_values_takes(clock: list[float]) -> None:
-    def slow() -> Iterator[int]:
-        for number in range(2):
-            clock[0] += 1
-            yield number
-        clock[0] += 4  # for example the end of a stream
-
-    watch = Stopwatch()
-    seen = []
-    for value in watch.waits("data", slow()):
-        clock[0] += 10
-        seen.append(value)
-    assert seen == [0, 1]
-    assert watch.take("data") == 6.0

@@ -1,7 +1,7 @@
 """The PyTorch adapter: one model on one device, gradients summed over ranks by Horovod."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +14,12 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
+from hvdtrain.adapters.laps import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS, Laps, SpanSink
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
+from hvdtrain.adapters.torch.gpu_laps import GpuLaps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measure_sums import MeasureSums
@@ -27,6 +29,7 @@ from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
@@ -63,6 +66,8 @@ class TorchAdapter(AdapterState):
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._sums = MeasureSums()
         self._stopwatch, self._skipped = Stopwatch(), 0
+        self._laps = GpuLaps() if self._device.type == "cuda" else Laps()
+        self._gradient_sync.sending = self._laps.sending
         self._checked = False
         self._training: bool | None = None
         self._equal_shares: tuple[tuple[int, float], torch.Tensor] | None = None
@@ -72,15 +77,21 @@ class TorchAdapter(AdapterState):
         parts = micro_batches(batch, self._options.accumulate_steps)
         for number, part in enumerate(parts):
             self._backward(part, step, number, number + 1 == len(parts))
-        with self._syncing():
+        laps = self._laps
+        with self._waiting():
             self._gradient_sync.finish()
+        laps.end_wait()
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
         if self._options.sync_every is not None:
-            with self._syncing():
+            laps.end(OPTIMIZER)
+            with self._waiting():
                 self._gradient_sync.after_update(step)
+            laps.end_wait()
         self._average.update(step)
+        laps.end(OPTIMIZER)
+        laps.end_step()
         self._gradient_sync.clear()
         self._skipped += not changed
 
@@ -93,12 +104,17 @@ class TorchAdapter(AdapterState):
         torch.set_num_threads(count)
 
     def _syncing(self) -> AbstractContextManager[None]:
-        return self._waiting() if self._is_distributed else nullcontext()
+        """Between steps."""
+        return self._between_steps() if self._is_distributed else nullcontext()
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        with self._stopwatch.span("gradient_sync"), waits_for_peers():
+    def _between_steps(self) -> Iterator[None]:
+        with self._stopwatch.span("average"), waits_for_peers():
             yield
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        """In a step, whose laps count the time."""
+        return waits_for_peers() if self._is_distributed else nullcontext()
 
     def _set_training(self, training: bool) -> None:
         """Layers are told where that changes, not at every step: to ask them all costs as much as a small layer."""
@@ -111,13 +127,18 @@ class TorchAdapter(AdapterState):
         # Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
         for generator in self._generators:
             generator.manual_seed(mix(self._seed, self._rank, step, number))
-        rows = _Rows.of(part.weights, self._place)
+        laps = self._laps
+        laps.begin()
+        rows, features = _Rows.of(part.weights, self._place), self._placed(part)
+        laps.end(HOST_TO_DEVICE)
         self._gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
-            losses = self._measure(part, rows)["loss"].float()
+            losses = self._measure(features, rows, len(part.ids))["loss"].float()
             share = self._gradient_sync.loss_multiplier * self._update.scale / max(part.global_weight, 1.0)
             require_trainable(losses.requires_grad)
+            laps.end(FORWARD)
             backward(losses, self._shares(rows, losses, share))
+            laps.end(BACKWARD)
 
     def _shares(self, rows: "_Rows", losses: torch.Tensor, share: float) -> torch.Tensor:
         """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""
@@ -130,18 +151,20 @@ class TorchAdapter(AdapterState):
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:
         self._set_training(False)
-        self._measure(batch, _Rows.of(batch.weights, self._place))
+        self._measure(self._placed(batch), _Rows.of(batch.weights, self._place), len(batch.ids))
 
-    def _measure(self, batch: LoadedBatch, rows: "_Rows") -> dict[str, torch.Tensor]:
-        """The task's measures a sample, which the sums then contain for real samples."""
-        features = {name: self._place(array) for name, array in batch.features.items()}
+    def _measure(self, features: dict[str, torch.Tensor], rows: "_Rows", samples: int) -> dict[str, torch.Tensor]:
+        """The task's measures of each of the samples, which the sums then contain for real ones."""
         with low_precision(self._options.precision, self._device), batch_mask(rows.real):
             measures = self._task.measure(self._forward, features)
         if not self._checked:
-            check_measures(measures, len(batch.ids))
+            check_measures(measures, samples)
             self._checked = True
         self._sums.add(measures, rows.weights)
         return measures
+
+    def _placed(self, batch: LoadedBatch) -> dict[str, torch.Tensor]:
+        return {name: self._place(array) for name, array in batch.features.items()}
 
     def _place(self, array: Any) -> torch.Tensor:
         writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
@@ -149,10 +172,19 @@ class TorchAdapter(AdapterState):
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
 
     def read_sums(self) -> Sums:
-        waited = self._stopwatch.take("gradient_sync") if self._is_distributed else 0.0
-        sums = Sums(self._sums.read(), waited, self._skipped, *self._update.norms.read())
+        values, norms = self._sums.read(), self._update.norms.read()
+        parts = dict(zip(PARTS, self._laps.take(), strict=True))  # after the device has done all of them
+        waited = parts.pop(PARTS[ALLREDUCE]) + self._stopwatch.take("average") if self._is_distributed else 0.0
+        sums = Sums(values, waited, self._skipped, *norms, parts)
         self._skipped = 0
         return sums
+
+    def take_part_times(self) -> Mapping[str, QuantileSketch]:
+        sketches = self._laps.take_sketches()
+        return {name: one for name, one in sketches.items() if self._is_distributed or "allreduce" not in name}
+
+    def tell_parts(self, tell: SpanSink | None) -> None:
+        self._laps.tell = tell
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)

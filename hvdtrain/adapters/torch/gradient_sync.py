@@ -29,7 +29,12 @@ class GradientSync(SyncState, ABC):
 
     The order of an update: for each micro batch `set_grad_sync(last)` and a backward pass; `finish`; the
     optimizer's step; `after_update`; `clear`.
+
+    Attributes:
+        sending: is called when communication begins while this rank still computes.
     """
+
+    sending: Callable[[], None] = staticmethod(lambda: None)
 
     @abstractmethod
     def set_grad_sync(self, last: bool) -> None:
@@ -129,6 +134,7 @@ class SummedGradients(GradientSync):
                 raise _too_late(bucket.name)
             bucket.take(parameter)
             if not self._held and bucket.is_full(parameter):
+                self.sending()
                 bucket.start()
 
         return hook

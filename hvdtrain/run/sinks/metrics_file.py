@@ -41,8 +41,8 @@ class MetricsFile:
                 self._write(_training_line(event))
             case events.Evaluated():
                 self._write(_validation_line(event))
-            case events.CheckpointDurable():
-                self._write(_checkpoint_line(event))
+            case events.CheckpointDurable() | events.StragglerFound():
+                self._write(_event_line(event))
             case events.CheckpointFailed(step=step, reason=reason):
                 self._write({"event": "checkpoint failed", "step": step, "reason": reason})
             case events.CheckpointSkipped(step=step):
@@ -90,11 +90,13 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
         **({"grad_norm_peak": event.grad_norm_peak} if event.grad_norm_peak is not None else {}),
         "samples_per_second": round(event.samples_per_second, 1),
-        "seconds": [{k: round(v, 6) for k, v in vars(s).items()} for s in event.rank_seconds],
+        "seconds": [{k: round(v, 6) for k, v in s.told().items()} for s in event.rank_seconds],
     }
 
 
-def _checkpoint_line(event: events.CheckpointDurable) -> dict[str, Any]:
+def _event_line(event: events.CheckpointDurable | events.StragglerFound) -> dict[str, Any]:
+    if isinstance(event, events.StragglerFound):
+        return {"event": "straggler", "step": event.step, **asdict(event.straggler)}
     times = {"seconds": round(event.seconds, 4), "write_seconds": round(event.write_seconds, 4)}
     return {"event": "checkpoint", "step": event.step, "path": event.path.name, "bytes": event.size, **times}
 
@@ -102,4 +104,6 @@ def _checkpoint_line(event: events.CheckpointDurable) -> dict[str, Any]:
 def _validation_line(event: events.Evaluated) -> dict[str, Any]:
     place = {"split": "validation", "epoch": event.epoch, "step": event.step}
     best = {"best": True} if event.is_best else {}
-    return {**place, **event.values, **best, "samples": event.samples, "seconds": round(event.seconds, 6)}
+    ranks = [round(seconds, 6) for seconds in event.rank_seconds]
+    times = {"seconds": round(event.seconds, 6), "rank_seconds": ranks}
+    return {**place, **event.values, **best, "samples": event.samples, **times}

@@ -40,6 +40,8 @@ class RankLog:
                 self._unwritten = event
             case events.Logged():
                 self._write(event)
+            case events.StragglerFound(straggler=straggler):
+                _log.warning("%s", straggler.sentence)  # which rank 0's console shows
             case _:
                 if self._unwritten is not None:
                     self._write(self._unwritten)
@@ -47,5 +49,5 @@ class RankLog:
 
     def _write(self, event: events.Logged) -> None:
         self._next_at, self._unwritten = time.monotonic() + _SECONDS, None
-        own = vars(event.rank_seconds[self._rank])
+        own = event.rank_seconds[self._rank].told()
         _log.info("epoch %d step %d %s own seconds %s", event.epoch, event.step, dict(event.values), own)

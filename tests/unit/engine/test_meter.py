@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.errors import DivergenceError
+from hvdtrain.slowness.pressure import NOTHING, Pressure
 from hvdtrain.topology import Topology
 
 
@@ -142,7 +145,7 @@ def test_time_is_split_and_a_checkpoint_taken_out() -> None:
     adder = Adder(allreduce_seconds=0.25)
     meter = meter_of(adder, SerialCommunicator(Topology.single()))
     batches = [batch_of([1.0], [1], 1)] * 3
-    assert list(meter.watch.waits("data", batches)) == batches
+    assert list(meter.waits(batches)) == batches
     for batch in batches:
         meter.count(batch)
     meter.watch.add("checkpoint", 100.0)
@@ -157,3 +160,56 @@ def test_time_is_split_and_a_checkpoint_taken_out() -> None:
     assert again.compute == 0.0  # less than the 0.25 s of waiting for gradients that the adapter states
     meter.count(batches[0])
     assert meter.reduce("training").rank_seconds[0].checkpoint == 0.0
+
+
+def test_waiting_counts_what_the_source_takes_and_not_what_the_user_of_the_batches_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def slow() -> Iterator[LoadedBatch]:
+        for _ in range(2):
+            now[0] += 1
+            yield batch_of([1.0], [1], 1)
+        now[0] += 4  # for example the end of a stream
+
+    meter = meter_of(Adder(), SerialCommunicator(Topology.single()))
+    for batch in meter.waits(slow()):
+        now[0] += 10
+        meter.count(batch)
+    seconds = meter.reduce("training").rank_seconds[0]
+    assert (seconds.data, seconds.compute) == (6.0, 20.0)
+
+
+def test_the_parts_and_what_keeps_each_rank_from_its_work_reach_all_ranks() -> None:
+    """In the order of ranks, and beside the sums."""
+
+    def work(comm: Communicator) -> list[ReducedMetrics]:
+        rank = comm.topology.rank
+        adder: Any = Adder()
+        pressures = iter([Pressure(wall=2.0 + rank, throttled=rank), NOTHING])
+        gauge: Any = SimpleNamespace(read=lambda: next(pressures))
+        meter = Meter(adder, comm, gauge)
+        told = []
+        for _ in range(2):
+            batch = batch_of([1.0], [1.0], 2.0)
+            adder.eval_step(batch)
+            meter.count(batch)
+            sums = Sums({"loss": 1.0}, 0.0, parts={"forward": 1.0 + rank, "allreduce_hidden": 0.5})
+            adder.read_sums = lambda sums=sums: sums
+            told.append(meter.reduce("training"))
+        return told
+
+    ranks = all_well(run_on_ranks(2, work))
+    assert ranks[0] == ranks[1]
+    first, second = ranks[0]
+    assert [(s.forward, s.backward, s.allreduce_hidden) for s in first.rank_seconds] == [
+        (1.0, 0.0, 0.5),
+        (2.0, 0.0, 0.5),
+    ]
+    assert first.rank_pressure == (Pressure(wall=2.0), Pressure(wall=3.0, throttled=1.0))
+    assert second.rank_pressure == ()
+    assert first.values == {"loss": 1.0}
+    assert [times.pressure for times in rank_times(second)] == [NOTHING, NOTHING]
+    assert [times.pressure.wall for times in rank_times(first)] == [2.0, 3.0]

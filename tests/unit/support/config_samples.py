@@ -62,6 +62,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "mtbf": ("12h", "12h"),
     "watchdog": ("45s", "45s"),
     "watchdog_action": ("end", "end"),
+    "trace": ("100:110", "100:110"),
     "checkpoint_mode": ("sync", "sync"),
     "checkpoint_overlap": ("skip", "skip"),
     "checkpoint_url": ("s3://bucket/run", "s3://bucket/run"),

@@ -13,8 +13,10 @@ import numpy as np
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.catalog import OnCorrupt
 from hvdtrain.adapters.interface import Sums
+from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.audit.ledger import CoverageLedger
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.store import CheckpointStore
@@ -131,6 +133,12 @@ class NumpyAdapter:
     def read_sums(self) -> Sums:
         sums, self._sums = Sums(self._sums, 0.0), {}
         return sums
+
+    def take_part_times(self) -> Mapping[str, QuantileSketch]:
+        return {}
+
+    def tell_parts(self, tell: SpanSink | None) -> None:
+        pass
 
     def state(self, earlier: Mapping[str, Any] = NO_STATE) -> State:  # noqa: ARG002
         model = {f"model/{name}": array.copy() for name, array in self.model.items()}

@@ -1,0 +1,77 @@
+"""What one rank records of a trace, and its events on the clock of rank 0."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from hvdtrain import activity
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.profile import Profile, Profiler
+from hvdtrain.comm.timeline import TimelineEvent
+from hvdtrain.run.tracing.recorder import PARTS, PHASES, STEPS, WAITS, Recorder
+from hvdtrain.run.tracing.trace_file import LaneEvent
+
+LANES: Final = (STEPS, PHASES, PARTS, WAITS)
+"""hvdtrain's own, above those of the framework's profiler."""
+
+
+class OwnTrace:
+    """Of this rank.
+
+    Args:
+        adapter: tells the parts of its steps.
+        profiler: of the framework.
+        ahead: seconds by which this rank's clock is ahead of rank 0's.
+    """
+
+    def __init__(self, adapter: Adapter, profiler: Profiler, ahead: float) -> None:
+        self._adapter, self._profiler, self._ahead = adapter, profiler, ahead
+        self._recorder = Recorder()
+        self._profile = Profile(0, [])
+        self._step_begin = 0.0
+
+    def prepare(self) -> None:
+        """Start the profiler, which may take a second."""
+        self._profiler.start()
+
+    def begin(self) -> None:
+        """From now on it records."""
+        activity.now.trace = self._recorder.phase
+        self._adapter.tell_parts(self._recorder.part)
+        self._step_begin = time.perf_counter()
+
+    def step_ended(self, number: int) -> None:
+        """Update `number` is done."""
+        now = time.perf_counter()
+        self._recorder.step(number, self._step_begin, now)
+        self._step_begin = now
+
+    def leave(self) -> None:
+        """The loop goes on as before."""
+        activity.now.trace = None
+        self._adapter.tell_parts(None)
+
+    def stop(self) -> None:
+        """Take what the profiler has recorded, which may take seconds. After `leave`."""
+        self._profile = self._profiler.stop()
+
+    def events(self, start: float) -> Iterator[LaneEvent]:
+        """All that was recorded. Args: `start`: of the trace, by rank 0's `time.perf_counter`."""
+        start += self._ahead
+        for span in self._recorder.spans:
+            yield LaneEvent(span.lane, span.name, 1e6 * (span.begin - start), 1e6 * (span.end - span.begin))
+        begin = (self._profile.base - _unix_of_clock()) / 1e3 - 1e6 * start  # microseconds
+        for event in self._profile.events:
+            yield LaneEvent(event.lane, event.name, begin + event.begin / 1e3, event.duration / 1e3)
+
+
+def horovod_events(timeline: list[TimelineEvent], start: float) -> Iterator[LaneEvent]:
+    """Of Horovod's timeline, in which each tensor has a lane. Args: `start`: as of `OwnTrace.events`; on rank 0."""
+    begin = _unix_of_clock() / 1e3 + 1e6 * start  # microseconds
+    for event in timeline:
+        yield LaneEvent(event.tensor, event.name, event.begin / 1e3 - begin, event.duration / 1e3)
+
+
+def _unix_of_clock() -> int:
+    """Unix time when this host's `time.perf_counter` was 0, in nanoseconds."""
+    return time.time_ns() - time.perf_counter_ns()

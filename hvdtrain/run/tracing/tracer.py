@@ -1,0 +1,136 @@
+"""Begins and ends a trace at its updates, on all ranks together, and writes its file."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.profile import Profiler
+from hvdtrain.comm.horovod import node_name
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import SAVE_SECONDS, do_while_others_wait, gather_bytes
+from hvdtrain.comm.timeline import Timeline, read_timeline
+from hvdtrain.config.trace_option import TraceSteps
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Event
+from hvdtrain.run.tracing.clock import clock_offsets
+from hvdtrain.run.tracing.own_trace import LANES, OwnTrace, horovod_events
+from hvdtrain.run.tracing.trace_file import lines_of, write_trace
+from hvdtrain.version import versions
+
+_HOROVOD: Final = "Horovod, as rank 0 sees it"
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+@dataclass(eq=False)
+class Tracer:
+    """A callback for a run's events, on every rank. Collective at the begin and at the end of the trace.
+
+    Args:
+        comm: the other ranks.
+        adapter: tells the parts of its steps.
+        steps: which updates are recorded.
+        folder: for the trace; rank 0 makes it.
+        open_profiler: the framework's, when it is needed.
+        timeline: Horovod's.
+    """
+
+    comm: Communicator
+    adapter: Adapter
+    steps: TraceSteps
+    folder: Path
+    open_profiler: Callable[[], Profiler]
+    timeline: Timeline
+    _window: tuple[int, int] | None = field(default=None, init=False)  # what is still to be recorded
+    _trace: "OwnTrace | None" = field(default=None, init=False)  # what is being recorded
+    _first: int = field(default=0, init=False)
+    _last: int = field(default=0, init=False)
+    _start: float = field(default=0.0, init=False)  # of the trace, by rank 0's clock
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.RunStarted(step=step):
+                self._window = self.steps.after(step)
+                self._begin_after(step)
+            case events.StepEnded(step=step):
+                if self._trace is not None:
+                    self._trace.step_ended(step)
+                    if step >= self._last:
+                        self._end(self._trace, step)
+                self._begin_after(step)
+            case events.RunEnded(step=step):
+                if self._trace is not None:
+                    self._end(self._trace, step)
+                if self._window is not None:
+                    _log.warning("No trace was written: training ended before update %d.", self._window[0])
+            case events.RunFailed() if self._trace is not None:
+                self._trace.leave()
+
+    def _begin_after(self, step: int) -> None:
+        if self._window is None or step + 1 < self._window[0]:
+            return
+        (self._first, self._last), self._window = self._window, None
+        if self.comm.topology.is_root:
+            with suppress(OSError):  # writing the trace will tell
+                self.folder.mkdir(parents=True, exist_ok=True)
+        self.timeline.start(self._horovod_file)
+        clock = clock_offsets(self.comm)[self.comm.topology.rank]
+        _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
+        trace = OwnTrace(self.adapter, self.open_profiler(), clock.seconds)
+        trace.prepare()
+        self.comm.barrier("hvdtrain.trace.begin")
+        self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
+        trace.begin()
+        self._trace = trace
+
+    @property
+    def _horovod_file(self) -> Path:
+        return self.folder / "horovod.json"
+
+    def _end(self, trace: OwnTrace, step: int) -> None:
+        self._trace = None
+        trace.leave()
+        self.timeline.stop()
+        own = do_while_others_wait(self.comm, lambda: self._lines(trace), "hvdtrain.trace.lines", SAVE_SECONDS)
+        parts = gather_bytes(self.comm, own, "hvdtrain.trace.parts")
+        do_while_others_wait(self.comm, lambda: self._write(parts, step), "hvdtrain.trace.file", SAVE_SECONDS)
+
+    def _lines(self, trace: OwnTrace) -> bytes:
+        trace.stop()
+        rank = self.comm.topology.rank
+        return lines_of(rank, f"rank {rank} on {node_name()}", LANES, trace.events(self._start))
+
+    def _write(self, parts: list[bytes], step: int) -> None:
+        """On rank 0. Training does not end because a trace cannot be written."""
+        if not self.comm.topology.is_root:
+            return
+        file = self.folder / f"steps_{self._first}_{step}.json.gz"
+        about = {"first_update": self._first, "last_update": step, "versions": versions()}
+        try:
+            write_trace(file, [*parts, *self._horovod_part(len(parts))], about)
+        except OSError as error:
+            _log.warning("The trace %s could not be written: %s", file, error)
+            return
+        told = f"trace of updates {self._first} to {step}: {file}"
+        print(f"hvdtrain: {told} (https://ui.perfetto.dev shows it)", flush=True)
+
+    def _horovod_part(self, process: int) -> list[bytes]:
+        """Horovod's events, after the ranks' own; none where one process trains alone."""
+        file = self._horovod_file
+        if not file.exists():
+            return []
+        try:
+            timeline = read_timeline(file.read_text())
+        except (ValueError, KeyError) as error:
+            _log.warning("Horovod's timeline could not be read: %s", error)
+            return []
+        finally:
+            file.unlink()
+        return [lines_of(process, _HOROVOD, (), horovod_events(timeline, self._start))]

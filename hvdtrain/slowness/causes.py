@@ -1,0 +1,94 @@
+"""What kind of thing keeps a rank from its work: the one that explains most of the time that it needs more than others.
+
+Each kind is told by counters of its own, as seconds for which it can have stopped the process. A kind that explains
+less than a third is no cause; then the rank is slow in reading its input, or for a reason that Linux does not count.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hvdtrain.slowness.pressure import Pressure
+
+Cause = Literal[
+    "cpu throttled",
+    "cpu stolen",
+    "cpu contention",
+    "swapping",
+    "slow disk",
+    "slow input",
+    "slow link",
+    "unknown",
+]
+
+_EXPLAINED: Final = 1 / 3  # of the excess
+_OF_INPUT: Final = 0.5  # of the excess must be waiting for data, where the input is the cause
+_FAULTS_PER_SECOND: Final = 5.0  # below, no process is slowed down by swapping
+
+_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpu throttled": ("throttled", "cpu"),
+    "cpu stolen": ("stolen", "cpu"),
+    "cpu contention": ("queued", "cpu"),
+    "swapping": ("major_faults", "swapped", "memory_stall"),
+    "slow disk": ("io_stall", "disk_wait", "read_bytes"),
+    "slow input": ("io_stall", "cpu", "read_bytes"),
+    "slow link": ("send_busy", "sent_bytes", "round_trip"),
+    "unknown": ("cpu", "queued", "io_stall"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """By how many seconds a rank's work takes longer than that of the others, in a time of `seconds`.
+
+    Attributes:
+        own: of its work.
+        data: of this, waiting for the loader.
+    """
+
+    seconds: float
+    own: float
+    data: float
+
+
+def cause_of(excess: Excess, pressure: Pressure, others: Pressure) -> Cause:
+    """The kind of cause.
+
+    Args:
+        excess: of the rank that is slow.
+        pressure: of this rank.
+        others: of a typical other rank; what that has too is no cause.
+    """
+    kinds = _explained(excess, pressure, others)
+    cause, seconds = max(kinds.items(), key=lambda kind: kind[1])
+    if seconds >= _EXPLAINED * excess.own:
+        return cause
+    return "slow input" if _is_input(excess) else "unknown"
+
+
+def facts_of(cause: Cause, pressure: Pressure) -> dict[str, float]:
+    """The counters that tell this kind of cause: shares of the time, and numbers a second."""
+    facts = {name: round(pressure.share(name), 3) for name in _FACTS[cause] if name != "round_trip"}
+    return facts | ({"round_trip": round(pressure.round_trip, 6)} if cause == "slow link" else {})
+
+
+def _explained(excess: Excess, own: Pressure, others: Pressure) -> dict[Cause, float]:
+    """Seconds for which each kind can have stopped the process, beyond those of a typical other rank."""
+
+    def beyond(name: str) -> float:
+        return max(0.0, min(own.share(name), 1.0) - min(others.share(name), 1.0)) * excess.seconds
+
+    swaps = own.swapped > 0 and own.share("major_faults") >= _FAULTS_PER_SECOND
+    # All ranks of a host have the same of this; only the one whose input comes from that disk waits for data.
+    stalled = own.share("io_stall") * excess.seconds if _is_input(excess) else 0.0
+    return {
+        "cpu throttled": beyond("throttled"),
+        "cpu stolen": beyond("stolen"),
+        "cpu contention": max(0.0, beyond("queued") - beyond("throttled")),  # the queue of a stopped group counts too
+        "swapping": own.share("memory_stall") * excess.seconds if swaps else 0.0,
+        "slow disk": 0.0 if swaps else max(beyond("disk_wait"), stalled),
+    }
+
+
+def _is_input(excess: Excess) -> bool:
+    return excess.data >= _OF_INPUT * excess.own

@@ -1,0 +1,70 @@
+"""A rank or a link that keeps the others waiting, as it is told to people and programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hvdtrain.slowness.causes import Cause
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank, or a link between hosts, for which the others wait.
+
+    Attributes:
+        rank: which one; None: a link, and it cannot be told whose.
+        host: where it runs, "" where that is not known.
+        share_of_time_others_waited: of the others' time, in the windows in which it was slow.
+        slower_by: by which share its own time is longer than the median of the others'; 0 for a link.
+        cause: what kind of thing makes it slow.
+        facts: what Linux counted of that: shares of the time, and numbers a second.
+        since_step, until_step: the first and the last update of the time in which it was slow.
+    """
+
+    rank: int | None
+    host: str
+    share_of_time_others_waited: float
+    slower_by: float
+    cause: Cause
+    facts: Mapping[str, float]
+    since_step: int
+    until_step: int
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        waited = f"{self.share_of_time_others_waited:.0%} of their time"
+        facts = ", ".join(_told(name, value) for name, value in self.facts.items() if value)
+        counted = f" ({facts})" if facts else ""
+        if self.cause == "slow link":
+            whose = "the network" if self.rank is None else f"the network of {self._who}"
+            return f"All ranks wait {waited} for {whose}: slow link{counted}."
+        cause = "the cause is not known" if self.cause == "unknown" else f"the cause is: {self.cause}"
+        who = self._who[0].upper() + self._who[1:]
+        return f"{who} is slow by {self.slower_by:.0%}, and the others wait {waited} for it; {cause}{counted}."
+
+    @property
+    def _who(self) -> str:
+        return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
+
+
+def _told(name: str, value: float) -> str:
+    text, form = _WORDS[name]
+    return f"{text} {value:{form}}"
+
+
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "cpu": ("CPU seconds a second:", ".2f"),
+    "queued": ("share of time in the queue for a processor:", ".0%"),
+    "stolen": ("share of processor time stolen:", ".0%"),
+    "throttled": ("share of time throttled:", ".0%"),
+    "major_faults": ("pages a second waited for:", ".0f"),
+    "swapped": ("pages a second from swap:", ".0f"),
+    "memory_stall": ("share of time stalled for memory:", ".0%"),
+    "io_stall": ("share of time the host stalled for disks:", ".0%"),
+    "disk_wait": ("share of time waiting for disks:", ".0%"),
+    "read_bytes": ("bytes a second from disks:", ".3g"),
+    "send_busy": ("share of time its connection was busy:", ".0%"),
+    "sent_bytes": ("bytes a second sent:", ".3g"),
+    "round_trip": ("round trip in seconds:", ".2g"),
+}

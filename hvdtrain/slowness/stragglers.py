@@ -1,0 +1,230 @@
+"""Which rank keeps the others waiting, beyond noise: from the times of all ranks, so that each rank finds the same one.
+
+A rank's own time is what it would need without the others: its steps without the wait for their gradients. Times are
+added up in windows, because those of a few small steps differ by chance. A rank is named if its own time is longer than
+the median of the others' in nearly all of many windows, or by far in each of some, and if the others do wait.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from statistics import mean, median
+from typing import Final, NamedTuple
+
+from hvdtrain.slowness.causes import Cause, Excess, cause_of, facts_of
+from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
+from hvdtrain.slowness.straggler import Straggler
+
+WINDOW_SECONDS: Final = 0.5
+"""Of the slowest rank, at least, before a window is looked at."""
+
+
+class Rule(NamedTuple):
+    """Who is slow.
+
+    Attributes:
+        windows: the last ones, which are looked at.
+        most: in so many of them the rank's own time is longer, and in all of them together.
+        slower: by this share, at least, than the median of the others'.
+    """
+
+    windows: int
+    most: int
+    slower: float
+
+
+RULES: Final = (Rule(windows=16, most=14, slower=0.15), Rule(windows=6, most=6, slower=0.5))
+"""The longest first. If times differ by chance with a standard deviation of 15 %, a rank meets one of these in less
+than one of a million windows."""
+
+_WINDOWS: Final = max(rule.windows for rule in RULES)
+_FEWEST: Final = min(rule.windows for rule in RULES)
+_WAITED: Final = 0.05  # share of their time in which the others wait, at least
+_LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
+_BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
+_INSTANT: Final = 1e-9  # seconds, by which may be divided
+
+
+class RankTimes(NamedTuple):
+    """Of one rank since the last call: seconds, which do not overlap, and what kept it from its work."""
+
+    data: float
+    compute: float
+    allreduce: float
+    pressure: Pressure = NOTHING
+
+    @property
+    def own(self) -> float:
+        return self.data + self.compute
+
+    @property
+    def total(self) -> float:
+        return self.own + self.allreduce
+
+    def plus(self, other: "RankTimes") -> "RankTimes":
+        times = (a + b for a, b in zip(self[:3], other[:3], strict=True))
+        if other.pressure is NOTHING:
+            return RankTimes(*times, self.pressure)
+        return RankTimes(*times, self.pressure.plus(other.pressure))
+
+
+class _Window(NamedTuple):
+    """Attributes: `slower`: for each of `RULES`, whether each rank is; `waits`: the least share of waiting."""
+
+    first: int
+    last: int
+    ranks: Sequence[RankTimes]
+    slower: Sequence[Sequence[bool]]
+    waits: float
+
+    @classmethod
+    def of(cls, first: int, last: int, ranks: Sequence[RankTimes]) -> "_Window":
+        own = [rank.own for rank in ranks]
+        times = list(zip(own, _medians_of_others(own), strict=True))
+        slower = [[time >= (1 + rule.slower) * others for time, others in times] for rule in RULES]
+        return cls(first, last, ranks, slower, min(rank.allreduce / max(rank.total, _INSTANT) for rank in ranks))
+
+
+class Stragglers:
+    """Watches a run. All ranks add the same times, so all of them find the same.
+
+    Args:
+        hosts: of each rank, where they are known.
+        start: updates done before the first times.
+    """
+
+    def __init__(self, hosts: Sequence[str] = (), start: int = 0) -> None:
+        self._hosts, self._step = hosts, start
+        self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
+        self._open: tuple[int, Sequence[RankTimes]] | None = None  # the first update, and the times since then
+        self._is_warm = False  # the first steps compile, connect, fill caches
+        self._found: dict[tuple[int | None, Cause], Straggler] = {}
+        self._causes: dict[int | None, Cause] = {}  # of those that are slow now
+
+    @property
+    def found(self) -> list[Straggler]:
+        """All of this run, in the order in which they were found."""
+        return list(self._found.values())
+
+    def add(self, step: int, ranks: Sequence[RankTimes]) -> list[Straggler]:
+        """Add the times up to update `step`; returns who is found now, one of another cause too."""
+        first, self._step = self._step + 1, step
+        if not self._is_warm or len(ranks) < 2:
+            self._is_warm = True
+            return []
+        if self._open is not None:
+            first, ranks = self._open[0], [a.plus(b) for a, b in zip(self._open[1], ranks, strict=True)]
+        self._open = first, ranks
+        if max(rank.total for rank in ranks) < WINDOW_SECONDS:
+            return []
+        self._windows.append(_Window.of(first, step, ranks))
+        self._open = None
+        return self._judge() if len(self._windows) >= _FEWEST else []
+
+    def _judge(self) -> list[Straggler]:
+        seen: dict[int, Straggler] = {}
+        is_slow = False
+        for number, rule in enumerate(RULES):
+            if len(self._windows) < rule.windows:
+                continue
+            windows = list(self._windows)[-rule.windows :]
+            for rank, totals in _slow(windows, number):
+                is_slow = True
+                if rank not in seen and self._may_explain(totals[rank]):
+                    seen[rank] = self._rank(rank, totals, windows)
+        return self._note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
+
+    def _may_explain(self, times: RankTimes) -> bool:
+        """Linux's counters come every two seconds; where there are none, there will be none later either."""
+        return times.pressure.wall > 0 or len(self._windows) == _WINDOWS
+
+    def _rank(self, rank: int, totals: Sequence[RankTimes], windows: Sequence[_Window]) -> Straggler:
+        own, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
+        others = median(times.own for times in rest)
+        excess = Excess(own.total, own.own - others, own.data - median(times.data for times in rest))
+        cause = self._causes.get(rank, "unknown")
+        if cause == "unknown":
+            cause = cause_of(excess, own.pressure, _typical([times.pressure for times in rest]))
+        slower = own.own / max(others, _INSTANT) - 1
+        return self._straggler(rank, own, (_waited(totals, rank), slower), cause, windows)
+
+    def _links(self, windows: Sequence[_Window]) -> list[Straggler]:
+        """Where nobody is slow, and all wait in collectives while their connections to other hosts are in use."""
+        if min(window.waits for window in windows) < _LINK:
+            return []
+        totals = _totals(windows)
+        waits = [rank.allreduce / max(rank.total, _INSTANT) for rank in totals]
+        busy = [rank.pressure.share("send_busy") for rank in totals]
+        if max(busy) < _BUSY:
+            return []
+        rank = busy.index(max(busy))
+        is_alone = busy[rank] >= 2 * median(share for number, share in enumerate(busy) if number != rank)
+        whose = rank if is_alone else None
+        return [self._straggler(whose, totals[rank], (mean(waits), 0.0), "slow link", windows)]
+
+    def _straggler(
+        self, rank: int | None, own: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
+    ) -> Straggler:
+        host = self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
+        facts, rounded = facts_of(cause, own.pressure), (round(share, 3) for share in shares)
+        return Straggler(rank, host, *rounded, cause, facts, windows[0].first, windows[-1].last)
+
+    def _note(self, seen: Sequence[Straggler]) -> list[Straggler]:
+        """Remember who is slow now; returns those that were not known."""
+        news = []
+        for straggler in seen:
+            rank, cause = straggler.rank, straggler.cause
+            guess: tuple[int | None, Cause] = (rank, "unknown")
+            if cause != "unknown" and self._causes.get(rank) == "unknown":
+                straggler = replace(straggler, since_step=self._found.pop(guess).since_step)
+            before = self._found.get((rank, cause))
+            if before is None:
+                news.append(straggler)
+            else:
+                straggler = replace(straggler, since_step=before.since_step)
+            self._found[rank, cause] = straggler
+        self._causes = {straggler.rank: straggler.cause for straggler in seen}
+        return news
+
+
+def _totals(windows: Sequence[_Window]) -> list[RankTimes]:
+    """Of each rank."""
+    return [reduce(RankTimes.plus, times) for times in zip(*(window.ranks for window in windows), strict=True)]
+
+
+def _slow(windows: Sequence[_Window], number: int) -> list[tuple[int, list[RankTimes]]]:
+    """The ranks that are slow by a rule, given by its number; each with the totals of all ranks."""
+    counts = map(sum, zip(*(window.slower[number] for window in windows), strict=True))
+    candidates = [rank for rank, count in enumerate(counts) if count >= RULES[number].most]
+    if not candidates:
+        return []
+    totals = _totals(windows)
+    slower = _Window.of(0, 0, totals).slower[number]
+    return [(rank, totals) for rank in candidates if slower[rank] and _waited(totals, rank) >= _WAITED]
+
+
+def _waited(totals: Sequence[RankTimes], rank: int) -> float:
+    """The share of their time in which all but `rank` wait."""
+    others = [times for number, times in enumerate(totals) if number != rank]
+    return sum(times.allreduce for times in others) / max(sum(times.total for times in others), _INSTANT)
+
+
+def _typical(pressures: Sequence[Pressure]) -> Pressure:
+    """The median of each share, in a time of one second."""
+    shares = {name: median(pressure.share(name) for pressure in pressures) for name in COLUMNS if name != "wall"}
+    return Pressure(wall=1.0, **shares)
+
+
+def _medians_of_others(values: Sequence[float]) -> list[float]:
+    """For each value the median of all the others."""
+    ordered = sorted(values)
+    rest = len(values) - 1
+
+    def of_others(value: float) -> float:
+        gone = bisect_left(ordered, value)
+        low, high = (place if place < gone else place + 1 for place in ((rest - 1) // 2, rest // 2))
+        return (ordered[low] + ordered[high]) / 2
+
+    return [of_others(value) for value in values]

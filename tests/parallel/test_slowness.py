@@ -1,0 +1,127 @@
+"""A rank that is slow is named with what makes it slow; a trace shows all ranks and Horovod on one clock."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKERS = Path(__file__).parent / "workers"
+_CLOCK_US = 10_000  # by which aligned clocks may differ on a machine that has more to do; a step takes 40,000
+_SHARE = 0.25  # of a processor
+
+
+def command(task: str, *options: str) -> list[str]:
+    train = ["python", "-m", "hvdtrain", "train", "--task", f"slow_ranks:{task}", "--output-dir", "out"]
+    return [*train, "--log-interval", "5", "--progress", "none", *options]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(WORKERS), os.environ.get("PYTHONPATH", "")]), **more}
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    argv = command("SlowInput", "--max-steps", "130", "--epochs", "5", "--trace", "20:25")
+    finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(), cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    _check_result(tmp_path / "out", "slow input", finished)
+    seconds = json.loads((tmp_path / "out" / "result.json").read_text())["seconds"]["ranks"]
+    assert seconds[1]["data"] > 2 * seconds[0]["data"]
+    assert seconds[0]["allreduce"] > 2 * seconds[1]["allreduce"]
+    assert all(rank["forward"] + rank["backward"] + rank["optimizer"] <= rank["compute"] for rank in seconds)
+    _check_trace(tmp_path / "out" / "traces" / "steps_20_25.json.gz")
+
+
+def _check_result(folder: Path, cause: str, finished: Any) -> None:
+    result = json.loads((folder / "result.json").read_text())
+    named = [(found["rank"], found["cause"]) for found in result["stragglers"]]
+    assert named == [(1, cause)], (result["stragglers"], finished.tail())
+    (found,) = result["stragglers"]
+    assert found["host"] == json.loads((folder / "env.json").read_text())["hosts"][1]
+    assert found["slower_by"] >= 0.5
+    assert found["share_of_time_others_waited"] > 0.2
+    assert 1 <= found["since_step"] < found["until_step"] <= result["steps"]
+    events = [line for line in lines(folder) if line.get("event") == "straggler"]
+    assert [(event["rank"], event["cause"]) for event in events] == named
+    assert finished.stderr.count(f"Rank 1 on {found['host']} is slow by ") == 1, finished.tail()
+    assert f"{cause}; others waited" in finished.stdout, finished.tail()
+    assert set(result["step_seconds"]) == {"0", "1"}
+    for rank in result["step_seconds"].values():
+        assert set(rank) >= {"step", "data", "forward", "backward", "allreduce", "optimizer", "allreduce_hidden"}
+        assert rank["step"]["p50"] <= rank["step"]["p99"] <= rank["step"]["max"]
+
+
+def _check_trace(file: Path) -> None:
+    with gzip.open(file) as stream:
+        events = json.load(stream)["traceEvents"]
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert [name.partition(" on ")[0] for name in processes.values()] == [
+        "rank 0",
+        "rank 1",
+        "Horovod, as rank 0 sees it",
+    ]
+    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            spans.setdefault((event["pid"], lanes[event["pid"], event["tid"]]), []).append(event)
+    for rank in range(2):
+        assert [span["name"] for span in spans[rank, "steps"]] == [f"update {number}" for number in range(20, 26)]
+        assert any("mm" in span["name"] for (pid, _), own in spans.items() if pid == rank for span in own)
+    waits = [[s for s in spans[rank, "parts of steps"] if s["name"] == "allreduce"] for rank in range(2)]
+    assert len(waits[0]) == len(waits[1]) == 6
+    for one, other in zip(*waits, strict=True):  # no rank leaves a sum before both have come to it
+        assert one["ts"] + one["dur"] >= other["ts"] - _CLOCK_US
+        assert other["ts"] + other["dur"] >= one["ts"] - _CLOCK_US
+    sums = [span for span in spans[2, "hvdtrain.gradients.0"] if span["name"] == "ALLREDUCE"]
+    begin, end = (spans[0, "steps"][0]["ts"], spans[0, "steps"][-1]["ts"] + spans[0, "steps"][-1]["dur"])
+    assert len([span for span in sums if begin - _CLOCK_US <= span["ts"] <= end + _CLOCK_US]) >= 6
+    assert max(span["ts"] for span in sums) <= end + _CLOCK_US
+
+
+@pytest.fixture
+def throttled_group() -> Iterator[Path]:
+    """A control group whose processes together get a quarter of a processor."""
+    name, period = f"hvdtrain-test-{uuid.uuid4().hex[:8]}", 100_000
+    quota = int(_SHARE * period)
+    first, second = Path("/sys/fs/cgroup/cpu", name), Path("/sys/fs/cgroup", name)
+    group = first if first.parent.is_dir() else second
+    limits = (
+        {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
+        if group == first
+        else {"cpu.max": f"{quota} {period}"}
+    )
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        for file, limit in limits.items():
+            (group / file).write_text(limit)
+    except OSError as error:
+        group.rmdir()
+        pytest.skip(f"no control group can be limited here: {error}")
+    yield group
+    for process in (group / "cgroup.procs").read_text().split():
+        Path(group.parent, "cgroup.procs").write_text(process)
+    group.rmdir()
+
+
+def test_a_throttled_rank_is_named(tmp_path: Path, run_ranks: Callable[..., Any], throttled_group: Path) -> None:
+    argv = command("Throttled", "--epochs", "10000", "--max-time", "12", "--resume", "never")
+    env = environment(THROTTLED_GROUP=str(throttled_group))
+    finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=env, cwd=tmp_path)
+    assert (tmp_path / "out" / "result.json").exists(), finished.tail()
+    _check_result(tmp_path / "out", "cpu throttled", finished)
+    (found,) = json.loads((tmp_path / "out" / "result.json").read_text())["stragglers"]
+    assert found["facts"]["throttled"] > 0.3

@@ -1,0 +1,128 @@
+"""The parts of a step: what is measured, when it is told, and that none of it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from hvdtrain.adapters import laps as laps_module
+from hvdtrain.adapters.laps import (
+    ALLREDUCE,
+    ALLREDUCE_HIDDEN,
+    BACKWARD,
+    FORWARD,
+    HOST_TO_DEVICE,
+    OPTIMIZER,
+    PARTS,
+    Laps,
+)
+
+ZERO = [0.0] * len(PARTS)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock shows; tests set it."""
+    now = [100.0]
+    monkeypatch.setattr(laps_module.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def step(laps: Laps, clock: list[float], micro_batches: int = 1, sent: float | None = 0.25) -> None:
+    """A step of known times. Args: `sent`: seconds before the end of the last backward pass; None: nothing is."""
+    for number in range(micro_batches):
+        clock[0] += 50.0  # belongs to no part
+        laps.begin()
+        for part, seconds in ((HOST_TO_DEVICE, 0.125), (FORWARD, 1.0)):
+            clock[0] += seconds
+            laps.end(part)
+        clock[0] += 2.0
+        if sent is not None and number + 1 == micro_batches:
+            clock[0] -= sent
+            laps.sending()
+            clock[0] += sent / 2
+            laps.sending()  # a second bucket
+            clock[0] += sent / 2
+        laps.end(BACKWARD)
+    clock[0] += 0.5
+    laps.end_wait()
+    clock[0] += 0.0625
+    laps.end(OPTIMIZER)
+    laps.end_step()
+
+
+def named(laps: Laps) -> dict[str, float]:
+    return dict(zip(PARTS, laps.take(), strict=True))
+
+
+def test_each_part_has_its_time_and_a_reading_begins_again(clock: list[float]) -> None:
+    laps = Laps()
+    step(laps, clock)
+    step(laps, clock, micro_batches=3)
+    assert named(laps) == {
+        "host_to_device": 4 * 0.125,
+        "forward": 4.0,
+        "backward": 8.0,
+        "allreduce": 1.0,
+        "optimizer": 0.125,
+        "allreduce_hidden": 0.5,
+    }
+    assert laps.take() == ZERO
+    step(laps, clock)
+    assert laps.take()[FORWARD] == 1.0
+
+
+def test_what_is_sent_in_the_wait_itself_is_not_hidden(clock: list[float]) -> None:
+    laps = Laps()
+    laps.begin()
+    laps.end(BACKWARD)
+    clock[0] += 1.0
+    laps.sending()
+    clock[0] += 1.0
+    laps.end_wait()
+    laps.end_step()
+    assert (laps.take()[ALLREDUCE_HIDDEN], laps._own[ALLREDUCE]) == (0.0, 0.0)
+    step(laps, clock, sent=None)
+    assert laps.take()[ALLREDUCE_HIDDEN] == 0.0
+
+
+def test_sketches_have_every_step_and_sums_none_twice_however_they_are_folded(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laps_module, "_FOLDED", 4)
+    for readings in ([11], [3, 1, 1, 6], [4, 4, 3], [1] * 11):
+        laps = Laps()
+        told = []
+        for steps in readings:
+            for _ in range(steps):
+                step(laps, clock)
+                assert len(laps._steps) < 4
+            told.append(laps.take()[BACKWARD])
+        assert told == [2.0 * steps for steps in readings]
+        sketches = laps.take_sketches()
+        assert {sketch.count for sketch in sketches.values()} == {11}
+        assert sketches["forward"].summary().max == 1.0
+        assert laps.take_sketches() == {}
+
+
+def test_sums_survive_a_taking_of_the_sketches(clock: list[float]) -> None:
+    laps = Laps()
+    step(laps, clock)
+    laps.take_sketches()
+    step(laps, clock)
+    assert laps.take()[FORWARD] == 2.0
+
+
+def test_a_trace_is_told_each_part(clock: list[float]) -> None:
+    laps = Laps()
+    told: list[Sequence[object]] = []
+    step(laps, clock)
+    laps.tell = lambda *span: told.append(span)
+    step(laps, clock)
+    laps.tell = None
+    step(laps, clock)
+    assert [name for name, _, _ in told] == ["host_to_device", "forward", "backward", "allreduce", "optimizer"]
+    ends = [end for _, _, end in told]
+    assert [begin for _, begin, _ in told[1:]] == ends[:-1]
+    assert laps.take()[ALLREDUCE] == 1.5
