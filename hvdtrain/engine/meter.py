@@ -11,10 +11,11 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
+from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.errors import DivergenceError
 from hvdtrain.stopwatch import Stopwatch
 
-_OWN: Final = 8  # columns of a rank's row before its sums
+_OWN: Final = 11  # columns of a rank's row before its sums
 
 
 class Meter:
@@ -51,7 +52,7 @@ class Meter:
         saved = self.watch.take("checkpoint")
         elapsed = time.perf_counter() - self._begin - saved
         names = sorted(sums.values)
-        norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
+        known = (sums.grad_norm, sums.grad_norm_peak, sums.device_memory, sums.device_use)
         own = [
             float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0,
             self._masked,
@@ -59,7 +60,8 @@ class Meter:
             self.watch.take("data"),
             sums.allreduce_seconds,
             self._saved + saved,
-            *norms,
+            *(math.nan if value is None else value for value in known),
+            resident_bytes(),
         ]
         row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
@@ -85,7 +87,15 @@ class Meter:
             skipped=sums.skipped,
             grad_norm=None if sums.grad_norm is None else float(rows[:, 6].mean()),
             grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, 7].max()),
+            memory=tuple(map(int, rows[:, 10].tolist())),
+            device_memory=tuple(map(int, _of_all(rows[:, 8]))),
+            device_use=tuple(_of_all(rows[:, 9])),
         )
+
+
+def _of_all(column: NDArray[np.float64]) -> list[float]:
+    """What each rank says, in the order of ranks; [] where one of them does not know."""
+    return [] if np.isnan(column).any() else column.tolist()
 
 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
