@@ -19,7 +19,7 @@ class Sums:
         values: for each of the task's measures, its sum over this rank's real samples.
         allreduce_seconds: how long steps waited for gradients or weights of other ranks.
         skipped: updates that were skipped because their scaled gradients were not finite; the same on all ranks.
-        grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for or if clipping
+        grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping
             or loss scaling computed it anyway; with local SGD that of this rank's own gradients.
         grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
         device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.

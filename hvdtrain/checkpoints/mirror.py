@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 _LATEST, _BEST, _MANIFEST = "checkpoints/latest", "checkpoints/best", "manifest.json"
 _ID = ".run"  # a random number: which run it is
-_BESIDE: Final = ("metrics.jsonl", "config.yaml", "env.json")
+_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")  # and whose further metrics go there
+_BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
 class Mirror:
@@ -170,7 +171,7 @@ class Mirror:
             if Path(name).name == name and not name.startswith("."):
                 self._download_over(f"audit/{name}", audit / name, size)
         for name, size in self._folder.sizes("").items():
-            if name == "metrics.jsonl":
+            if name in _METRICS:
                 self._download_over(name, self._run / name, size)
 
     def _download_over(self, name: str, file: Path, size: int) -> None:
