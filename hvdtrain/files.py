@@ -8,7 +8,6 @@ from typing import Any, BinaryIO, Final, TextIO
 from data_sharding.atomic import atomic_file, final_path
 from hvdtrain.errors import UsageError
 
-
 _BLOCK_BYTES: Final = 2**16
 
 

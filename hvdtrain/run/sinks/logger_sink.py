@@ -10,7 +10,7 @@ from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
 from hvdtrain.run.sinks.points import Point, training_point, validation_point
 
-_DEADLINES: Final[dict[Outcome, float]] = {"finished": 30.0, "stopped": 5.0, "failed": 1.0}
+_DEADLINES: Final[dict[Outcome, float]] = {"finished": 30.0, "stopped": 5.0, "failed": 0.5}
 """Seconds that a logger is waited for at the end. A job that was stopped may have little time left, and one that has
 failed none: see `events.FAILURE_SECONDS`."""
 
