@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from benchmarks import saved
 from benchmarks.blocks import measured
 from benchmarks.checkpoint.arms import AGAIN, ARMS, MEGABYTES, OURS
 from benchmarks.commands import printed_json
+from benchmarks.overhead.arms import environment
 from benchmarks.overhead.report import versions
 
 _DEADLINE_S = 600.0
-_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def _parse() -> argparse.Namespace:
@@ -32,7 +31,7 @@ def _stall(name: str, megabytes: int, options: argparse.Namespace, others: dict[
     arm = ARMS[OURS if name == AGAIN else name]
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         argv = [arm.python(options.peers_venv), "-m", "benchmarks.checkpoint.worker", name, str(megabytes), scratch]
-        found = printed_json(argv, "stall_seconds", _ENVIRONMENT, _DEADLINE_S)
+        found = printed_json(argv, "stall_seconds", environment(scratch), _DEADLINE_S)
     others.setdefault(name, []).append(found)
     return float(found["stall_seconds"])
 

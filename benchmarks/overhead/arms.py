@@ -48,5 +48,12 @@ ARMS: Mapping[str, Arm] = {
 
 
 def environment(cache: str) -> dict[str, str]:
-    """What all arms run with: one thread for computation. `cache`: a folder for what hvdtrain keeps."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HVDTRAIN_CACHE_DIR": cache}
+    """What all arms run with: one thread for computation. `cache`: a folder for what hvdtrain keeps.
+
+    Lightning asks mpi4py, which is in our environment, whether MPI has started it; in the peers' environment mpi4py
+    does not find a library that lies beside it.
+    """
+    library = Path(sys.prefix, "lib", "libmpi.so.40")
+    own = {"MPI4PY_LIBMPI": str(library)} if library.exists() else {}
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**os.environ, **threads, **own, "HVDTRAIN_CACHE_DIR": cache}

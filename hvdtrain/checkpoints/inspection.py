@@ -3,9 +3,10 @@
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_manifest
@@ -25,22 +26,22 @@ class Entry:
         samples: real samples in these updates.
         world_size: workers of the job that wrote it; None if the manifest does not say.
         size: bytes of its files.
-        written: seconds since the epoch.
+        written: seconds since the epoch; None where that is not known.
     """
 
     path: Path
     names: tuple[str, ...]
     size: int
-    written: float
+    written: float | None
     step: int | None = None
     samples: int = 0
     world_size: int | None = None
     problem: str = ""
 
     @property
-    def age(self) -> float:
+    def age(self) -> float | None:
         """Seconds since it was written."""
-        return max(0.0, time.time() - self.written)
+        return None if self.written is None else max(0.0, time.time() - self.written)
 
 
 def store_at(path: Path) -> CheckpointStore:
@@ -64,6 +65,31 @@ def entries(path: Path) -> list[Entry]:
     names = _pointers(store.folder)
     found = [_entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()]
     return [entry for entry in found if entry.path == path] or found
+
+
+def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
+    """As `entries`, for a run behind a URL. Each one's files are here until the next one is asked for.
+
+    Args:
+        arrays: whether all files come here, or the manifests alone.
+
+    Raises:
+        UsageError: the URL cannot be used, or has no checkpoint.
+    """
+    from hvdtrain.checkpoints.remote_run import run_at  # imports fsspec
+
+    run, named = run_at(url)
+    try:
+        pointed = {pointer: run.pointed(pointer) for pointer in POINTERS}
+        for name in (found := [named] if named else run.names()):
+            with TemporaryDirectory(prefix="hvdtrain-checkpoint-") as scratch:
+                run.bring(name, Path(scratch, name), arrays)
+                names = tuple(pointer for pointer in POINTERS if pointed[pointer] == name)
+                yield replace(_entry(Path(scratch, name), names), size=run.size(name), written=None)
+    except OSError as error:
+        raise UsageError(f"The run cannot be read: {error}.", "It was given as RUN.", "check the URL.") from error
+    if not found:
+        raise UsageError(f"{url} holds no checkpoint.", "It was given as RUN.", "check the URL.")
 
 
 def problems(entry: Entry) -> Iterator[str]:

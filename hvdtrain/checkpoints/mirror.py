@@ -13,17 +13,18 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.checkpoints.format import CHECKPOINT_FILE, DamagedCheckpointError, read_checkpoint, read_manifest
+from hvdtrain.checkpoints.format import DamagedCheckpointError, read_checkpoint, read_manifest
 from hvdtrain.checkpoints.remote_folder import RemoteFolder, Version
-from hvdtrain.checkpoints.store import CHECKPOINT_NAME, CheckpointStore
+from hvdtrain.checkpoints.remote_run import LATEST, MANIFEST, RemoteRun
+from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
 
 _log = logging.getLogger(__name__)
 
-_LATEST, _BEST, _MANIFEST = "checkpoints/latest", "checkpoints/best", "manifest.json"
-_ID = ".run"  # a random number: which run it is
-_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")  # and whose further metrics go there
+_BEST: Final = "checkpoints/best"
+_ID: Final = ".run"  # a random number: which run it is
+_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")  # and in which runs of loggers others are
 _BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
@@ -36,6 +37,7 @@ class Mirror:
 
     def __init__(self, folder: RemoteFolder, run: Path, store: CheckpointStore) -> None:
         self._folder, self._run, self._store = folder, run, store
+        self._there = RemoteRun(folder)
         self._latest: Version | None = None
 
     def bind(self, adopts: bool) -> None:
@@ -73,9 +75,9 @@ class Mirror:
             UsageError: the store cannot be read: starting again from the beginning must be the user's choice.
         """
         try:
-            self._latest = self._folder.version(_LATEST)
+            self._latest = self._folder.version(LATEST)
             newest = self._store.paths()[-1].name if self._store.paths() else ""
-            for name in self._names_newest_first():
+            for name in self._there.names_newest_first():
                 if name <= newest:
                     return
                 if self._fetch_checkpoint(name):
@@ -91,17 +93,17 @@ class Mirror:
             OSError: older checkpoints are intact.
         """
         if self._latest is None:
-            self._latest = self._folder.version(_LATEST)
+            self._latest = self._folder.version(LATEST)
         self._send_rest()
         inside = f"checkpoints/{checkpoint.name}"
         files = sorted(read_manifest(checkpoint)["sha256"])
-        there = self._folder.read(f"{inside}/{_MANIFEST}")
-        if there != (checkpoint / _MANIFEST).read_bytes():
+        there = self._folder.read(f"{inside}/{MANIFEST}")
+        if there != (checkpoint / MANIFEST).read_bytes():
             if there is not None:
-                self._folder.remove(f"{inside}/{_MANIFEST}")
-            for name in [*files, _MANIFEST]:
+                self._folder.remove(f"{inside}/{MANIFEST}")
+            for name in [*files, MANIFEST]:
                 self._folder.upload(checkpoint / name, f"{inside}/{name}")
-        self._latest = self._folder.replace(_LATEST, f"{checkpoint.name}\n".encode(), self._latest)
+        self._latest = self._folder.replace(LATEST, f"{checkpoint.name}\n".encode(), self._latest)
         self._send_best()
         self._remove_superfluous()
 
@@ -114,9 +116,9 @@ class Mirror:
 
     def _remove_superfluous(self) -> None:
         kept = {path.name for path in self._store.paths()}
-        for name in self._folder.names("checkpoints"):
-            if CHECKPOINT_NAME.fullmatch(name) and name not in kept:
-                self._folder.remove(f"checkpoints/{name}/{_MANIFEST}")
+        for name in self._there.names():
+            if name not in kept:
+                self._folder.remove(f"checkpoints/{name}/{MANIFEST}")
                 self._folder.remove(f"checkpoints/{name}")
 
     def _unusable(self, error: OSError) -> UsageError:
@@ -135,13 +137,6 @@ class Mirror:
             if (self._run / name).is_file():
                 self._folder.upload(self._run / name, name)
 
-    def _names_newest_first(self) -> list[str]:
-        """Those up to `latest` first: later ones are of a branch that training has left."""
-        names = [name for name in self._folder.names("checkpoints") if CHECKPOINT_NAME.fullmatch(name)]
-        latest = (self._folder.read(_LATEST) or b"").decode(errors="replace").strip()
-        end = names.index(latest) + 1 if latest in names else len(names)
-        return [*reversed(names[:end]), *reversed(names[end:])]
-
     def _fetch_checkpoint(self, name: str) -> bool:
         """Whether it was sound, and is here now."""
         target = self._store.folder / name
@@ -149,10 +144,7 @@ class Mirror:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         try:
-            sizes = self._folder.sizes(f"checkpoints/{name}")
-            for file, size in sizes.items():
-                if file == _MANIFEST or CHECKPOINT_FILE.fullmatch(file):
-                    self._folder.download(f"checkpoints/{name}/{file}", staging / file, size)
+            self._there.bring(name, staging)
             read_checkpoint(staging)
             staging.rename(target)
         except DamagedCheckpointError as error:

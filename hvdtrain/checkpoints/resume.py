@@ -52,7 +52,7 @@ def followed(path: Path) -> Path:
 
 def checkpoints_of(resume: str) -> Path | None:
     """The folder of the checkpoints among which `--resume PATH` names one."""
-    if resume in ("auto", "never"):
+    if resume in ("auto", "never") or "://" in resume:
         return None
     path = followed(Path(resume).absolute())
     if (path / "manifest.json").exists():

@@ -87,7 +87,8 @@ class RunConfig:
         seed: seed of the initial weights, shuffling and all other random numbers.
         output_dir: the run folder (default: a new folder under runs/). The same command started again continues the run
             in it.
-        resume: auto (continue the run in output_dir), never, or the path of a run folder or checkpoint.
+        resume: auto (continue the run in output_dir), never, or the path or URL of a run folder or
+            checkpoint.
         init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or in
             another run's folder, of either framework; a resumed run keeps its own weights (default: random weights).
         init_weights_exclude: names of weights that keep their random values, in the model or in the file, with * and

@@ -27,10 +27,20 @@ def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
 
 
 def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
-    """On rank 0 the checkpoint that `--resume PATH` names. It may be refused, so this comes before the run folder."""
+    """On rank 0 the checkpoint that `--resume PATH` names, or a URL. It may be refused, so this comes before the run
+    folder.
+    """
     if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
         return None
-    return require_same_training(checkpoint_at(Path(setup.config.resume)), setup.about)
+    return require_same_training(_checkpoint_named(setup.config.resume), setup.about)
+
+
+def _checkpoint_named(resume: str) -> Checkpoint:
+    if "://" not in resume:
+        return checkpoint_at(Path(resume))
+    from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
+
+    return checkpoint_behind(resume, "--resume")
 
 
 def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvdtrain.checkpoints.inspection import Entry, entries
+from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
 
@@ -16,8 +16,9 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser(
         "hvdtrain checkpoint ls", "Nothing was listed.", description="List a run's checkpoints, the oldest first."
     )
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or one of its checkpoints")
-    found = entries(parser.parse(argv).run)
+    parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
+    run = parser.parse(argv).run
+    found = entries_behind(run, arrays=False) if "://" in run else entries(Path(run))
     print_table("", _COLUMNS, [_row(entry) for entry in found])
     return 0
 
@@ -35,6 +36,8 @@ def _row(entry: Entry) -> list[str]:
     ]
 
 
-def _age(seconds: float) -> str:
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
     return f"{seconds / size:.0f} {unit}"

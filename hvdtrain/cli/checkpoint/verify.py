@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvdtrain.checkpoints.inspection import entries, problems
+from hvdtrain.checkpoints.inspection import entries, entries_behind, problems
 from hvdtrain.cli.command_parser import CommandParser
 
 _DESCRIPTION = """\
@@ -14,9 +14,9 @@ damaged. A run resumes from the newest sound one in any case."""
 def run(argv: Sequence[str]) -> int:
     """Verify what `argv` names; returns 0 if all of it is sound, else 1."""
     parser = CommandParser("hvdtrain checkpoint verify", "Nothing was verified.", description=_DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or one of its checkpoints")
-    damaged = 0
-    for entry in entries(parser.parse(argv).run):
+    parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
+    run, damaged = parser.parse(argv).run, 0
+    for entry in entries_behind(run, arrays=True) if "://" in run else entries(Path(run)):
         found = list(problems(entry))
         damaged += bool(found)
         print(f"{entry.path.name}: {'; '.join(found) or f'sound, {entry.size / 1e6:,.1f} MB'}", flush=True)

@@ -1,0 +1,202 @@
+"""The copy of a run behind a URL: what a new machine finds there, after sends that broke off at any operation, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from s3_server import Store, use
+
+from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.mirror import Mirror
+from hvdtrain.checkpoints.remote_folder import RemoteFolder
+from hvdtrain.checkpoints.remote_run import LATEST, RemoteRun, checkpoint_behind
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.cli.main import main
+from hvdtrain.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Store]:
+    store = Store()
+    yield store
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    store.stop()
+
+
+@pytest.fixture(params=["s3", "file"])
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Of a run's folder, which is not there yet."""
+    if request.param == "file":
+        (tmp_path / "store").mkdir()
+        return f"file://{tmp_path}/store/run"
+    server = request.getfixturevalue("server")
+    use(monkeypatch, tmp_path, server.endpoint)
+    bucket = f"bucket-{abs(hash(request.node.nodeid)):x}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    return f"s3://{bucket}/run"
+
+
+class Machine:
+    """A run folder on a disk of its own, which is mirrored to a URL."""
+
+    def __init__(self, folder: Path, url: str, remote: RemoteFolder | None = None) -> None:
+        self.run = folder
+        self.store = CheckpointStore(folder / "checkpoints", keep=2)
+        self.mirror = Mirror(remote or RemoteFolder(url), folder, self.store)
+        folder.mkdir(exist_ok=True)
+        self.mirror.bind(adopts=True)
+        self.store.copy = self.mirror.send
+
+    def train_to(self, step: int) -> None:
+        """What a training leaves when it saves."""
+        (self.run / "audit").mkdir(exist_ok=True)
+        (self.run / "audit" / f"segment_{step}.npy").write_bytes(bytes(step))
+        (self.run / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        self.store.save(checkpoint(step))
+
+    def fetched(self) -> int | None:
+        """The step from which training goes on here."""
+        self.mirror.fetch()
+        newest = self.store.newest()
+        return None if newest is None else newest.position.step
+
+
+def checkpoint(step: int) -> Checkpoint:
+    return Checkpoint({"model/w": np.full(3, step), "optimizer/m": np.zeros(2)}, Position(step, step), {})
+
+
+def names(url: str) -> list[str]:
+    return RemoteRun(RemoteFolder(url)).names()
+
+
+def test_a_new_machine_goes_on_from_there(url: str, tmp_path: Path) -> None:
+    first = Machine(tmp_path / "first", url)
+    for step in (10, 20, 30):
+        first.train_to(step)
+    assert names(url) == ["step_00000020", "step_00000030"]  # as many as are kept
+    second = Machine(tmp_path / "second", url)
+    assert second.fetched() == 30
+    for name in ("metrics.jsonl", "audit/segment_10.npy", "checkpoints/step_00000030/model.safetensors"):
+        assert (second.run / name).read_bytes() == (first.run / name).read_bytes()
+    second.train_to(40)
+    assert names(url) == ["step_00000030", "step_00000040"]
+
+
+def test_what_is_here_and_newer_stays(url: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "one", url)
+    machine.train_to(10)
+    machine.store.copy = None
+    machine.train_to(20)
+    assert machine.fetched() == 20
+    assert (machine.run / "metrics.jsonl").read_text() == '{"step": 20}\n'
+
+
+def test_a_damaged_one_is_passed_over(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine(tmp_path / "one", url)
+    for step in (10, 20):
+        machine.train_to(step)
+    RemoteFolder(url).replace("checkpoints/step_00000020/model.safetensors", b"torn")
+    assert Machine(tmp_path / "other", url).fetched() == 10
+    assert "skipping a damaged checkpoint" in caplog.text
+    assert checkpoint_behind(url, "--resume").position.step == 10
+    with pytest.raises(UsageError, match="holds no sound checkpoint"):
+        checkpoint_behind(f"{url}/checkpoints/latest", "--resume")
+    assert checkpoint_behind(f"{url}/checkpoints/step_00000010", "--resume").position.step == 10
+
+
+def test_another_run_is_refused(url: str, tmp_path: Path) -> None:
+    Machine(tmp_path / "one", url).train_to(10)
+    other = Machine(tmp_path / "other", f"{url}-2")
+    other.train_to(10)
+    with pytest.raises(UsageError, match="holds the checkpoints of another run"):
+        Machine(tmp_path / "other", url)
+    assert names(url) == ["step_00000010"]
+
+
+def test_a_pointer_that_another_job_has_moved_is_left_alone(
+    server: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On S3, where the store itself compares and replaces."""
+    use(monkeypatch, tmp_path, server.endpoint)
+    fsspec.filesystem("s3").mkdir("two-jobs")
+    machine = Machine(tmp_path / "one", "s3://two-jobs/run")
+    machine.train_to(10)
+    RemoteFolder("s3://two-jobs/run").replace(LATEST, b"step_00000099\n")
+    with pytest.raises(OSError, match="another job has written to it meanwhile"):
+        machine.train_to(20)
+    assert RemoteRun(RemoteFolder("s3://two-jobs/run")).pointed("latest") == "step_00000099"
+
+
+class Breaking(RemoteFolder):
+    """Fails at one of the operations that change something, and at all later ones: the machine is gone."""
+
+    def __init__(self, url: str, at: int) -> None:
+        super().__init__(url)
+        self.left = at
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("gone")
+
+    def replace(self, *args: object, **named: object) -> object:  # type: ignore[override]
+        self._count()
+        return super().replace(*args, **named)  # type: ignore[arg-type]
+
+    def upload(self, *args: object) -> None:  # type: ignore[override]
+        self._count()
+        super().upload(*args)  # type: ignore[arg-type]
+
+    def remove(self, name: str) -> None:
+        self._count()
+        super().remove(name)
+
+
+def test_a_send_that_breaks_off_at_any_operation_leaves_the_old_or_the_new_one(tmp_path: Path) -> None:
+    found, at = [], 0
+    while not found or found[-1][1]:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        url = f"file://{folder}/store"
+        machine = Machine(folder / "run", url)
+        for step in (10, 20):
+            machine.train_to(step)
+        breaking = Machine(folder / "run", url, Breaking(url, at))
+        try:
+            breaking.train_to(30)
+            broke = False
+        except OSError:
+            broke = True
+        found.append((Machine(folder / "new", url).fetched(), broke))
+        Machine(folder / "run", url).mirror.send(folder / "run" / "checkpoints" / "step_00000030")
+        assert names(url) == ["step_00000020", "step_00000030"]
+        assert Machine(folder / "again", url).fetched() == 30
+        at += 1
+    steps = [step for step, _ in found]
+    turn = steps.index(30)
+    assert len(steps) > 8, "too few operations: were they counted?"
+    assert steps == [20] * turn + [30] * (len(steps) - turn)
+    assert 0 < turn < len(steps) - 1
+
+
+def test_commands_read_it(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine(tmp_path / "one", url)
+    for step in (10, 20):
+        machine.train_to(step)
+    assert main(["checkpoint", "ls", url]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.replace("│", " ").splitlines()]
+    assert [[line[0], line[1], line[-1]] for line in lines if line and line[0].startswith("step_")] == [
+        ["step_00000010", "10", "?"],
+        ["step_00000020", "20", "latest"],
+    ]
+    assert main(["checkpoint", "verify", url]) == 0
+    RemoteFolder(url).replace("checkpoints/step_00000010/optimizer.safetensors", b"torn")
+    assert main(["checkpoint", "verify", url]) == 1
+    assert "step_00000010: optimizer.safetensors is damaged" in capsys.readouterr().out
+    assert main(["checkpoint", "verify", f"{url}/checkpoints/latest"]) == 0
+    assert main(["checkpoint", "ls", f"{url}-none"]) == 2
+    assert "holds no checkpoint" in capsys.readouterr().err
