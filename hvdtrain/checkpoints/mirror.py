@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 _BEST: Final = "checkpoints/best"
 _ID: Final = ".run"  # a random number: which run it is
-_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")  # and in which runs of loggers others are
+_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")
+"""The metrics, and in which runs of loggers they are."""
 _BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
