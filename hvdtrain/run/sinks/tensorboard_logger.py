@@ -22,6 +22,7 @@ from hvdtrain.run.sinks.points import Point
 from hvdtrain.state import State
 
 _NAME: Final = "tensorboard"
+_PREFIX: Final = "events.out.tfevents."
 _VERSION: Final = "brain.Event:2"
 _BINS: Final = 64
 
@@ -43,8 +44,8 @@ class EventFile:
     """A new file of events in `folder`: TFRecords of `Event` messages. Files of earlier starts of the run stay.
 
     Args:
-        step: updates that are done. If not 0, TensorBoard shows nothing that earlier files have of later steps: it was
-            lost, and is trained again.
+        step: updates that are done. TensorBoard shows nothing that earlier files have of later steps: these were lost,
+            and are trained again.
         config: shown as text.
     """
 
@@ -55,8 +56,7 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = (folder / _next_name(folder)).open("xb")
         self._append(time.time(), 0, file_version=_VERSION)
-        if step:
-            self._append(time.time(), step + 1, session_log=SessionLog(status=SessionLog.START))
+        self._append(time.time(), step + 1, session_log=SessionLog(status=SessionLog.START))
         markdown = "".join(f"    {line}\n" for line in config.splitlines())  # indented, so that it stays as it is
         self._append(time.time(), step, summary=text("config", markdown))
         self._file.flush()
@@ -85,8 +85,9 @@ class EventFile:
 def _next_name(folder: Path) -> str:
     """TensorBoard reads the files of a folder in the order of their names, so a later one has a larger number, also
     where the clock was set back."""
-    numbers = [int(number) for path in folder.glob("events.*") if (number := path.name.split(".")[3:4])[0].isdigit()]
-    return f"events.out.tfevents.{max([int(time.time()), *(n + 1 for n in numbers)]):010d}.{socket.gethostname()}"
+    earlier = [path.name.removeprefix(_PREFIX).partition(".")[0] for path in folder.glob(f"{_PREFIX}*")]
+    number = max([int(time.time()), *(int(number) + 1 for number in earlier if number.isdigit())])
+    return f"{_PREFIX}{number:010d}.{socket.gethostname()}"
 
 
 class Histograms:

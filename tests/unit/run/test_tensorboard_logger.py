@@ -34,7 +34,7 @@ def test_every_value_is_shown_at_its_step_and_time(tmp_path: Path) -> None:
         "train/loss": [(1, 1.0), (2, 2.0), (3, 3.0)],
         "lr": [(1, 0.5), (2, 0.5), (3, 0.5)],
     }
-    first, config, *points = events_of(tmp_path / "tb")
+    first, _, config, *points = events_of(tmp_path / "tb")
     assert first.file_version == "brain.Event:2"
     assert [event.wall_time for event in points] == [1001.0, 1002.0, 1003.0]
     (text,) = config.summary.value
@@ -43,14 +43,17 @@ def test_every_value_is_shown_at_its_step_and_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clock", [0, -3600], ids=["at once", "clock set back"])
-def test_steps_that_were_lost_are_shown_once(tmp_path: Path, clock: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps 5 and 6 are lost: the run goes on after step 4."""
+@pytest.mark.parametrize("kept", [0, 4])
+def test_steps_that_were_lost_are_shown_once(
+    tmp_path: Path, kept: int, clock: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six steps, those after `kept` are lost."""
     now = time.time()
     monkeypatch.setattr("hvdtrain.run.sinks.tensorboard_logger.time.time", lambda: now)
     written(tmp_path, 0, range(1, 7))
     monkeypatch.setattr("hvdtrain.run.sinks.tensorboard_logger.time.time", lambda: now + clock)
-    written(tmp_path, 4, range(5, 9), offset=100.0)
-    expected = [*((step, float(step)) for step in range(1, 5)), *((step, step + 100.0) for step in range(5, 9))]
+    written(tmp_path, kept, range(kept + 1, 9), offset=100.0)
+    expected = [(step, float(step) + (100.0 if step > kept else 0.0)) for step in range(1, 9)]
     assert shown_scalars(tmp_path)["train/loss"] == expected
     assert len(list(tmp_path.iterdir())) == 2
 
