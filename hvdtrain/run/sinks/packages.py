@@ -18,7 +18,8 @@ class _Package(NamedTuple):
     Attributes:
         module: to import.
         name: of the package, for `pip install`.
-        settings: environment variables, unless they are set: nothing is sent anywhere but to the server that is named.
+        settings: environment variables, unless they are set: nothing is sent anywhere but to the server that is named,
+            and the terminal is left to us.
     """
 
     module: str
@@ -26,9 +27,14 @@ class _Package(NamedTuple):
     settings: Mapping[str, str]
 
 
+_WANDB_SETTINGS: Final = {
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_SILENT": "true",  # it writes nothing over the bar, and asks for no key on the terminal
+    "WANDB_CONSOLE": "off",  # standard output and error stay as they are
+}
 _PACKAGES: Final[Mapping[str, _Package]] = {
     "tensorboard": _Package("tensorboardX", "tensorboardX", {}),
-    "wandb": _Package("wandb", "wandb", {"WANDB_ERROR_REPORTING": "false"}),
+    "wandb": _Package("wandb", "wandb", _WANDB_SETTINGS),
     "mlflow": _Package("mlflow", "mlflow-skinny", {"MLFLOW_DISABLE_TELEMETRY": "true"}),
 }
 _FRAMEWORKS: Final = ("torch", "tensorflow")

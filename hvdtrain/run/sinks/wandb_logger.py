@@ -51,7 +51,7 @@ class WandbRun:
             config={**asdict(config), "versions": versions()},
             allow_val_change=True,  # a resumed run may have other options
             reinit="create_new",  # a run of the task's own is left alone
-            settings=wandb.Settings(silent=True, console="off", finish_timeout=_UPLOAD_SECONDS),
+            settings=wandb.Settings(finish_timeout=_UPLOAD_SECONDS),
         )
         keep_run(folder.wandb, id=run_id, url=self._run.url or "")
         _log.info("W&B has this run as %s %s", run_id, self._run.url or "(offline)")
