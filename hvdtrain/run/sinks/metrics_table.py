@@ -5,21 +5,20 @@ import io
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from data_sharding.atomic import atomic_file
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.files import open_lines
 from hvdtrain.run.sinks.interface import SinkContext
-from hvdtrain.run.sinks.points import beside_measures, mean_seconds
+from hvdtrain.run.sinks.points import PARTS, beside_measures, mean_seconds
 
 COLUMNS: Final = (
     *("time", "split", "epoch", "step", "samples", "masked", "skipped", "best", "lr", "samples_per_second"),
     *("grad_norm", "grad_norm_peak", "memory", "device_memory", "device_use"),
-    *(f"seconds_{part.name}" for part in fields(Seconds)),
+    *(f"seconds_{part}" for part in PARTS),
     "seconds_validation",
 )
 """Of every table, before the columns of the task's measures."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds
+
+PARTS: Final = tuple(part.name for part in fields(Seconds))
+"""Of the time: data, compute, allreduce, checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +59,4 @@ def beside_measures(event: events.Logged) -> dict[str, float]:
 def mean_seconds(event: events.Logged) -> dict[str, float]:
     """Part of the time → seconds since the last reading, the mean over ranks."""
     ranks = event.rank_seconds
-    return {part.name: sum(getattr(rank, part.name) for rank in ranks) / len(ranks) for part in fields(Seconds)}
+    return {part: sum(getattr(rank, part) for rank in ranks) / len(ranks) for part in PARTS}
