@@ -157,6 +157,8 @@ def print_table(result: dict[str, Any], folder: str, columns: int = 100) -> None
 
     seconds = result["seconds"]
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
+    table.add_column()
+    table.add_column(overflow="fold")  # a path stays whole
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
     if best := result["best"]:

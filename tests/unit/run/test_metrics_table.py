@@ -59,7 +59,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     )
 )
 @example(parts=[([(True, {"lr": 1.0, "measure:lr": 2.0, "a\nb": 3.0, "a\\nb": 4.0})], b"")])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_every_value_is_there_once_and_no_other(parts: list[tuple[list[tuple[bool, Measures]], bytes]]) -> None:
     """Args: `parts`: of the run, each a start: what it measured, in training or not, and the half row that it left."""
     with tempfile.TemporaryDirectory() as folder:
