@@ -4,12 +4,12 @@ import importlib
 import importlib.util
 import logging
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from hvdtrain.errors import UsageError
+from hvdtrain.run.sinks.hidden_modules import hidden
+from hvdtrain.run.sinks.tensorboard_messages import messages
 
 
 class _Package(NamedTuple):
@@ -37,7 +37,6 @@ _PACKAGES: Final[Mapping[str, _Package]] = {
     "wandb": _Package("wandb", "wandb", _WANDB_SETTINGS),
     "mlflow": _Package("mlflow", "mlflow-skinny", {"MLFLOW_DISABLE_TELEMETRY": "true"}),
 }
-_FRAMEWORKS: Final = ("torch", "tensorflow")
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -60,13 +59,16 @@ def is_usable(logger: str) -> bool:
     return True
 
 
-def import_package(logger: str) -> Any:
-    """Its module. Raises what the import raises."""
+def import_package(logger: str) -> None:
+    """Import what the logger needs, and no framework that is not there yet. Raises what the import raises."""
     module, _, settings = _PACKAGES[logger]
     for variable, value in settings.items():
         os.environ.setdefault(variable, value)
-    with _no_further_framework():
-        return importlib.import_module(module)
+    if logger == "tensorboard":
+        messages()
+        return
+    with hidden("torch", "tensorflow"):
+        importlib.import_module(module)
 
 
 def require_packages(loggers: Iterable[str]) -> None:
@@ -91,17 +93,3 @@ def require_packages(loggers: Iterable[str]) -> None:
                 f"The logger {logger} would be given no metrics.",
                 f"repair its installation, or leave {logger} out of --loggers.",
             ) from error
-
-
-@contextmanager
-def _no_further_framework() -> Iterator[None]:
-    """Inside, a framework that is not imported yet cannot be: tensorboardX would import torch if it is installed, for
-    arrays that nobody here gives it, and that takes a second and much memory of a TensorFlow job."""
-    hidden = [name for name in _FRAMEWORKS if name not in sys.modules]
-    modules: dict[str, Any] = sys.modules
-    modules.update(dict.fromkeys(hidden))  # which is how Python marks a module that is not to be found
-    try:
-        yield
-    finally:
-        for name in hidden:
-            modules.pop(name, None)

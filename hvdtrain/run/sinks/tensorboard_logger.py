@@ -19,6 +19,7 @@ from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
 from hvdtrain.run.sinks.packages import is_usable
 from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.tensorboard_messages import messages
 from hvdtrain.state import State
 
 _NAME: Final = "tensorboard"
@@ -50,33 +51,29 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, step: int, config: str) -> None:
-        from tensorboardX.proto.event_pb2 import SessionLog
-        from tensorboardX.summary import text
-
+        self._messages = messages()
+        text, session = self._messages.text, self._messages.SessionLog
         folder.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = (folder / _next_name(folder)).open("xb")
         self._append(time.time(), 0, file_version=_VERSION)
-        self._append(time.time(), step + 1, session_log=SessionLog(status=SessionLog.START))
+        self._append(time.time(), step + 1, session_log=session(status=session.START))
         markdown = "".join(f"    {line}\n" for line in config.splitlines())  # indented, so that it stays as it is
         self._append(time.time(), step, summary=text("config", markdown))
         self._file.flush()
 
     def write(self, points: Sequence[Point]) -> None:
-        from tensorboardX.proto.summary_pb2 import Summary
-
+        summary = self._messages.Summary
         for point in points:
-            values = [Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
-            values += [Summary.Value(tag=name, histo=histogram) for name, histogram in point.histograms.items()]
-            self._append(point.time, point.step, summary=Summary(value=values))
+            values = [summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
+            values += [summary.Value(tag=name, histo=histogram) for name, histogram in point.histograms.items()]
+            self._append(point.time, point.step, summary=summary(value=values))
         self._file.flush()
 
     def close(self, outcome: Outcome) -> None:  # noqa: ARG002  TensorBoard shows no end
         self._file.close()
 
     def _append(self, wall_time: float, step: int, **content: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event as Message
-
-        payload = Message(wall_time=wall_time, step=step, **content).SerializeToString()
+        payload = self._messages.Event(wall_time=wall_time, step=step, **content).SerializeToString()
         self._file.write(HEADER.pack(len(payload), length_crc(len(payload))))
         self._file.write(payload)
         self._file.write(FOOTER.pack(masked_crc(payload)))
@@ -107,8 +104,7 @@ class Histograms:
 
 
 def _histograms(state: State) -> Iterator[tuple[str, Any]]:
-    from tensorboardX.summary import make_histogram
-
+    make_histogram = messages().histogram
     for name, array in state.items():
         if not name.startswith("model/") or array.dtype.kind != "f":
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
 from pathlib import Path
 
@@ -12,14 +14,10 @@ from event_files import events_of, shown_scalars
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
-from hvdtrain.run.sinks.packages import import_package
+from hvdtrain.run.sinks.hidden_modules import forgotten_after, hidden
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _imported() -> None:
-    import_package("tensorboard")
+from hvdtrain.run.sinks.tensorboard_messages import messages
 
 
 def written(folder: Path, begin: int, steps: range, offset: float = 0.0) -> None:
@@ -87,3 +85,22 @@ def test_histograms_count_the_weights_at_every_second_epochs_end(tmp_path: Path)
     assert (last.step, value.tag, value.histo.num) == (40, "weights/dense", 999)
     assert sum(value.histo.bucket) == 999
     assert (value.histo.min, value.histo.max) == (-1.0, 1.0)
+
+
+def test_a_users_own_import_of_the_package_is_not_touched() -> None:
+    """It finds boto3, and without this test's own hiding, which spares its time, it would find torch."""
+    ours = messages().Event(step=7).SerializeToString()
+    assert "tensorboardX" not in sys.modules
+    with forgotten_after("tensorboardX"), hidden("torch", "google.cloud", "comet_ml"):
+        record_writer = importlib.import_module("tensorboardX.record_writer")
+        theirs = importlib.import_module("tensorboardX.proto.event_pb2").Event.FromString(ours)
+    assert record_writer.S3_ENABLED
+    assert theirs.step == 7
+
+
+def test_what_is_hidden_is_found_again() -> None:
+    with hidden("wave", "json"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("wave")
+        importlib.import_module("json")  # it was imported already
+    importlib.import_module("wave")

@@ -8,29 +8,24 @@ from typing import Any
 import numpy as np
 
 import data_sharding as ds
-from hvdtrain.run.sinks.packages import import_package
+from hvdtrain.run.sinks.tensorboard_messages import messages
 
 
 def events_of(folder: Path) -> list[Any]:
     """All `Event` messages, the checksums verified."""
-    import_package("tensorboard")
-    from tensorboardX.proto.event_pb2 import Event
-
     found = []
     for file in sorted(folder.glob("*tfevents*")):
         catalog = ds.Catalog.index(file)
         with ds.RecordReader(catalog) as reader:
-            found += [Event.FromString(payload) for payload in reader.read(np.arange(len(catalog)))]
+            found += [messages().Event.FromString(payload) for payload in reader.read(np.arange(len(catalog)))]
     return found
 
 
 def shown_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Tag → (step, value). A start of a session takes away what comes before it and has no smaller step."""
-    from tensorboardX.proto.event_pb2 import SessionLog
-
     shown: dict[str, list[tuple[int, float]]] = {}
     for event in events_of(folder):
-        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+        if event.HasField("session_log") and event.session_log.status == messages().SessionLog.START:
             shown = {tag: [point for point in points if point[0] < event.step] for tag, points in shown.items()}
         for value in event.summary.value:
             if value.HasField("simple_value"):
