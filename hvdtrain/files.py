@@ -3,10 +3,12 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, Final, TextIO
 
 from data_sharding.atomic import atomic_file, final_path
 from hvdtrain.errors import UsageError
+
+_BLOCK_BYTES: Final = 2**16
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -44,9 +46,22 @@ def open_lines(path: Path) -> TextIO:
     """
     path = final_path(path)
     if path.exists():
-        content = path.read_bytes()
-        os.truncate(path, content.rfind(b"\n") + 1)
+        with path.open("rb+") as file:
+            file.truncate(_end_of_last_line(file))
     return path.open("a", encoding="utf-8")
+
+
+def _end_of_last_line(file: BinaryIO) -> int:
+    """Read from the end: a file of lines may be large."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def unwritable(path: Path, error: OSError) -> UsageError:

@@ -21,10 +21,13 @@ class Sums:
         values: for each of the task's measures, its sum over this rank's real samples.
         allreduce_seconds: how long steps waited for gradients or weights of other ranks.
         skipped: updates that were skipped because their scaled gradients were not finite; the same on all ranks.
-        grad_norm: mean norm of the reduced gradients before clipping over the updates, if clipping or loss scaling
-            computed it anyway; with local SGD that of this rank's own gradients.
+        grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping
+            or loss scaling computed it anyway; with local SGD that of this rank's own gradients.
         grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
         parts: seconds of the parts of steps, by their names in `laps.PARTS`; empty where a step is one operation.
+        device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.
+        device_use: share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on
+            a CPU, or where NVML cannot be asked.
     """
 
     values: dict[str, float]
@@ -33,6 +36,8 @@ class Sums:
     grad_norm: float | None = None
     grad_norm_peak: float | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    device_memory: int | None = None
+    device_use: float | None = None
 
 
 class Adapter(Protocol):

@@ -24,7 +24,9 @@ _log = logging.getLogger(__name__)
 
 _BEST: Final = "checkpoints/best"
 _ID: Final = ".run"  # a random number: which run it is
-_BESIDE: Final = ("metrics.jsonl", "config.yaml", "env.json")
+_METRICS: Final = ("metrics.jsonl", "metrics.csv", "wandb.json", "mlflow.json")
+"""The metrics, and in which runs of loggers they are."""
+_BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
 class Mirror:
@@ -162,7 +164,7 @@ class Mirror:
             if Path(name).name == name and not name.startswith("."):
                 self._download_over(f"audit/{name}", audit / name, size)
         for name, size in self._folder.sizes("").items():
-            if name == "metrics.jsonl":
+            if name in _METRICS:
                 self._download_over(name, self._run / name, size)
 
     def _download_over(self, name: str, file: Path, size: int) -> None:

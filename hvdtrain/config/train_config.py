@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hvdtrain.config.checkpoint_options import CheckpointOptions
+from hvdtrain.config.logger_options import LoggerOptions
 from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, refuse_first, require_range, seconds_of
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.trace_option import trace_steps
@@ -165,11 +166,12 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, ScheduleOptions, RunConfig):
+class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, ScheduleOptions, LoggerOptions, RunConfig):
     """One training run: what `RunConfig` and the groups of options say."""
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
+        LoggerOptions.__post_init__(self)
         ScheduleOptions.__post_init__(self)
         ValidationOptions.__post_init__(self)
         CheckpointOptions.__post_init__(self)

@@ -40,6 +40,8 @@ class TrainingOptions:
         decay_norm_and_bias: decay normalization layers and biases too.
         trust_coefficient: trust coefficient of lars (default: 0.001).
         max_grad_norm: clip gradients to this norm over all weights, e.g. 1.0 (default: no clipping).
+        log_grad_norm: compute the norm of the gradients at each update, for metrics and loggers; with max_grad_norm or
+            fp16 it is known anyway.
         ema_decay: keep an exponential moving average of the weights, e.g. 0.999, and validate with it (default: none).
         precision: fp32, tf32 (GPUs since Ampere), bf16, or fp16 with loss scaling; weights stay float32.
         accumulate_steps: number of micro batches into which each worker's part of a global batch is split, to save
@@ -79,6 +81,7 @@ class TrainingOptions:
     decay_norm_and_bias: bool = False
     trust_coefficient: float | None = None
     max_grad_norm: float | None = None
+    log_grad_norm: bool = False
     ema_decay: float | None = None
     precision: Precision = "fp32"
     accumulate_steps: int = 1

@@ -125,9 +125,12 @@ class ReducedMetrics:
         rank_pressure: what has kept each rank from its work, in the same order; () where no rank has looked.
         not_finite: ranks whose own sum of losses is NaN or infinite.
         skipped: updates that were not made because gradients overflowed (fp16).
-        grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --max-grad-norm or
-            fp16 asks for it anyway; else None.
+        grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --log-grad-norm,
+            --max-grad-norm or fp16 asks for it; else None.
         grad_norm_peak: the largest of these norms.
+        memory: resident bytes of each rank's process.
+        device_memory: bytes that arrays on each rank's GPU took at most since the start; () on CPUs.
+        device_use: share of the last moments in which each rank's GPU was busy, 0 to 1; () where that is not known.
     """
 
     values: Mapping[str, float]
@@ -140,6 +143,9 @@ class ReducedMetrics:
     skipped: int = 0
     grad_norm: float | None = None
     grad_norm_peak: float | None = None
+    memory: tuple[int, ...] = ()
+    device_memory: tuple[int, ...] = ()
+    device_use: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

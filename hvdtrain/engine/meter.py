@@ -12,6 +12,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
+from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
 from hvdtrain.slowness.gauge import Gauge
@@ -22,9 +23,9 @@ from hvdtrain.stopwatch import Stopwatch
 _COUNTS: Final = ("weight", "masked")
 _TIMES: Final = ("elapsed", "data", "allreduce", "checkpoint")
 _PARTS: Final = ("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden")
-_NORMS: Final = ("norm", "peak")
-_ROW: Final = (*_COUNTS, *_TIMES, *_PARTS, *_NORMS, *COLUMNS)
-"""What is in a rank's row before its sums."""
+_KNOWN: Final = ("norm", "peak", "device_memory", "device_use")
+_ROW: Final = (*_COUNTS, *_TIMES, *_PARTS, *_KNOWN, "memory", *COLUMNS)
+"""What is in a rank's row before its sums. Of `_KNOWN` NaN means that it is not known."""
 
 _AT: Final = {name: place for place, name in enumerate(_ROW)}
 _PRESSURE: Final = slice(_AT[COLUMNS[0]], len(_ROW))
@@ -107,19 +108,23 @@ class Meter:
             skipped=sums.skipped,
             grad_norm=None if sums.grad_norm is None else float(rows[:, _AT["norm"]].mean()),
             grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, _AT["peak"]].max()),
+            memory=tuple(map(int, rows[:, _AT["memory"]].tolist())),
+            device_memory=tuple(map(int, _of_all(rows[:, _AT["device_memory"]]))),
+            device_use=tuple(_of_all(rows[:, _AT["device_use"]])),
         )
 
     def _own(self, sums: Sums) -> list[float]:
         saved = self.watch.take("checkpoint")
         elapsed = time.perf_counter() - self._begin - saved
         weight = float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0
-        norms = [math.nan if norm is None else norm for norm in (sums.grad_norm, sums.grad_norm_peak)]
+        known = (sums.grad_norm, sums.grad_norm_peak, sums.device_memory, sums.device_use)
         pressure = NOTHING if self._gauge is None else self._gauge.read()
         return [
             *(weight, self._masked),
             *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
             *(sums.parts.get(part, 0.0) for part in _PARTS),
-            *norms,
+            *(math.nan if value is None else value for value in known),
+            resident_bytes(),
             *pressure,
         ]
 
@@ -129,6 +134,11 @@ def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
     pressures = reading.rank_pressure or (NOTHING,) * len(reading.rank_seconds)
     ranks = zip(reading.rank_seconds, pressures, strict=True)
     return [RankTimes(s.data, s.compute, s.allreduce, pressure) for s, pressure in ranks]
+
+
+def _of_all(column: NDArray[np.float64]) -> list[float]:
+    """What each rank says, in the order of ranks; [] where one of them does not know."""
+    return [] if np.isnan(column).any() else column.tolist()
 
 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def dry_run(setup: RunSetup, comm: Communicator) -> None:
     restore_and_broadcast(setup, adapter, named, comm)
     is_root = comm.topology.is_root
     if is_root:
-        print(describe(setup, comm), flush=True)
+        print("\n".join(describe(setup, comm, adapter.parameter_count())), flush=True)
     if setup.validation is not None and setup.config.best_metric is not None:
         require_measured(adapter, comm, setup.validation, setup.config.best_metric)
     for line in [*_try_batches(setup, adapter, comm), "nothing was written, and the weights are discarded"]:

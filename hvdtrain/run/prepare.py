@@ -11,12 +11,14 @@ from data_sharding.errors import ShardingError
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import require_validation
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
+from hvdtrain.run.sinks.packages import require_packages
 from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Task, TaskDefaults
@@ -57,6 +59,8 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> RunSet
         UsageError: on every rank, whichever of them could not.
     """
     config = with_defaults(config, kind.defaults, comm.topology.size)
+    if loggers := named_loggers(config):  # of which rank 0 alone makes use
+        agree(comm, lambda: require_packages(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     task, data = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
     _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))

@@ -1,11 +1,13 @@
 """The results of a run for people and programs: result.json, env.json, and the closing table."""
 
+import os
 import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from hvdtrain.adapters.open import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.train_config import TrainConfig
@@ -67,20 +69,47 @@ class Totals:
         return self.samples / slowest if slowest > 0 else 0.0
 
 
-def describe(setup: RunSetup, comm: Communicator) -> str:
-    """What is trained, in one line: nothing that changes the numbers is left unsaid."""
-    config, schedule, topology = setup.config, setup.schedule, comm.topology
-    plan = setup.train.plan(0)
-    workers = f"{topology.size} workers by {topology.launcher}" if topology.is_distributed else "1 worker"
-    return (
-        f"hvdtrain: {config.task} in {setup.task.framework}, {workers}; "
-        f"{plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
-        f"epochs; lr {schedule.peak:g} (scaling {config.lr_scaling}), "
-        f"warm-up {schedule.warmup_steps} steps, {schedule.describe()}; "
-        f"{'' if config.optimizer is None else f'{describe_optimizer(config)}; '}"
-        f"{''.join(f'{option}; ' for option in non_default_options(config))}"
-        f"seed {config.seed}"
-    )
+def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path | None = None) -> list[str]:
+    """What is trained, in five lines: nothing that changes the numbers is left unsaid.
+
+    Args:
+        parameters: trainable parameters of the model.
+        folder: of the run, if there is one.
+    """
+    config, schedule, plan, installed = setup.config, setup.schedule, setup.train.plan(0), versions()
+    framework = setup.task.framework
+    optimizer = "the task's own optimizer" if config.optimizer is None else describe_optimizer(config)
+    packages = [f"Python {installed['python']}", f"hvdtrain {installed['hvdtrain']}"]
+    if comm.topology.is_distributed:
+        packages.append(f"Horovod {installed.get('horovod', '').partition('+')[0]}")
+    held = "no" if setup.validation is None else f"{setup.validation.plan(0).num_records:,}"
+    return [
+        f"hvdtrain: {config.task} in {framework} {installed.get(framework, '')} on {device_kind(framework)}, "
+        f"{_workers(comm.topology)}",
+        f"model: {'; '.join([f'{parameters:,} parameters', optimizer, *non_default_options(config)])}; "
+        f"seed {config.seed}",
+        f"data: {plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
+        f"epochs, shuffle {config.data.shuffle}; {held} records for validation",
+        f"lr: {schedule.peak:g} (scaling {config.lr_scaling}), warm-up {schedule.warmup_steps} steps, then "
+        f"{schedule.describe()}",
+        "; ".join([*([] if folder is None else [f"run folder: {shown_path(folder)}"]), ", ".join(packages)]),
+    ]
+
+
+def _workers(topology: Topology) -> str:
+    """How many, who started them, and what says so: "2 workers by horovodrun on 1 node (HOROVOD_SIZE=2)"."""
+    source = topology.source.get("size", "")
+    told = f" ({source.removeprefix('default: ')})" if source else ""
+    if topology.launcher == "single":
+        return f"1 worker{told}"
+    workers = "1 worker" if topology.size == 1 else f"{topology.size} workers"
+    nodes = "1 node" if topology.num_nodes == 1 else f"{topology.num_nodes} nodes"
+    return f"{workers} by {topology.launcher} on {nodes}{told}"
+
+
+def shown_path(path: Path) -> str:
+    """As people would write it: relative to the current folder if it is inside."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def environment(topology: Topology) -> dict[str, Any]:
@@ -140,13 +169,19 @@ def result(
     }
 
 
-def print_table(result: dict[str, Any], folder: str, report: str | None = None) -> None:
-    """The closing table on standard output, with the paths of the run folder and of its report, where there is one."""
+def print_table(result: dict[str, Any], folder: str, report: str | None = None, columns: int = 100) -> None:
+    """The closing table on standard output, at most `columns` wide.
+
+    Args:
+        folder, report: the paths of the run folder and of its report, where there is one.
+    """
     from rich.console import Console
     from rich.table import Table
 
     seconds = result["seconds"]
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
+    table.add_column()
+    table.add_column(overflow="fold")  # a path stays whole
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
     if best := result["best"]:
@@ -168,7 +203,7 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None) 
     if report is not None:
         table.add_row("report", report)
     # No colours: mpirun shows workers a terminal even where there is none.
-    Console(width=100, color_system=None).print(table)
+    Console(width=columns, color_system=None).print(table)
 
 
 def _restarts(goodput: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -46,10 +46,11 @@ from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.closing_report import write_report
 from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result
+from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result, shown_path
 from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
+from hvdtrain.run.sinks.terminal import table_columns
 from hvdtrain.run.start import (
     named_checkpoint,
     open_own_adapter,
@@ -124,12 +125,14 @@ class _Training:
         """Returns what has asked to stop, where that left something undone; else ""."""
         setup, comm, folder = self.setup, self.comm, self.folder
         checkpoint = agree(comm, lambda: own_checkpoint(setup, folder, comm) or named, "hvdtrain.resume")
+        lines = describe(setup, comm, self.adapter.parameter_count(), folder.path)
         if comm.topology.is_root:
-            print(describe(setup, comm), flush=True)
+            print("\n".join(lines), flush=True)
             warn_of_damage(_catalogs(setup))
             if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
                 print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
-        _log.info("%s", describe(setup, comm))
+        for line in lines:
+            _log.info("%s", line)
         position = restore_and_broadcast(setup, self.adapter, checkpoint, comm)
         if setup.validation is not None and setup.config.best_metric is not None:
             require_measured(self.adapter, comm, setup.validation, setup.config.best_metric)
@@ -149,7 +152,8 @@ class _Training:
         if comm.topology.is_root:
             totals.resume_from(folder.metrics, position.step)
         own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
-        report = _Report(setup, self.adapter, folder, totals, begin, time.perf_counter() - begin)
+        start_seconds = time.perf_counter() - begin
+        report = _Report(setup, self.adapter, folder, totals, begin, start_seconds, comm.topology.launcher)
         with ExitStack() as stack:
             stack.enter_context(self._watched(position.step))
             begun = time.time() - (time.perf_counter() - begin)
@@ -168,7 +172,8 @@ class _Training:
         """The sinks between `totals` and the task's `own` callbacks. If one cannot be opened, the others are told."""
         sinks: list[events.Callback] = []
         try:
-            for sink in open_sinks(SinkContext(self.setup.config, self.folder, self.comm.topology, begun), stack):
+            context = SinkContext(self.setup.config, self.folder, self.comm.topology, begun, self.adapter.state)
+            for sink in open_sinks(context, stack):
                 sinks.append(sink)
         except BaseException as error:
             tell_failure([*sinks, *own], events.RunFailed(step, error))
@@ -266,6 +271,7 @@ class _Report:
     Attributes:
         begin: `time.perf_counter()` when the process began its work.
         start_seconds: from then until training began.
+        launcher: as `Topology.launcher`.
     """
 
     setup: RunSetup
@@ -274,6 +280,7 @@ class _Report:
     totals: Totals
     begin: float
     start_seconds: float
+    launcher: str
 
     def write(self, outcome: RunResult) -> None:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
@@ -293,18 +300,14 @@ class _Report:
             print("nothing was left to train; result.json stays as it was", flush=True)
         seconds = self._summary["seconds"]["total"]
         report = write_report(folder, self.setup.config.report, seconds, outcome.finished)
-        print_table(self._summary, _shown(folder), None if report is None else _shown(report))
+        shown = None if report is None else shown_path(report)
+        print_table(self._summary, shown_path(folder), shown, table_columns(sys.stdout, self.launcher))
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
                 f"to go on, {how_to_continue(self.setup.config, folder)}",
                 flush=True,
             )
-
-
-def _shown(path: Path) -> str:
-    """As people would write it, from where they started the run."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:

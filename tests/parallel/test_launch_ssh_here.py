@@ -22,7 +22,7 @@ def test_workers_of_an_agent_train(run_command: Any, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "localhost:2", *command]
     finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()
-    assert ", 2 workers by hvdtrain launch; " in finished.stdout, finished.tail()
+    assert ", 2 workers by hvdtrain launch on 1 node" in finished.stdout, finished.tail()
     topology = json.loads((tmp_path / "out" / "env.json").read_text())["topology"]
     assert (topology["size"], topology["local_size"], topology["num_nodes"]) == (2, 2, 1)
 

@@ -19,7 +19,7 @@ from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_state, task_errors
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
-from hvdtrain.adapters.keras.device import apply_settings
+from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.state import seed_states
@@ -59,7 +59,7 @@ class KerasAdapter(AdapterState):
         self._waiting = Waiting()
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
         loss_scale = LossScale() if options.precision == "fp16" else None
-        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale)
+        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale, options.log_grad_norm)
         self._gradient_sum = GradientSum(self.model.trainable_variables) if options.accumulate_steps > 1 else None
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
@@ -191,7 +191,7 @@ class KerasAdapter(AdapterState):
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
-        sums = Sums(values, self._waiting.take(), self._skipped, *self._update.norms.read())
+        sums = Sums(values, self._waiting.take(), self._skipped, *self._update.norms.read(), memory_peak())
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0

@@ -91,6 +91,12 @@ def built_for(precision: Precision) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
+def memory_peak() -> int | None:
+    """Bytes that tensors on this worker's GPU took at most since the start of the process; None on the CPU."""
+    gpus = tf.config.list_logical_devices("GPU")
+    return int(tf.config.experimental.get_memory_info(gpus[0].name)["peak"]) if gpus else None
+
+
 def _require_tf32() -> None:
     gpus = tf.config.get_visible_devices("GPU")
     capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0)) for gpu in gpus]

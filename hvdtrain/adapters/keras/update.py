@@ -20,11 +20,19 @@ class Update(ScaledUpdate):
         max_norm: limit on the norm of all gradients together; None: there is none.
         loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once: the
             norm shows both whether a gradient is not finite, and by how much to clip.
+        logs_norm: the norm is computed although nothing but `norms` needs it.
     """
 
-    def __init__(self, optimizer: Any, max_norm: float | None = None, loss_scale: LossScale | None = None) -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        max_norm: float | None = None,
+        loss_scale: LossScale | None = None,
+        logs_norm: bool = False,
+    ) -> None:
         super().__init__(loss_scale, tf.maximum)
         self._optimizer, self._max_norm = optimizer, max_norm
+        self._knows_norm = logs_norm or max_norm is not None or loss_scale is not None
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
         """Called while the step is traced.
@@ -35,9 +43,8 @@ class Update(ScaledUpdate):
         """
         if self._loss_scale is not None:
             return self._apply_scaled(gradients, variables, scale)
-        norm = tf.constant(0.0)
+        norm = _norm(gradients) if self._knows_norm else tf.constant(0.0)
         if self._max_norm is not None:
-            norm = _norm(gradients)
             gradients = _multiplied(gradients, clip_coefficient(norm, self._max_norm, tf.minimum))
         self._optimizer.apply(gradients, variables)
         return tf.constant(True), norm
@@ -58,7 +65,7 @@ class Update(ScaledUpdate):
     def after_step(self, changed: Any, norm: Any) -> bool:
         """Called between graphs with what `apply` returned; returns whether the weights were changed."""
         finite = self._loss_scale is None or bool(changed)  # asking the tensor would wait for the device
-        if finite and (self._max_norm is not None or self._loss_scale is not None):
+        if finite and self._knows_norm:
             self.norms.add(norm)
         if self._loss_scale is not None:
             self._loss_scale.after_step(finite)
@@ -66,7 +73,7 @@ class Update(ScaledUpdate):
 
     def after_steps(self, norms: Any) -> None:
         """Called after a graph of several updates, without loss scaling. Args: `norms`: of each, float32 [updates]."""
-        if self._max_norm is not None:
+        if self._knows_norm:
             for norm in tf.unstack(norms):
                 self.norms.add(norm)
 

@@ -18,7 +18,7 @@ from hvdtrain.adapters.laps import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE,
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
-from hvdtrain.adapters.torch.device import apply_settings, low_precision, own_device
+from hvdtrain.adapters.torch.device import apply_settings, gpu_use, low_precision, memory_peak, own_device
 from hvdtrain.adapters.torch.gpu_laps import GpuLaps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
@@ -62,7 +62,7 @@ class TorchAdapter(AdapterState):
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         loss_scale = LossScale() if options.precision == "fp16" else None
-        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale)
+        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale, options.log_grad_norm)
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._sums = MeasureSums()
         self._stopwatch, self._skipped = Stopwatch(), 0
@@ -175,7 +175,8 @@ class TorchAdapter(AdapterState):
         values, norms = self._sums.read(), self._update.norms.read()
         parts = dict(zip(PARTS, self._laps.take(), strict=True))  # after the device has done all of them
         waited = parts.pop(PARTS[ALLREDUCE]) + self._stopwatch.take("average") if self._is_distributed else 0.0
-        sums = Sums(values, waited, self._skipped, *norms, parts)
+        gpu = memory_peak(self._device), gpu_use(self._device)
+        sums = Sums(values, waited, self._skipped, *norms, parts, *gpu)
         self._skipped = 0
         return sums
 

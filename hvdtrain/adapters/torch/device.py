@@ -1,7 +1,8 @@
 """This worker's device in torch: its threads, its GPU, and which arithmetic kernels use."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib.util import find_spec
 
 import torch
 
@@ -61,6 +62,20 @@ def low_precision(precision: Precision, device: torch.device) -> AbstractContext
     if precision not in _LOW:
         return nullcontext()
     return torch.autocast(device.type, dtype=_LOW[precision])
+
+
+def memory_peak(device: torch.device) -> int | None:
+    """Bytes that tensors on a GPU took at most since the start of the process; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def gpu_use(device: torch.device) -> float | None:
+    """Share of the last moments in which the GPU was busy, 0 to 1; None on the CPU, or where NVML cannot be asked."""
+    if device.type != "cuda" or find_spec("pynvml") is None:
+        return None
+    with suppress(Exception):  # NVML has its own kinds of errors: no permission, a part of a GPU (MIG), no driver
+        return torch.cuda.utilization(device) / 100
+    return None
 
 
 def _require_supported(precision: Precision, device: torch.device) -> None:

@@ -22,6 +22,7 @@ class Update(ScaledUpdate):
         max_norm: limit on the norm of all gradients together; None: there is none.
         loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
             torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
+        logs_norm: the norm is computed although nothing but `norms` needs it.
     """
 
     def __init__(
@@ -30,19 +31,22 @@ class Update(ScaledUpdate):
         parameters: Sequence[torch.Tensor],
         max_norm: float | None = None,
         loss_scale: LossScale | None = None,
+        logs_norm: bool = False,
     ) -> None:
         super().__init__(loss_scale, torch.maximum if loss_scale is None else max)
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
+        self._needs_norm = logs_norm or max_norm is not None
 
     def step(self) -> bool:
         """Change the weights; returns whether it did."""
         if self._loss_scale is not None:
             return self._scaled_step(self._loss_scale)
-        if self._max_norm is not None:
+        if self._needs_norm:
             gradients = _numbers(self._parameters)
             norm = torch.nn.utils.get_total_norm(gradients)
             self.norms.add(norm)
-            torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
+            if self._max_norm is not None:
+                torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
         optimizer_step(self._optimizer)
         return True
 

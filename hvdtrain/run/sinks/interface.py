@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import Callback
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.state import State
 from hvdtrain.topology import Topology
 
 
@@ -17,12 +18,14 @@ class SinkContext:
 
     Attributes:
         begun: when this process began its work, of `time.time()`.
+        state: returns a copy of what training changes, as `Adapter.state`. Not collective.
     """
 
     config: TrainConfig
     folder: RunFolder
     topology: Topology
     begun: float = field(default_factory=time.time)
+    state: Callable[[], State] = dict
 
 
 OpenSink = Callable[[SinkContext, ExitStack], Callback | None]

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -90,8 +91,15 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
         **({"grad_norm_peak": event.grad_norm_peak} if event.grad_norm_peak is not None else {}),
         "samples_per_second": round(event.samples_per_second, 1),
+        **_of_ranks("memory", event.memory),
+        **_of_ranks("device_memory", event.device_memory),
+        **_of_ranks("device_use", event.device_use),
         "seconds": [{k: round(v, 6) for k, v in s.told().items()} for s in event.rank_seconds],
     }
+
+
+def _of_ranks(name: str, values: Sequence[float]) -> dict[str, Any]:
+    return {name: {"max": max(values), "ranks": list(values)}} if values else {}
 
 
 def _event_line(event: events.CheckpointDurable | events.StragglerFound) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
 
 _REDRAWN_SECONDS = 0.2
+_PARTS = ("data", "compute", "allreduce")
 _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
 """Between two lines passes this share of the time since the start, within these bounds."""
 
@@ -48,12 +49,14 @@ class Bar:
             case events.StepEnded():
                 self._require().update()
             case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
-                self._require().words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f} "
-                self._require().words["speed"] = f"{speed:,.0f} samples/s"
+                words, measure = self._require().words, next((name for name in values if name != "loss"), None)
+                words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f} "
+                words["measure"] = f" {measure} {values[measure]:.4f} " if measure is not None else ""
+                words["speed"], words["shares"] = f"{speed:,.0f} samples/s", _shares(event)
             case events.Evaluated():
                 self._require().words["validation"], self._require().words["best"] = _short(event)
             case events.StoppedEarly():
-                self._require().words["head"] = "stopped early "
+                self._require().words |= {"head": "stopped early ", "measure": ""}
             case events.RunEnded() | events.RunFailed():
                 self.close()
 
@@ -72,7 +75,7 @@ class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself doe
     """Shows as much beside the bar as the terminal is wide, the most important first."""
 
     def __init__(self, columns: Callable[[], int], total: int, step: int, stream: "TextIO | _ReturnLast") -> None:
-        self.words = dict.fromkeys(("head", "speed", "validation", "best"), "")
+        self.words = dict.fromkeys(("head", "measure", "speed", "shares", "validation", "best"), "")
         self._columns = columns
         # Without `nrows`, tqdm asks the terminal, and draws nothing where that has no size (docker exec, expect).
         super().__init__(total=total, initial=step, file=stream, mininterval=_REDRAWN_SECONDS, miniters=1, nrows=20)
@@ -88,8 +91,15 @@ class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself doe
 
     def _layouts(self) -> Iterator[str]:
         """From the longest to the shortest; the last one is cut where it does not fit."""
-        speed, validation, best = (f"{{{n}}}" if self.words[n] else "" for n in ("speed", "validation", "best"))
+        speed, shares, validation, best = (
+            f"{{{word}}}" if self.words[word] else "" for word in ("speed", "shares", "validation", "best")
+        )
+        if self.words["measure"]:  # then there is one of training and one of validation
+            told = f"validation {validation}{best}" if validation else ""
+            end = [*filter(None, ("{elapsed}<{remaining}", speed, shares, told))]
+            yield f"{{head}}{{measure}}|{{bar}}| {{n_fmt}}/{{total_fmt}} [{', '.join(end)}]"
         for shown in (
+            ("{elapsed}<{remaining}", speed, shares, validation + best),
             ("{elapsed}<{remaining}", speed, validation + best),
             ("{remaining} left", speed, validation + best),
             ("{remaining} left", speed, validation),
@@ -115,7 +125,10 @@ class _ReturnLast:
 
 
 class Lines:
-    """One line when training has begun, one line an epoch, and others between them where epochs are long."""
+    """One line when training has begun, one line an epoch, and others between them where epochs are long.
+
+    Programs read them too: measures as "train loss 0.5", with no separators in numbers (docs/sagemaker.md).
+    """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -123,8 +136,7 @@ class Lines:
         self._epochs = self._total = 0
         self._begun: tuple[int, float] | None = None  # the first step that this process has logged, and when
         self._next_at = 0.0
-        self._logged, self._step = 0, ("", "")
-        self._train = ""
+        self._newest: events.Logged | None = None
         self._validation = ""
 
     def __call__(self, event: Event) -> None:
@@ -135,29 +147,35 @@ class Lines:
             case events.StepEnded(epoch=epoch, step=step):
                 if self._begun is not None and self._clock() >= self._next_at:
                     self._print_step(epoch, step, *self._begun)
-            case events.Logged(epoch=epoch, step=step, values=values, samples_per_second=speed):
-                self._logged, self._step = step, (f"loss {values['loss']:.4f}", f"  {speed:,.0f} samples/s")
-                self._train = f"train {format_values(values)}  {speed:,.0f} samples/s"
+            case events.Logged(epoch=epoch, step=step):
+                self._newest = event
                 if self._begun is None:
                     self._begun = step, self._clock()
                     self._print_step(epoch, step, *self._begun)
             case events.Evaluated(values=values):
                 self._validation = f"  validation {format_values(values)}" + (" (best)" if event.is_best else "")
             case events.EpochEnded(epoch=epoch):
-                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._train}{self._validation}")
+                self._print(f"epoch {epoch + 1}/{self._epochs}  {self._trained()}{self._validation}")
             case events.StoppedEarly():
                 self._print(f"stopped early {event.reason}")
             case events.RunEnded(step=step, finished=False):
-                self._print(f"stopped at step {step}  {self._train}{self._validation}")
+                self._print(f"stopped at step {step}  {self._trained()}{self._validation}")
 
     def _print_step(self, epoch: int, step: int, first: int, begin: float) -> None:
         left = ""
         if step > first:
             seconds = (self._clock() - begin) / (step - first) * (self._total - step)
             left = f"  {tqdm.format_interval(seconds)} left"
-        loss, speed = self._step
-        of_step = f" (step {self._logged})" if self._logged != step else ""  # it is not asked for at each step
-        self._print(f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}  {loss}{of_step}{speed}{left}")
+        shares = _shares(self._newest) if self._newest is not None else ""
+        place = f"epoch {epoch + 1}/{self._epochs} step {step}/{self._total}"
+        self._print(f"{place}  {self._trained(step)}{left}{'  ' if shares else ''}{shares}")
+
+    def _trained(self, step: int | None = None) -> str:
+        """Args: `step`: where training is; measures are not asked for at each step."""
+        if self._newest is None:
+            return ""
+        of_step = f" (step {self._newest.step})" if step not in (None, self._newest.step) else ""
+        return f"train {format_values(self._newest.values)}{of_step}  {self._newest.samples_per_second:.0f} samples/s"
 
     def _print(self, line: str) -> None:
         self._stream.write(line + "\n")
@@ -176,6 +194,13 @@ def _short(event: events.Evaluated) -> tuple[str, str]:
     if best is None or event.is_best:
         return shown, " (best)" if event.is_best else ""
     return shown, f" (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
+
+
+def _shares(event: events.Logged) -> str:
+    """Of the time since the last reading, over all ranks: "data 2% compute 80% allreduce 18%"."""
+    parts = {part: sum(getattr(rank, part) for rank in event.rank_seconds) for part in _PARTS}
+    total = sum(parts.values())
+    return " ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else ""
 
 
 def format_values(values: Mapping[str, float]) -> str:

@@ -16,6 +16,22 @@ Open MPI 5's mpirun, and with it `horovodrun` over MPI, collects whole lines: a 
 """
 
 
+_WIDEST, _NARROWEST = 100, 40  # of tables
+_UNTAGGED = ("single", "hvdtrain launch")
+_LONGEST_TAG = len("[1,10]<stdout>:")  # horovodrun's and mpirun's
+
+
+def table_columns(stream: TextIO, launcher: str) -> int:
+    """How wide a table may be that is printed on `stream`, so that the terminal breaks none of its lines, also where
+    the launcher writes a tag before each. Args: `launcher`: as `Topology.launcher`.
+    """
+    width = _width(stream.fileno()) if stream.isatty() else 0
+    if not width and launcher != "single":  # mpirun's own terminal has no size
+        width = _width(_of_an_ancestor())
+    tag = 0 if launcher in _UNTAGGED else _LONGEST_TAG
+    return max(_NARROWEST, min(_WIDEST, width - tag - 1 if width else _WIDEST))
+
+
 class Terminal:
     """Where `stream` ends.
 

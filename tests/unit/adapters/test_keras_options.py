@@ -45,11 +45,12 @@ def test_an_overflow_is_skipped_and_counted_and_a_bad_loss_is_told(facts: dict[s
     assert facts["bad_loss_is_told"]
 
 
-def test_the_norm_is_that_before_clipping_where_clipping_or_scaling_needs_it(facts: dict[str, Any]) -> None:
-    plain, clipped, scaled = facts["norms"]
+def test_the_norm_is_that_before_clipping_where_somebody_needs_it(facts: dict[str, Any]) -> None:
+    plain, clipped, scaled, *logged = facts["norms"]
     assert plain == [None, None]
     assert min(clipped) > 1e-2
     assert scaled == pytest.approx(clipped, rel=1e-2)
+    assert logged == [pytest.approx(clipped, rel=1e-6)] * 2
 
 
 def test_a_task_may_ask_a_tensor_in_pythons_if(facts: dict[str, Any]) -> None:

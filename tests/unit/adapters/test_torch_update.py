@@ -67,6 +67,14 @@ def test_the_norm_is_that_before_clipping_and_its_mean_and_peak_are_read_once(sc
     assert update.norms.read() == (None, None)
 
 
+def test_a_norm_that_is_only_logged_changes_no_update() -> None:
+    parameter, optimizer = weights([3.0, 4.0, 0.0])
+    update = Update(optimizer, [parameter], logs_norm=True)
+    update.step()
+    assert parameter.tolist() == [-3.0, -4.0, 0.0]
+    assert update.norms.read() == (5.0, 5.0)
+
+
 def test_a_norm_that_nobody_asked_for_is_not_computed_and_one_that_overflowed_does_not_count() -> None:
     parameter, optimizer = weights([3.0, 4.0, 0.0])
     update = Update(optimizer, [parameter])

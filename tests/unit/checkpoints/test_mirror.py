@@ -56,6 +56,8 @@ class Machine:
         (self.run / "audit").mkdir(exist_ok=True)
         (self.run / "audit" / f"segment_{step}.npy").write_bytes(bytes(step))
         (self.run / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        (self.run / "metrics.csv").write_text(f"step\n{step}\n")
+        (self.run / "wandb.json").write_text('{"id": "1"}')
         self.store.save(checkpoint(step))
 
     def fetched(self) -> int | None:
@@ -80,7 +82,13 @@ def test_a_new_machine_goes_on_from_there(url: str, tmp_path: Path) -> None:
     assert names(url) == ["step_00000020", "step_00000030"]  # as many as are kept
     second = Machine(tmp_path / "second", url)
     assert second.fetched() == 30
-    for name in ("metrics.jsonl", "audit/segment_10.npy", "checkpoints/step_00000030/model.safetensors"):
+    for name in (
+        "metrics.jsonl",
+        "metrics.csv",
+        "wandb.json",
+        "audit/segment_10.npy",
+        "checkpoints/step_00000030/model.safetensors",
+    ):
         assert (second.run / name).read_bytes() == (first.run / name).read_bytes()
     second.train_to(40)
     assert names(url) == ["step_00000030", "step_00000040"]

@@ -30,6 +30,7 @@ OF_KNOBS = (
     *("momentum", "beta1", "beta2", "eps", "weight_decay", "trust_coefficient", "max_grad_norm", "ema_decay"),
     *("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every", "lr_power", "lr_gamma", "lr_min"),
     *("early_stopping_patience", "early_stopping_min_delta", "bucket_cap_mb"),
+    "logger_histograms",
 )
 
 

@@ -82,6 +82,23 @@ def test_the_norm_of_gradients_is_the_mean_over_ranks_and_its_peak_the_largest(o
     assert [reading.grad_norm_peak for reading in readings] == [mean and 2 * max(own)] * 2
 
 
+@pytest.mark.parametrize(("own", "gathered"), [((5, 7), (5, 7)), ((5, None), ()), ((None, None), ())])
+def test_memory_is_told_of_each_rank(own: Any, gathered: Any) -> None:
+    def work(comm: Communicator) -> ReducedMetrics:
+        adder: Any = Adder()
+        meter = meter_of(adder, comm)
+        meter.count(batch_of([1.0], [1.0], 2.0))
+        memory = own[comm.topology.rank]
+        adder.read_sums = lambda: Sums({"loss": 0.0}, 0.0, device_memory=memory, device_use=memory and memory / 10)
+        return meter.reduce("training")
+
+    for reading in all_well(run_on_ranks(2, work)):
+        assert reading.device_memory == gathered
+        assert reading.device_use == tuple(value / 10 for value in gathered)
+        assert len(reading.memory) == 2
+        assert min(reading.memory) > 2**20  # this test's process
+
+
 @given(
     parts=st.lists(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5), min_size=1, max_size=4),
     masked=st.integers(0, 4),

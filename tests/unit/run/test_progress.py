@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from hvdtrain.run.sinks.terminal import Terminal
 
 VALIDATION = {"accuracy": 0.9722, "loss": 0.0666}
 STEPS = 360
+SHARES = "data 2% compute 80% allreduce 18%"
 
 
 def logged(step: int) -> events.Logged:
@@ -27,8 +29,8 @@ def logged(step: int) -> events.Logged:
         lr=0.1,
         samples=10,
         samples_per_second=12345.0,
-        values={"loss": 0.0512, "accuracy": 0.98},
-        rank_seconds=(Seconds(),),
+        values={"accuracy": 0.98, "loss": 0.0512},
+        rank_seconds=(Seconds(0.5, 8.0, 1.0, 99.0), Seconds(0.0, 8.0, 2.5)),
     )
 
 
@@ -51,7 +53,13 @@ def last_drawn(columns: int, monkeypatch: pytest.MonkeyPatch, launcher: str = "s
         (60, ("75/360", "left"), ("samples/s",)),
         (80, ("75/360", "left", "accuracy 0.9722]"), ("samples/s",)),
         (100, ("75/360", "left", "12,345 samples/s", "accuracy 0.9722]"), ("best",)),
-        (200, ("75/360", "12,345 samples/s", "accuracy 0.9722 (best 0.9800)]"), ("left",)),
+        (115, ("75/360", "12,345 samples/s", "accuracy 0.9722 (best 0.9800)]"), ("left", "data")),
+        (150, (f"12,345 samples/s, {SHARES}, accuracy 0.9722 (best 0.9800)]",), ("validation", "accuracy 0.9800 |")),
+        (
+            200,
+            ("loss 0.0512  accuracy 0.9800 |", f"samples/s, {SHARES}, validation accuracy 0.9722 (best 0.9800)]"),
+            ("left",),
+        ),
     ],
 )
 def test_a_bar_fits_and_what_matters_most_stays_longest(
@@ -60,7 +68,7 @@ def test_a_bar_fits_and_what_matters_most_stays_longest(
     drawn = last_drawn(columns, monkeypatch)
     assert all(word in drawn for word in there), drawn
     assert not any(word in drawn for word in missing), drawn
-    if columns >= 60:
+    if 60 <= columns < 200:
         assert "epoch 3/12  loss 0.0512 |" in drawn
         assert len(drawn.split("|")[1]) >= 10, drawn
 
@@ -102,7 +110,26 @@ def test_lines_of_a_long_epoch_come_at_once_then_rarer_and_say_how_long_it_takes
     assert seconds[:4] == [1.0, 3.0, 5.0, 7.0]
     assert waits == sorted(waits)
     assert max(waits) == 30.0
-    assert "epoch 1/1 step 3/36000  loss 0.0512 (step 1)  12,345 samples/s  9:59:57 left\n" in stream.getvalue()
+    told = f"train accuracy 0.9800  loss 0.0512 (step 1)  12345 samples/s  9:59:57 left  {SHARES}"
+    assert f"epoch 1/1 step 3/36000  {told}\n" in stream.getvalue()
+
+
+def test_sagemaker_finds_the_metrics_in_lines_by_the_expressions_of_its_page() -> None:
+    """SageMaker takes what stands in the parentheses, of the first match in each line."""
+    stream = io.StringIO()
+    lines = Lines(stream)
+    evaluated = events.Evaluated(2, 30, 100, 0.5, VALIDATION, None)
+    for event in (events.RunStarted(0, STEPS, 30, 12), logged(30), evaluated, events.EpochEnded(2, 30)):
+        lines(event)
+    of_step, of_epoch = stream.getvalue().splitlines()[1:]
+    page = (Path(__file__).parents[3] / "docs" / "sagemaker.md").read_text()
+    expressions = dict(re.findall(r"--metric '([\w:]+)=([^']+)'", page))
+    assert expressions.keys() == {"train:loss", "train:samples_per_second", "validation:accuracy", "validation:loss"}
+    values = {"train:loss": "0.0512", "train:samples_per_second": "12345"}
+    both = {**values, "validation:accuracy": "0.9722", "validation:loss": "0.0666"}
+    for line, expected in ((of_step, values), (of_epoch, both)):
+        found = {name: re.search(expression, line) for name, expression in expressions.items()}
+        assert {name: match[1] for name, match in found.items() if match} == expected, line
 
 
 def test_a_terminal_without_a_size_gets_a_bar() -> None:

@@ -12,7 +12,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds, StoppedEarly
 from hvdtrain.run.result import print_table
 from hvdtrain.run.sinks.progress import Bar, Lines
-from hvdtrain.run.sinks.terminal import Terminal
+from hvdtrain.run.sinks.terminal import Terminal, table_columns
 
 VALUES = {"accuracy": 0.75, "loss": 0.5, "top5": 0.875}
 STOPPED = StoppedEarly(epoch=4, step=20, metric="accuracy", patience=3, min_delta=0.0)
@@ -57,23 +57,66 @@ def test_lines_show_every_measure_and_why_it_stopped() -> None:
     assert "(best)" not in shown("lines", evaluated(worse), ended)
 
 
+RESULT: dict[str, Any] = {
+    "task": "digits",
+    "framework": "torch",
+    "status": "finished",
+    "metrics": VALUES,
+    "best": {"metric": "accuracy", "value": 0.8, "step": 4, "epoch": 0},
+    "stopped_early": {"epoch": 4, "step": 20, "metric": "accuracy", "patience": 3, "min_delta": 0.25},
+    "world_size": 2,
+    "global_batch_size": 8,
+    "samples_per_second": 10.0,
+    "seconds": {"total": 1.0, "start": 0.5, "data": 0.1, "compute": 0.2, "allreduce": 0.1},
+    "parameters": 10,
+    "weights": {"sha256": "0" * 64},
+}
+
+
 def test_the_closing_table_says_both(capsys: pytest.CaptureFixture[str]) -> None:
-    result: dict[str, Any] = {
-        "task": "digits",
-        "framework": "torch",
-        "status": "finished",
-        "metrics": VALUES,
-        "best": {"metric": "accuracy", "value": 0.8, "step": 4, "epoch": 0},
-        "stopped_early": {"epoch": 4, "step": 20, "metric": "accuracy", "patience": 3, "min_delta": 0.25},
-        "world_size": 2,
-        "global_batch_size": 8,
-        "samples_per_second": 10.0,
-        "seconds": {"total": 1.0, "start": 0.5, "data": 0.1, "compute": 0.2, "allreduce": 0.1},
-        "parameters": 10,
-        "weights": {"sha256": "0" * 64},
-    }
-    print_table(result, "out")
+    print_table(RESULT, "out")
     text = capsys.readouterr().out
     assert "step 4, of epoch 1: accuracy 0.8000" in text
     assert "after epoch 5: no better accuracy in 3 validations (by more than 0.25)" in text
     assert "validation top5" in text
+
+
+@pytest.mark.parametrize("columns", [40, 65, 100])
+def test_no_line_of_the_closing_table_is_too_long_and_nothing_is_lost(
+    columns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = "runs/" + "digits-torch-20261124-" * 4
+    print_table(RESULT, folder, columns)
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= columns
+    rows = [line for line in lines if line.startswith(("│", "|"))]
+    assert len({len(row) for row in rows}) == 1
+    assert "\x1b" not in text
+    cells = "".join(row.strip("│|").replace("|", "│").split("│")[1].strip() for row in rows)
+    assert folder in cells
+
+
+@pytest.mark.parametrize(
+    ("launcher", "own", "ancestor", "columns"),
+    [
+        ("single", 80, 0, 79),
+        ("single", 200, 0, 100),
+        ("single", 0, 60, 100),
+        ("hvdtrain launch", 0, 80, 79),
+        ("horovodrun", 0, 80, 64),
+        ("mpirun", 0, 80, 64),
+        ("mpirun", 0, 0, 100),
+        ("slurm", 20, 0, 40),
+    ],
+)
+def test_a_table_fits_the_terminal_behind_the_launchers_tag(
+    launcher: str, own: int, ancestor: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = {7: own, "/dev/pts/1": ancestor}
+    monkeypatch.setattr("hvdtrain.run.sinks.terminal._of_an_ancestor", lambda: "/dev/pts/1")
+    monkeypatch.setattr("hvdtrain.run.sinks.terminal._width", lambda place: widths[place])
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: own > 0)
+    monkeypatch.setattr(stream, "fileno", lambda: 7)
+    assert table_columns(stream, launcher) == columns

@@ -19,8 +19,11 @@ from hvdtrain.engine.events import Seconds
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.run.result import Totals
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.logger_sink import LoggerSink
 from hvdtrain.run.sinks.metrics_file import MetricsFile
+from hvdtrain.run.sinks.metrics_table import MetricsTable
 from hvdtrain.run.sinks.progress import Lines
 from hvdtrain.run.sinks.rank_log import RankLog
 from hvdtrain.run.sinks.registry import SINKS, open_sinks
@@ -36,6 +39,7 @@ def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), 
         samples_per_second=100.0,
         values={"loss": loss},
         rank_seconds=seconds,
+        memory=(2**20, 2**21),
     )
 
 
@@ -90,6 +94,8 @@ def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
     assert lines[-1]["error"] == "RuntimeError: broken"
     assert lines[2]["path"] == "step_00000001"
     assert lines[0]["begun"] == 99.0
+    assert lines[1]["memory"] == {"max": 2**21, "ranks": [2**20, 2**21]}
+    assert "device_memory" not in lines[1]
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"step": 2', b"\xff"])
@@ -99,6 +105,14 @@ def test_a_line_that_a_killed_run_left_unfinished_is_no_more(tmp_path: Path, tor
     with open_lines(path) as file:
         file.write('{"step": 2}\n')
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_the_end_of_a_large_file_is_found_without_reading_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = b"".join(b"%d\n" % number for number in range(40_000))
+    path.write_bytes(lines + b"x" * 200_000)
+    open_lines(path).close()
+    assert path.read_bytes() == lines
 
 
 def test_a_file_that_is_only_an_unfinished_line(tmp_path: Path) -> None:
@@ -156,13 +170,17 @@ def test_a_rank_log_has_the_first_metrics_and_the_last_before_any_other_event(
     ]
 
 
-@pytest.mark.parametrize(("rank", "opened"), [(0, [RankLog, MetricsFile, Lines]), (1, [RankLog])])
+@pytest.mark.parametrize(
+    ("rank", "opened"), [(0, [RankLog, MetricsFile, MetricsTable, Lines, LoggerSink, LoggerSink]), (1, [RankLog])]
+)
 def test_every_registered_sink_is_opened_and_closed(tmp_path: Path, rank: int, opened: list[type]) -> None:
+    """W&B and MLflow are imported when the run is prepared, and used when it starts."""
     topology = replace(Topology.single(), rank=rank, size=2)
-    context = SinkContext(TrainConfig(progress="lines"), RunFolder(tmp_path, 1), topology)
+    config = TrainConfig(progress="lines", loggers="wandb,mlflow")
+    context = SinkContext(config, RunFolder(tmp_path, 1), topology)
     with ExitStack() as stack:
         sinks = list(open_sinks(context, stack))
-        assert [type(sink) for sink in sinks] == opened
+        assert [type(sink.sink if isinstance(sink, Guarded) else sink) for sink in sinks] == opened
         files = [sink._file for sink in sinks if isinstance(sink, MetricsFile)]
     assert all(file.closed for file in files)
     assert {f"{name.__module__}" for name in SINKS} == {

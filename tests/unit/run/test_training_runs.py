@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -12,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ended, Forker, tree
+from event_files import shown_scalars
 from filelock import FileLock
 from safetensors.numpy import load_file
 
 from data_sharding.formats.tfrecord_framing import HEADER
 
+MODEL = "checkpoints/step_00000002/model.safetensors"
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 
 OWN_TASKS = """
@@ -137,7 +140,9 @@ def run_folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_what_a_run_leaves(finished: Path) -> None:
-    assert set(tree(finished)) == {
+    files = set(tree(finished))
+    assert len([name for name in files if name.startswith("tb/events.out.tfevents.")]) == 1
+    assert {name for name in files if not name.startswith("tb/")} == {
         ".lock",
         "audit/catalog.npz",
         "audit/ledger.jsonl",
@@ -145,6 +150,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         "config.yaml",
         "env.json",
         "metrics.jsonl",
+        "metrics.csv",
         "result.json",
         "checkpoints/best",
         "checkpoints/latest",
@@ -163,9 +169,14 @@ def test_what_a_run_leaves(finished: Path) -> None:
     ]
 
 
-def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
-    (ended,) = hvdtrain(["--max-grad-norm", "0.5", "--output-dir", "clipped"])
-    assert ended.code == 0, ended
+def test_the_norm_of_gradients_is_logged_where_it_is_known_or_asked_for(
+    finished: Path, tmp_path: Path, hvdtrain: Command
+) -> None:
+    clipped, asked = hvdtrain(
+        ["--max-grad-norm", "0.5", "--output-dir", "clipped"],
+        ["--log-grad-norm", "--loggers", "none", "--output-dir", "asked"],
+    )
+    assert (clipped.code, asked.code) == (0, 0), (clipped, asked)
 
     def logged(folder: Path) -> list[float | None]:
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -175,6 +186,40 @@ def test_the_norm_of_gradients_is_logged_where_it_is_known(finished: Path, tmp_p
     assert len(norms) == 2
     assert all(norm is not None and norm > 0 for norm in norms)
     assert logged(finished) == [None, None]
+    assert logged(tmp_path / "asked")[0] == norms[0]  # of the same first weights
+    assert not (tmp_path / "asked" / "tb").exists()
+    weights = [load_file(run / MODEL) for run in (finished, tmp_path / "asked")]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+
+
+def test_the_table_and_tensorboard_have_what_metrics_jsonl_has(finished: Path) -> None:
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    measured = [line for line in lines if "split" in line]
+    with (finished / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["split"], int(row["step"])) for row in rows] == [(line["split"], line["step"]) for line in measured]
+    shown = shown_scalars(finished / "tb")
+    for row, line in zip(rows, measured, strict=True):
+        assert {name: float(row[name]) for name in ("loss", "accuracy")} == {n: line[n] for n in ("loss", "accuracy")}
+        assert (line["step"], pytest.approx(line["loss"])) in shown[f"{line['split']}/loss"]
+    assert float(rows[0]["memory"]) == measured[0]["memory"]["max"] == measured[0]["memory"]["ranks"][0] > 2**20
+
+
+def test_the_first_lines_say_what_is_trained_where_and_by_whom(tmp_path: Path, hvdtrain: Command) -> None:
+    (ended,) = hvdtrain(["--optimizer", "sgd", "--nesterov", "--max-grad-norm", "2.0", "--output-dir", "out"])
+    assert ended.code == 0, ended
+    head, *lines = ended.stdout.splitlines()[:5]
+    alone = r"1 worker \(no launcher's variables were found\)"
+    assert re.fullmatch(rf"hvdtrain: digits in torch \d[\w.+]* on CPU, {alone}", head)
+    assert re.fullmatch(r"model: [\d,]+ parameters; sgd \(.*Nesterov\); max-grad-norm 2.0; seed 42", lines[0])
+    assert re.fullmatch(
+        r"data: 1,438 records, global batch 32, \d+ steps × 12 epochs, shuffle global; 359 records for validation",
+        lines[1],
+    )
+    assert re.fullmatch(r"lr: \S+ \(scaling none\), warm-up \d+ steps, then \w+.*", lines[2])
+    assert re.fullmatch(r"run folder: out; Python \d\S+, hvdtrain \S+", lines[3])
+    log = (tmp_path / "out" / "logs" / "rank_0.log").read_text()
+    assert all(f"INFO hvdtrain.run: {line}\n" in log for line in (head, *lines))
 
 
 def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hvdtrain.run.sinks.tensorboard_messages import messages
 from hvdtrain.tasks.registry import BUILT_IN
 
 MODULES = {
@@ -38,6 +39,7 @@ def load(framework: str) -> None:
         importlib.import_module(name)
     for found in pkgutil.walk_packages(importlib.import_module("hvdtrain.run").__path__, "hvdtrain.run."):
         importlib.import_module(found.name)
+    messages()
     for classes in BUILT_IN.values():
         importlib.import_module(classes[framework].partition(":")[0])
     if framework == "torch":

@@ -106,7 +106,7 @@ def norms(**options: Any) -> list[float | None]:
     adapter = KerasAdapter(Plain(), Topology.single(), 3, 0.1, TrainingOptions(**options))
     read = []
     for step in range(2):
-        adapter.train_step(batch(step), step, 0.0)
+        adapter.train_steps([batch(step)], step, [0.0])
         sums = adapter.read_sums()
         assert sums.grad_norm_peak == sums.grad_norm  # of one update
         read.append(sums.grad_norm)
@@ -208,6 +208,7 @@ def main() -> None:
         facts[precision] = furthest(plain, low)
         facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
     facts["norms"] = [norms(), norms(max_grad_norm=1e-3), norms(precision="fp16", max_grad_norm=1.0)]
+    facts["norms"] += [norms(log_grad_norm=True), norms(log_grad_norm=True, steps_per_call=2)]
     facts["decides"] = [*decides(), *decides(compile=True)]
     facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
     overflow(facts)

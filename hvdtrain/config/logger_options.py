@@ -1,0 +1,54 @@
+"""The options that say where metrics go besides the run folder's own files."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hvdtrain.config.option_checks import NOT_NEGATIVE, refuse_first, require_range
+from hvdtrain.errors import UsageError, did_you_mean
+
+LOGGERS: Final = ("tensorboard", "wandb", "mlflow")
+"""Programs that can be given a run's metrics."""
+
+
+@dataclass(frozen=True)
+class LoggerOptions:
+    """Where metrics go.
+
+    Args:
+        loggers: give the metrics to these programs too: tensorboard, wandb, mlflow, several with commas, or none; auto
+            means tensorboard if it is installed.
+        logger_histograms: epochs between two histograms of the weights in TensorBoard; 0 writes none.
+    """
+
+    loggers: str = "auto"
+    logger_histograms: int = 0
+
+    def __post_init__(self) -> None:
+        require_range(self, NOT_NEGATIVE, {"logger_histograms": "1"})
+        names = named_loggers(self)
+        unknown = next((name for name in names if name not in LOGGERS), None)
+        if unknown is not None:
+            raise UsageError(
+                f"--loggers is {self.loggers}, and there is no logger {unknown!r}.",
+                "What is not there can be given nothing.",
+                did_you_mean(unknown, [*LOGGERS, "auto", "none"]),
+            )
+        refuse_first(
+            [
+                (
+                    self.logger_histograms and self.loggers != "auto" and "tensorboard" not in names,
+                    f"--logger-histograms {self.logger_histograms} is given with --loggers {self.loggers}.",
+                    "Only TensorBoard is given histograms.",
+                    f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-histograms out.",
+                )
+            ]
+        )
+
+
+def named_loggers(options: LoggerOptions) -> tuple[str, ...]:
+    """The loggers that are asked for by name, each once. With auto that is TensorBoard if histograms are asked for."""
+    if options.loggers == "none":
+        return ()
+    if options.loggers == "auto":
+        return ("tensorboard",) if options.logger_histograms else ()
+    return tuple(dict.fromkeys(name.strip() for name in options.loggers.split(",")))

@@ -1,0 +1,67 @@
+"""The sink of a logger: turns events into points and delivers them while training goes on."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from hvdtrain.engine import events
+from hvdtrain.engine.events import Event
+from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
+from hvdtrain.run.sinks.points import Point, training_point, validation_point
+
+_DEADLINES: Final[dict[Outcome, float]] = {"finished": 30.0, "stopped": 5.0, "failed": 0.5}
+"""Seconds that a logger is waited for at the end. A job that was stopped may have little time left, and one that has
+failed none: see `events.FAILURE_SECONDS`."""
+
+OpenLogger = Callable[[int], Logger]
+"""Opens a logger for a run that begins after this many updates."""
+
+
+class LoggerSink:
+    """Passes metrics on to a logger. Rank 0 only.
+
+    Args:
+        name: of the logger, for people.
+        open_logger: opens it, in a thread, when the run starts.
+        further: what else the logger is given after an event, if anything.
+    """
+
+    def __init__(
+        self, name: str, open_logger: OpenLogger, further: Callable[[Event], Point | None] | None = None
+    ) -> None:
+        self._name, self._open_logger, self._further = name, open_logger, further
+        self._delivery: Delivery | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.StepEnded():
+                return
+            case events.RunStarted(step=step):
+                self._delivery = Delivery(self._name, lambda: self._open_logger(step))
+            case events.Logged():
+                self._put(training_point(event, time.time()))
+            case events.Evaluated():
+                self._put(validation_point(event, time.time()))
+            case events.RunEnded(finished=finished):
+                self.close("finished" if finished else "stopped")
+            case events.RunFailed():
+                self.close("failed")
+        if self._further is not None and (point := self._further(event)) is not None:
+            self._put(point)
+
+    def close(self, outcome: Outcome = "failed") -> None:
+        """Deliver the rest, within a deadline. Once."""
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            delivery.close(outcome, _DEADLINES[outcome])
+
+    def _put(self, point: Point) -> None:
+        if self._delivery is not None:
+            self._delivery.put(point)
+
+
+def closed_by(stack: ExitStack, sink: LoggerSink) -> LoggerSink:
+    """`sink`, which `stack` closes."""
+    stack.callback(sink.close)
+    return sink

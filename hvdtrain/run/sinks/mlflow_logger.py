@@ -1,0 +1,133 @@
+"""MLflow: the run's metrics in its tracking store, on a server or in a local folder."""
+
+import importlib.util
+import logging
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.config.logger_options import named_loggers
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.sinks.delivery import Outcome
+from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.kept_run import keep_run, kept_run
+from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
+from hvdtrain.run.sinks.points import Point
+from hvdtrain.version import versions
+
+_NAME: Final = "mlflow"
+_METRICS_PER_CALL: Final = 1000  # MLflow's own limits
+_PARAMS_PER_CALL: Final = 100
+_STATUS: Final[Mapping[Outcome, str]] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
+    """On rank 0, where it is named."""
+    if not context.topology.is_root or _NAME not in named_loggers(context.config):
+        return None
+    return closed_by(stack, LoggerSink("MLflow", lambda _: MlflowRun(context.folder, context.config)))
+
+
+class MlflowRun:
+    """A run of MLflow, or the one that this run folder had before. Store, credentials and experiment are taken from
+    MLflow's own variables (MLFLOW_TRACKING_URI, MLFLOW_TRACKING_TOKEN, MLFLOW_EXPERIMENT_NAME …).
+    """
+
+    def __init__(self, folder: RunFolder, config: TrainConfig) -> None:
+        from mlflow import MlflowClient
+
+        # MLflow discourages folders, but a database needs more than its client's package.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        self._client = MlflowClient(_store())
+        self._id = self._earlier(kept_run(folder.mlflow).get("id")) or self._new(folder, config)
+        keep_run(folder.mlflow, id=self._id, tracking_uri=_without_password(self._client.tracking_uri))
+        _log.info("MLflow has this run as %s", self._id)
+
+    def write(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(key_of(name), value, int(point.time * 1000), point.step)
+            for point in points
+            for name, value in point.values.items()
+        ]
+        for start in range(0, len(metrics), _METRICS_PER_CALL):
+            self._client.log_batch(self._id, metrics[start : start + _METRICS_PER_CALL])
+
+    def close(self, outcome: Outcome) -> None:
+        self._client.set_terminated(self._id, _STATUS[outcome])
+
+    def _earlier(self, run: str | None) -> str | None:
+        """`run`, if it is in this store."""
+        from mlflow import MlflowException
+
+        if run is None:
+            return None
+        try:
+            self._client.update_run(run, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            _log.info("MLflow's store has no run %s, so that another one is made", run)
+            return None
+        return run
+
+    def _new(self, folder: RunFolder, config: TrainConfig) -> str:
+        from mlflow.entities import Param
+
+        tags = {f"version.{name}": version for name, version in versions().items()}
+        run: str = self._client.create_run(self._experiment(), tags=tags, run_name=folder.path.name).info.run_id
+        params = [Param(key_of(name), str(value)) for name, value in _flat(asdict(config))]
+        for start in range(0, len(params), _PARAMS_PER_CALL):
+            self._client.log_batch(run, params=params[start : start + _PARAMS_PER_CALL])
+        return run
+
+    def _experiment(self) -> str:
+        from mlflow import MlflowException
+
+        if given := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return given
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "hvdtrain"
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another job has made it at the same moment
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+
+def key_of(name: str) -> str:
+    """A name as MLflow allows it: letters, digits and some signs, and the path of a file."""
+    plain = re.sub(r"[^\w./ :-]", "_", name)
+    return plain if plain == posixpath.normpath(plain).lstrip("/.") else re.sub(r"[./]", "_", plain)
+
+
+def _store() -> str | None:
+    """None: as MLflow chooses. By itself it chooses a database, for which it may lack a package: then a folder."""
+    if os.environ.get("MLFLOW_TRACKING_URI") or importlib.util.find_spec("sqlalchemy") is not None:
+        return None
+    return Path("mlruns").absolute().as_uri()
+
+
+def _without_password(uri: str) -> str:
+    return re.sub(r"://[^/@]*@", "://", uri)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """ "data.dir" of {"data": {"dir": …}}."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,67 @@
+"""Weights & Biases: the run's metrics on its server, or offline in the run folder's wandb/ for `wandb sync`."""
+
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Final
+
+from hvdtrain.config.logger_options import named_loggers
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.sinks.delivery import Outcome
+from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.kept_run import keep_run, kept_run
+from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
+from hvdtrain.run.sinks.points import Point
+from hvdtrain.version import versions
+
+_NAME: Final = "wandb"
+_UPLOAD_SECONDS: Final = 20.0
+"""Of waiting for uploads at the end; shorter than the sink's own deadline. `wandb sync` uploads what is left."""
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
+    """On rank 0, where it is named."""
+    if not context.topology.is_root or _NAME not in named_loggers(context.config):
+        return None
+    return closed_by(stack, LoggerSink("W&B", lambda _: WandbRun(context.folder, context.config)))
+
+
+class WandbRun:
+    """A run of W&B, or the one that this run folder had before. Project, entity, key and mode are taken from W&B's own
+    variables and files (WANDB_PROJECT, WANDB_API_KEY, WANDB_MODE …).
+    """
+
+    def __init__(self, folder: RunFolder, config: TrainConfig) -> None:
+        import wandb
+
+        environ = os.environ
+        run_id = environ.get("WANDB_RUN_ID") or kept_run(folder.wandb).get("id") or secrets.token_hex(4)
+        self._run = wandb.init(
+            id=run_id,
+            resume="allow",
+            project=environ.get("WANDB_PROJECT") or "hvdtrain",
+            name=environ.get("WANDB_NAME") or folder.path.name,
+            dir=str(folder.path),
+            config={**asdict(config), "versions": versions()},
+            allow_val_change=True,  # a resumed run may have other options
+            reinit="create_new",  # a run of the task's own is left alone
+            settings=wandb.Settings(finish_timeout=_UPLOAD_SECONDS),
+        )
+        keep_run(folder.wandb, id=run_id, url=self._run.url or "")
+        _log.info("W&B has this run as %s %s", run_id, self._run.url or "(offline)")
+        # Not W&B's own steps, which only grow: after a resume, the steps since the checkpoint come again.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, points: Sequence[Point]) -> None:
+        for point in points:
+            self._run.log({**point.values, "step": point.step})
+
+    def close(self, outcome: Outcome) -> None:
+        self._run.finish(exit_code=1 if outcome == "failed" else 0)

@@ -1,0 +1,62 @@
+"""Two ranks with all loggers: rank 0 alone writes, of what both have measured. And what people see of such a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "loggers.md").read_text()
+(BLOCK,) = re.findall(r"<!-- tested by tests/parallel/test_loggers.py -->\n```bash\n(.*?)```", PAGE, re.DOTALL)
+AS_ROOT = [f"{program}_ALLOW_RUN_AS_ROOT{end}" for program in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> tuple[Path, Any]:
+    """The folder in which the command of docs/loggers.md was run, and how it ended."""
+    folder = tmp_path_factory.mktemp("logged")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ended = run_command(["bash", "-euc", BLOCK], 240, env={"PATH": path, **dict.fromkeys(AS_ROOT, "1")}, cwd=folder)
+    assert ended.returncode == 0, ended.tail()
+    assert "WARNING" not in ended.stderr, ended.tail()
+    return folder, ended
+
+
+def test_each_logger_has_the_run_once(finished: tuple[Path, Any]) -> None:
+    folder, _ = finished
+    assert len(list(folder.glob("LOGGED/tb/*"))) == 1
+    assert len(list(folder.glob("LOGGED/wandb/offline-run-*/*.wandb"))) == 1
+    runs = [path.parent.name for path in folder.glob("mlruns/*/*/meta.yaml")]
+    assert runs == [json.loads((folder / "LOGGED" / "mlflow.json").read_text())["id"]]
+
+
+def test_the_metrics_are_those_of_both_ranks(finished: tuple[Path, Any]) -> None:
+    folder, _ = finished
+    lines = [json.loads(line) for line in (folder / "LOGGED" / "metrics.jsonl").read_text().splitlines()]
+    measured = [line for line in lines if "split" in line]
+    with (folder / "LOGGED" / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["split"], int(row["step"])) for row in rows] == [(line["split"], line["step"]) for line in measured]
+    for row, line in zip(rows, measured, strict=True):
+        if line["split"] == "train":
+            assert len(line["memory"]["ranks"]) == 2
+            assert line["grad_norm_peak"] >= line["grad_norm"] == float(row["grad_norm"]) > 0
+
+
+def test_the_first_lines_and_the_table_are_whole_behind_the_launchers_tags(finished: tuple[Path, Any]) -> None:
+    _, ended = finished
+    untagged = [re.sub(r"^\[(?:1,)?0\]<stdout>:", "", line) for line in ended.stdout.splitlines()]
+    assert untagged != ended.stdout.splitlines(), "the launcher tags no lines"
+    head = next(line for line in untagged if line.startswith("hvdtrain: "))
+    assert re.search(r" on CPU, 2 workers by (horovodrun|mpirun) on 1 node \(\w+=2\)$", head), head
+    assert any(line.startswith("run folder: LOGGED; Python ") for line in untagged)
+    rows = [line for line in untagged if line.startswith("│")]
+    assert len(rows) >= 8, untagged
+    assert len({len(row) for row in rows}) == 1, rows
