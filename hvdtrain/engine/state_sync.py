@@ -11,31 +11,33 @@ from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
 from hvdtrain.state import State
 
-_PIECE_BYTES = 64 * 2**20  # bounds the copies that a broadcast makes
+_PIECE_BYTES = 16 * 2**20  # bounds what Horovod copies
 
 
 def broadcast_state(comm: Communicator, state: State | None) -> State:
     """Rank 0's named arrays on every rank, whatever the others hold (they may hold nothing).
 
     Names, dtypes and shapes go first, so ranks whose optimizer has no slots yet need not invent them. The values go as
-    bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic.
+    bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic. All are views of
+    one buffer: a start must not need more memory than training does.
     """
-    described, content = None, b""
-    if comm.topology.is_root:
-        if state is None:
-            raise ValueError("rank 0 must give the state to broadcast")
-        described = [[name, array.dtype.str, list(array.shape)] for name, array in state.items()]
-        content = b"".join(array.tobytes() for array in state.values())
+    if comm.topology.is_root and state is None:
+        raise ValueError("rank 0 must give the state to broadcast")
+    own = state if comm.topology.is_root and state is not None else {}
+    described = [[name, array.dtype.str, list(array.shape)] for name, array in own.items()]
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
     sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
-    raw = np.frombuffer(content, np.uint8) if comm.topology.is_root else np.empty(sum(sizes), np.uint8)
-    starts = range(0, raw.size, _PIECE_BYTES)
-    pieces = [comm.broadcast(raw[start : start + _PIECE_BYTES], "hvdtrain.state.values") for start in starts]
-    received = np.concatenate(pieces) if pieces else raw
+    values = np.empty(sum(sizes), np.uint8)
     ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    places = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    for array, place in zip(own.values(), places, strict=False):  # on other ranks there are none
+        values[place] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for start in range(0, values.size, _PIECE_BYTES):
+        piece = values[start : start + _PIECE_BYTES]
+        piece[:] = comm.broadcast(piece, "hvdtrain.state.values")
     return {
-        name: received[end - size : end].view(dtype).reshape(shape)
-        for (name, dtype, shape), size, end in zip(layout, sizes, ends, strict=True)
+        name: values[place].view(dtype).reshape(shape)
+        for (name, dtype, shape), place in zip(layout, places, strict=True)
     }
 
 

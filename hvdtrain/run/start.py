@@ -1,6 +1,7 @@
 """Make the models of all ranks equal before the first step."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
@@ -89,7 +90,9 @@ def restore_and_broadcast(
     position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
     own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
     state = broadcast_state(comm, own)
-    agree(comm, lambda: adapter.load_state(state), "hvdtrain.start.load")
+    del own  # a copy of the state
+    agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
+    del state
     assert_equal_weights(comm, adapter.state(), "Before training")
     return position
 
