@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from hvdtrain.history.run_state import RunState
 
 _HEADING_LINES: Final = 6  # above the ranks and below them
 _LEAST_ROWS: Final = 3
+_BAR: Final = 20
 _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
 
 
@@ -77,11 +77,17 @@ def _progress(look: Look) -> RenderableType:
     if not total:
         return line
     table = Table.grid(padding=(0, 1), expand=False)
-    table.add_column(width=20)
-    table.add_column(justify="right")
+    table.add_column(width=_BAR)
+    table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row(ProgressBar(total=total, completed=min(step, total), width=20), f"{step / total:.0%}", line)
+    table.add_row(_bar(min(step / total, 1.0)), f"{step / total:.0%}", line)
     return table
+
+
+def _bar(share: float) -> Text:
+    """Its ends can be told apart without colours, too."""
+    done = round(share * _BAR)
+    return Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))
 
 
 def _epoch(look: Look) -> str:
