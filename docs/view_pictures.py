@@ -11,11 +11,12 @@ from pathlib import Path
 
 from run_picture import draw, run_in_terminal
 
-COLUMNS = 100
+COLUMNS = 110
 TRAIN = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "2", "--", "train", "--progress", "none"]
 OPTIONS = {
     "calm": ["--epochs", "6", "--lr", "0.004"],
     "bold": ["--epochs", "6", "--lr", "0.02", "--precision", "bf16"],
+    "gone": ["--epochs", "3000"],
     "long": ["--epochs", "3000"],
 }
 
@@ -25,10 +26,11 @@ def train(folder: Path, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*TRAIN, *OPTIONS[name], "--output-dir", f"runs/{name}"], cwd=folder)
 
 
-def view(folder: Path, picture: str, *argv: str) -> None:
-    """Draw what a command shows."""
+def view(folder: Path, picture: str, *argv: str, lines: slice = slice(50)) -> None:
+    """Draw what a command shows, or some lines of it."""
     command = [sys.executable, "-m", "hvdtrain", *argv]
-    draw(run_in_terminal(command, COLUMNS, folder), picture, " ".join(["hvdtrain", *argv]), COLUMNS)
+    written = run_in_terminal(command, COLUMNS, folder)
+    draw("\n".join(written.rstrip().split("\n")[lines]), picture, " ".join(["hvdtrain", *argv]), COLUMNS)
 
 
 def await_steps(run: Path, steps: int) -> None:
@@ -43,11 +45,14 @@ if __name__ == "__main__":
         folder = Path(temporary)
         for name in ("calm", "bold"):
             train(folder, name).wait()
+        with train(folder, "gone") as gone:
+            await_steps(folder / "runs" / "gone", 50)
+            gone.kill()
         running = train(folder, "long")
         await_steps(folder / "runs" / "long", 500)
         view(folder, "top", "top", "--once", "runs/long")
         view(folder, "ls", "ls")
         running.terminate()
         running.wait()
-        view(folder, "logs", "logs", "runs/calm")
+        view(folder, "logs", "logs", "runs/calm", lines=slice(2, 12))
         view(folder, "compare", "compare", "runs/calm", "runs/bold")

@@ -67,7 +67,7 @@ def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
             Column(letter, [_number(row.values[n]) for row in rows], is_number=True) for n, letter in enumerate(letters)
         ]
         changes = [
-            Column(f"{letter} to {letters[0]}", [_change(row, n) for row in rows], is_number=True)
+            Column(f"{letter} vs {letters[0]}", [_change(row, n) for row in rows], is_number=True)
             for n, letter in enumerate(letters[1:])
         ]
         print_fitting([Column("outcome", [row.name for row in rows]), *values, *changes])

@@ -54,7 +54,7 @@ def _columns(found: Sequence[Overview], names: Sequence[str]) -> list[Column]:
         Column("steps", [_steps(one) for one in found], is_number=True),
         Column("result", [_result(one) for one in found]),
         Column("samples/s", [_number(one.samples_per_second) for one in found], is_number=True, priority=5),
-        Column("time", [_time(one.seconds) for one in found], is_number=True, priority=3),
+        Column("duration", [_time(one.seconds) for one in found], is_number=True, priority=3),
         Column("age", [_time(one.begun and max(0.0, now - one.begun)) for one in found], is_number=True),
     ]
 

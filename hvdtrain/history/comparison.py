@@ -12,6 +12,7 @@ from hvdtrain.history.bounded_file import UnusableFileError
 from hvdtrain.history.differences import MISSING, Difference, differences
 from hvdtrain.history.json_values import mapping, number, text
 from hvdtrain.history.last_lines import last_lines
+from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
 from hvdtrain.history.run_facts import read_facts
 
@@ -55,7 +56,7 @@ class Comparison:
     Attributes:
         runs: at a glance.
         config, environment: keys that differ.
-        outcomes: numbers of their results.
+        outcomes: numbers of their results, or of what they have reached so far.
         weights: SHA-256 of the final weights of each run, "" where it is unknown.
         data: fingerprints of the training data.
         same_weights, same_data: whether all are equal; None if one is unknown.
@@ -92,11 +93,12 @@ def compare(folders: Sequence[Path]) -> Comparison:
     same_data = _all_equal(data)
     knows_order = all(one.config for one in facts)
     same_order = not any(row.key in _ORDER for row in config)
+    runs = tuple(overview(folder) for folder in folders)
     return Comparison(
-        runs=tuple(overview(folder) for folder in folders),
+        runs=runs,
         config=config,
         environment=differences([one.environment for one in facts], _OWN_FACTS),
-        outcomes=_outcomes([one.result for one in facts]),
+        outcomes=_outcomes([_result(run, one.result) for run, one in zip(runs, facts, strict=True)]),
         weights=weights,
         data=data,
         same_weights=_all_equal(weights),
@@ -125,7 +127,20 @@ def _rows(rows: Sequence[Difference]) -> dict[str, list[Any]]:
     return {row.key: [None if value is MISSING else value for value in row.values] for row in rows}
 
 
-def _outcomes(results: Sequence[Mapping[str, Any] | None]) -> list[Outcome]:
+def _result(run: Overview, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Of a run that has not ended, what it has reached so far."""
+    if run.state.word in ("finished", "stopped") and result is not None:
+        return result
+    end = read_metrics_end(run.path / "metrics.jsonl")
+    return {
+        "steps": run.steps,
+        "metrics": measures(end.validation) or measures(end.train),
+        "samples_per_second": run.samples_per_second,
+        "seconds": {"total": run.seconds},
+    }
+
+
+def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     """Numbers that at least one run tells."""
     metrics = [mapping(result, "metrics") for result in results]
     best = [mapping(result, "best") for result in results]

@@ -59,7 +59,7 @@ def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
             found.setdefault(kind, line)
             if kind == "start":
                 break
-    return MetricsEnd(*(found.get(kind) for kind in ("train", "validation", "start", "end")), at)
+    return MetricsEnd(found.get("train"), found.get("validation"), found.get("start"), found.get("end"), at)
 
 
 def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:

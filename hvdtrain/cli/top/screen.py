@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -17,8 +17,9 @@ from hvdtrain.history.json_values import number, whole
 from hvdtrain.history.metrics_end import MetricsEnd, measures
 from hvdtrain.history.run_state import RunState
 
-_HEADING_LINES: Final = 6  # above the ranks and below them
+_HEADING_LINES: Final = 8  # above the ranks and below them, on a narrow terminal
 _LEAST_ROWS: Final = 3
+_BAR: Final = 20
 _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
 
 
@@ -73,15 +74,41 @@ def _progress(look: Look) -> RenderableType:
     if total and look.state.word == "running":
         rate = max((one.beat.steps_per_second or 0.0 for one in look.heard.values()), default=0.0)
         words += [f"{in_time((total - step) / rate)} left"] if rate and step < total else []
-    line = Text("  ".join(word for word in words if word))
+    line = _Words([word for word in words if word])
     if not total:
         return line
     table = Table.grid(padding=(0, 1), expand=False)
-    table.add_column(width=20)
-    table.add_column(justify="right")
-    table.add_column(overflow="fold")
-    table.add_row(ProgressBar(total=total, completed=min(step, total), width=20), f"{step / total:.0%}", line)
+    table.add_column(width=_BAR)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    table.add_row(_bar(min(step / total, 1.0)), f"{step / total:.0%}", line)
     return table
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Phrases side by side; a line ends between two of them."""
+
+    phrases: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = ""
+        for phrase in self.phrases:
+            if line and len(line) + 2 + len(phrase) > options.max_width:
+                yield Text(line)
+                line = ""
+            line += f"  {phrase}" if line else phrase
+        yield Text(line)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = sum(len(phrase) + 2 for phrase in self.phrases) - 2
+        return Measurement(max(map(len, self.phrases), default=0), max(0, widest)).with_maximum(options.max_width)
+
+
+def _bar(share: float) -> Text:
+    """Its ends can be told apart without colours, too."""
+    done = round(share * _BAR)
+    return Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))
 
 
 def _epoch(look: Look) -> str:

@@ -97,7 +97,8 @@ def test_a_comparison_tells_what_differs_only(capsys: pytest.CaptureFixture[str]
     assert re.search(r"^lr +0\.1 +0\.2$", out, re.MULTILINE)
     assert "environment: equal" in out
     assert "epochs" not in out
-    assert re.search(r"^accuracy +0\.9 +– *$", out, re.MULTILINE)
+    assert re.search(r"^accuracy +0\.9 +0\.75 +−0\.15 *$", out, re.MULTILINE)
+    assert re.search(r"^best loss +0\.25 +– *$", out, re.MULTILINE)
     assert "weights: unknown" in out
     assert "data: equal (f)" in out
     assert "batches of each step: the same records" in out
@@ -107,7 +108,7 @@ def test_a_comparison_tells_what_differs_only(capsys: pytest.CaptureFixture[str]
 def test_a_comparison_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(shown(["compare", "--json", "runs/good", "runs/killed"], capsys))
     assert found["config"] == {"lr": [0.1, 0.2]}
-    assert found["outcome"]["accuracy"] == {"values": [0.9, None], "changes": [None]}
+    assert found["outcome"]["accuracy"] == {"values": [0.9, 0.75], "changes": [pytest.approx(-0.15)]}
     assert [run["state"] for run in found["runs"]] == ["finished", "lost"]
     assert found["data"]["same_batches"] is True
 

@@ -60,7 +60,7 @@ def test_a_picture_fits_its_terminal(columns: int, ranks: int) -> None:
     assert len(shown) <= 24
     assert max(map(len, shown)) <= columns
     assert len([line for line in shown if "40" in line.split()]) >= min(ranks, 16)  # each rank in a line of its own
-    assert (shown[-1] == f"… and {ranks - 18:,} more ranks, which are further and not silent") is (ranks > 18)
+    assert (shown[-1] == f"… and {ranks - 16:,} more ranks, which are further and not silent") is (ranks > 16)
     assert len(drawn(ranks, columns, None)) >= ranks
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import FakeRun
+from run_folders import FakeRun, logged
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -77,11 +77,12 @@ def test_what_changes_the_batches(changed: dict[str, Any], tmp_path: Path) -> No
 
 def test_what_is_unknown_is_not_said_to_be_equal(tmp_path: Path) -> None:
     FakeRun.begun(tmp_path / "one").audit("f1").ended()
-    FakeRun.begun(tmp_path / "two")
+    FakeRun.begun(tmp_path / "two").events(logged(7))
     (tmp_path / "two" / "config.yaml").write_text("lr: [")
     found = compare([tmp_path / "one", tmp_path / "two"])
     assert (found.same_weights, found.same_data, found.same_batches) == (None, None, None)
-    assert {row.name: row.changes() for row in found.outcomes}["accuracy"] == [None]
+    outcomes = {row.name: row.values for row in found.outcomes}
+    assert (outcomes["steps"], outcomes["accuracy"], outcomes["best loss"]) == ((100, 7), (0.9, 0.75), (0.25, None))
     assert found.runs[1].problems == ("config.yaml is damaged or half written.",)
 
 

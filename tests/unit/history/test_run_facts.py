@@ -33,7 +33,7 @@ BROKEN = {
     "binary": (b"\x00\xff\xfe", b"\x00\xff\xfe", "is damaged or half written."),
     "no mapping": (b"[1]", b"- 1", "holds no keys."),
     "empty": (b"", b"", None),
-    "nested": (b"[" * 100_000, b"[" * 10_000, "is damaged or half written."),
+    "nested": (b"[" * 100_000, b"[" * 2_000, "is damaged or half written."),
     "a tag": (b"{'a': 1}", b"a: !!python/object/apply:os.getpid []", "is damaged or half written."),
 }
 

@@ -149,6 +149,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
         "audit/segment_00000000-00000002.bin",
         "config.yaml",
         "env.json",
+        "heartbeats/rank_0.json",
         "metrics.jsonl",
         "metrics.csv",
         "result.json",
