@@ -22,7 +22,7 @@ def join(*parts: Part) -> Markup:
     return Markup("".join(_pieces(parts)))
 
 
-def tag(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
+def tag(name: str, /, *parts: Part, **attributes: str | bool | None) -> Markup:
     """An element.
 
     Args:

@@ -13,7 +13,7 @@ def section(run: RunRecord) -> Markup:
     happenings = run.metrics.happenings
     rows = [_row(each) for each in happenings]
     more = happenings.left_out
-    columns = ("what", "after update", "when", "")
+    columns = ("what", "after update", "when", "why")
     return join(
         (tag("p", text) for text in sentences(run)),
         tag("p", f"{wording.plural(more, 'event')} between these are left out.") if more else None,

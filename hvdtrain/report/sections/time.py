@@ -111,7 +111,7 @@ def _steps(run: RunRecord) -> Markup | None:
     if not rows:
         return None
     title = "Times of single steps"
-    return details(title, table(title, ("", "median", "90 % within", "99 % within", "longest"), rows))
+    return details(title, table(title, ("rank and part", "median", "90 % within", "99 % within", "longest"), rows))
 
 
 def _whole(run: RunRecord) -> Markup | None:

@@ -32,8 +32,8 @@ def test_it_is_one_file_for_light_and_dark_and_for_screen_readers(usual: Page) -
         "Loss",
         "Accuracy",
         "Learning rate",
-        "Throughput, samples per second",
         "Time of each rank",
+        "Throughput, samples per second",
     ]
     headings = [int(e.name[1]) for e in usual.elements if re.fullmatch(r"h\d", e.name)]
     assert headings[0] == 1
