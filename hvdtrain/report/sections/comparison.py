@@ -30,7 +30,7 @@ def runs_list(runs: Sequence[RunRecord]) -> Markup:
 
 def outcomes(runs: Sequence[RunRecord]) -> Markup:
     """A table of all facts of all runs."""
-    facts = [dict(outcome.facts(run)) for run in runs]
+    facts = [{"State": run.state.word, "Task": run.what, **dict(outcome.facts(run))} for run in runs]
     names = list(dict.fromkeys(name for each in facts for name in each))
     rows: list[Sequence[Part]] = [[name, *(each.get(name, wording.NOTHING) for each in facts)] for name in names]
     return table("Outcome", ("what", *(run.short for run in runs)), rows)

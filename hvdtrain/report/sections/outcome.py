@@ -49,10 +49,10 @@ def costs(run: RunRecord) -> Iterator[Fact]:
     if speed is not None:
         yield "Samples per second", wording.amount(speed)
     if run.seconds is not None:
-        yield "Time of all starts", wording.seconds(run.seconds)
+        yield "Time", wording.seconds(run.seconds)
     goodput = run.metrics.goodput.result()
     if goodput["seconds"]["total"] > 0:
-        yield "Time that trained these weights", wording.share(goodput["share"])
+        yield "Share of time that counts", wording.share(goodput["share"])
     if goodput["restarts"]:
         yield "Restarts", wording.count(len(goodput["restarts"]))
         yield "Updates trained again", wording.count(goodput["lost_steps"])
@@ -74,7 +74,7 @@ def best(run: RunRecord) -> Fact | None:
     step, value = whole(found, "step"), number(found, "value")
     if step is None:
         return None
-    return "Best checkpoint", f"step {wording.count(step)}: {text(found, 'metric')} {wording.amount(value)}"
+    return f"Best {text(found, 'metric')}, at step {wording.count(step)}", wording.amount(value)
 
 
 def facts(run: RunRecord) -> list[Fact]:
