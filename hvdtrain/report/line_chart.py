@@ -203,4 +203,4 @@ def _numbers(caption: str, line: Line, axis: Axis) -> Markup:
 
 def _span(bucket: Bucket, axis: Axis) -> str:
     first, last = axis.text(bucket.first[0]), axis.text(bucket.last[0])
-    return first if first == last else f"{first} – {last}"
+    return first if first == last else f"{first} – {last}".replace(" ", "\N{NO-BREAK SPACE}")
