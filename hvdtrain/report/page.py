@@ -95,8 +95,8 @@ def _of_one(run: RunRecord) -> Iterator[_Section]:
 
 def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
     yield "outcome", "Outcome", lambda: comparison.outcomes(runs)
-    yield "differences", "What differs", lambda: comparison.differences(runs)
     yield "curves", "Curves", lambda: curves.section(runs)
+    yield "differences", "What differs", lambda: comparison.differences(runs)
     yield "runs", "Each run", lambda: [details(run.short, _inside(run), class_="run") for run in runs]
 
 

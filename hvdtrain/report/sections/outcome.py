@@ -68,19 +68,18 @@ def sizes(run: RunRecord) -> Iterator[Fact]:
         yield "Workers", wording.count(run.workers)
 
 
-def best(run: RunRecord) -> Fact | None:
-    """The best checkpoint."""
+def best(run: RunRecord) -> list[Fact]:
+    """The value and the step of the best checkpoint, if there is one."""
     found = mapping(run.result, "best")
     step, value = whole(found, "step"), number(found, "value")
     if step is None:
-        return None
-    return f"Best {text(found, 'metric')}, at step {wording.count(step)}", wording.amount(value)
+        return []
+    return [(f"Best {text(found, 'metric')}", wording.amount(value)), ("Best at step", wording.count(step))]
 
 
 def facts(run: RunRecord) -> list[Fact]:
     """All of it."""
-    named = best(run)
-    return [*values(run), *([named] if named else []), *costs(run), *sizes(run)]
+    return [*values(run), *best(run), *costs(run), *sizes(run)]
 
 
 def tiles(run: RunRecord) -> Markup:

@@ -72,12 +72,12 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         "all",
         *(name_of(part) for part in beside),
     ]
-    rows = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
-    columns, *rows = zip(*[names, *rows], strict=True) if is_turned else [names, *rows]
+    numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
     note = tag("p", few, class_="note") if few else None
-    numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
+    shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
     drawn = [BarPart(part, name_of(part), _SERIES[part]) for part in parts]
-    return bar_chart("Time of each rank", label, bars, drawn, join(note, numbers))
+    return bar_chart("Time of each rank", label, bars, drawn, join(note, shown_numbers))
 
 
 def name_of(part: str) -> str:
