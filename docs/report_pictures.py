@@ -47,7 +47,7 @@ def draw(folder: Path, program: str) -> None:
             ("light", one, 1280, False, 1500),
             ("dark", one, 1280, True, 1500),
             ("phone", one, 360, False, 1600),
-            ("compared", both, 1280, False, 1800),
+            ("compared", both, 1280, False, 1950),
         ):
             tab = Tab(browser, file, width, dark=dark)
             tab.picture(IMAGES / f"report-{name}.png", height)

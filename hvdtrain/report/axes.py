@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOTTOM: Final = 46
+BOTTOM: Final = 42
 """Room for the texts below the axes, in units of the drawing."""
 
 _LEFT, _RIGHT, _TOP = 58, 10, 10

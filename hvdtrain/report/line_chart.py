@@ -26,11 +26,17 @@ _MOST_MARKS: Final = 60
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart. Args: `series`: decides colour and dashes, from 0."""
+    """One line of a chart.
+
+    Args:
+        series: decides colour and dashes, from 0.
+        breaks: steps before which nothing was measured for a while, so that no line leads there.
+    """
 
     name: str
     curve: Curve
     series: int
+    breaks: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,11 @@ def time_axis(milliseconds: int) -> Axis:
     """Time since the start, in the unit that suits its length."""
     units = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
     unit, name = next((pair for pair in units if milliseconds >= 2 * pair[0]), units[-1])
-    return Axis(f"{name} since the start", unit, lambda at: wording.seconds(at / 1000))
+    return Axis(f"{name} since the start", unit, _time)
+
+
+def _time(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s" if milliseconds < 60_000 else wording.seconds(milliseconds / 1000)
 
 
 @dataclass(frozen=True)
@@ -128,21 +138,31 @@ def _draw_curve(axes: "Axes", line: Line, axis: Axis, buckets: int) -> None:
     style: dict[str, Any] = {"color": palette.colour(line.series), "solid_capstyle": "round"}
     dashes = palette.dashes(line.series)
     if any(bucket.count > 1 for bucket in kept):
-        axes.plot(*_xy(points, axis), linewidth=0.8, alpha=0.35, zorder=2, **style)
+        axes.plot(*_xy(points, line, axis), linewidth=0.8, alpha=0.35, zorder=2, **style)
         points = [_middle(bucket) for bucket in kept]
     if dashes:
         style["dashes"] = [length / 2 for length in dashes]  # matplotlib takes them in widths of the line
     if len(points) <= _FEW_POINTS:
         style |= {"marker": "o", "markersize": 3.5 if len(points) > 1 else 6}
-    axes.plot(*_xy(points, axis), linewidth=2, zorder=3, **style)
+    axes.plot(*_xy(points, line, axis), linewidth=2, zorder=3, **style)
 
 
 def _middle(bucket: Bucket) -> Point:
     return (bucket.first[0] + bucket.last[0]) // 2, bucket.mean
 
 
-def _xy(points: Sequence[Point], axis: Axis) -> tuple[list[float], list[float]]:
-    return [step / axis.unit for step, _ in points], [value for _, value in points]
+def _xy(points: Sequence[Point], line: Line, axis: Axis) -> tuple[list[float], list[float]]:
+    """Places and values; at a break there is a value that is none."""
+    places: list[float] = []
+    values: list[float] = []
+    breaks = sorted(line.breaks, reverse=True)
+    for step, value in points:
+        while breaks and breaks[-1] <= step:
+            places.append(breaks.pop() / axis.unit)
+            values.append(math.nan)
+        places.append(step / axis.unit)
+        values.append(value)
+    return places, values
 
 
 def _scale(axes: "Axes", points: Sequence[Point]) -> None:
@@ -183,4 +203,4 @@ def _numbers(caption: str, line: Line, axis: Axis) -> Markup:
 
 def _span(bucket: Bucket, axis: Axis) -> str:
     first, last = axis.text(bucket.first[0]), axis.text(bucket.last[0])
-    return first if first == last else f"{first} – {last}"
+    return first if first == last else f"{first} – {last}".replace(" ", "\N{NO-BREAK SPACE}")

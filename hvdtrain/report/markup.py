@@ -1,6 +1,7 @@
 """HTML from parts. Everything that is no `Markup` is escaped: names, errors and hosts come from whoever ran the job."""
 
 import html
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -22,7 +23,7 @@ def join(*parts: Part) -> Markup:
     return Markup("".join(_pieces(parts)))
 
 
-def tag(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
+def tag(name: str, /, *parts: Part, **attributes: str | bool | None) -> Markup:
     """An element.
 
     Args:
@@ -39,7 +40,7 @@ def _attribute(key: str, value: str | bool | None) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(value)}"'
+    return f" {name}" if value is True else f' {name}="{html.escape(_printable(value))}"'
 
 
 def _pieces(parts: Iterable[Part]) -> Iterable[str]:
@@ -54,7 +55,14 @@ def _pieces(parts: Iterable[Part]) -> Iterable[str]:
 
 def _printable(text: str) -> str:
     """Without characters that HTML does not allow, or that a browser would take for a change of direction."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if is_hidden(c) else c for c in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character is a control character or the like, and no space."""
+    return unicodedata.category(character).startswith("C") and character not in "\n\t"
 
 
 def table(

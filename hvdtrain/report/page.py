@@ -1,11 +1,10 @@
 """The whole page of one run, or of several beside each other."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.report.axes import side_by_side
 from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections import checkpoints, comparison, curves, data, events, outcome, setup
@@ -16,10 +15,13 @@ from hvdtrain.version import __version__
 MARKER: Final = "<!DOCTYPE html>\n<!-- hvdtrain report -->\n"
 """How each page begins: only a file with this begin is written over."""
 
+FAILED: Final = "This could not be shown"
+"""How the paragraph begins that takes the place of a section."""
+
 _STYLE: Final = Path(__file__).with_name("page.css")
 
-_Section = tuple[str, str, Part]
-"""An id, a heading, the content."""
+_Section = tuple[str, str, Callable[[], Part]]
+"""An id, a heading, what makes the content."""
 
 
 def page(runs: Sequence[RunRecord]) -> str:
@@ -53,7 +55,7 @@ def _heading(runs: Sequence[RunRecord]) -> Markup:
         tag("p", f"Report by hvdtrain: {run.name}", class_="kicker"),
         tag("h1", run.what),
         tag("p", outcome.sentence(run), class_=f"lead {run.state.word}"),
-        outcome.tiles(run),
+        _made(lambda: outcome.tiles(run)),
     )
 
 
@@ -62,8 +64,16 @@ def _navigation(sections: Sequence[_Section]) -> Markup:
     return tag("nav", links, aria_label="Sections")
 
 
-def _section(name: str, heading: str, content: Part) -> Markup:
-    return tag("section", tag("h2", heading), content, id=name)
+def _section(name: str, heading: str, make: Callable[[], Part]) -> Markup:
+    return tag("section", tag("h2", heading), _made(make), id=name)
+
+
+def _made(make: Callable[[], Part]) -> Markup:
+    """What `make` returns. A file that nobody foresaw costs its own section, and is told."""
+    try:
+        return join(make())
+    except Exception as error:
+        return tag("p", f"{FAILED}: {type(error).__name__}: {error}")
 
 
 def _notice(runs: Sequence[RunRecord]) -> Markup | None:
@@ -75,27 +85,24 @@ def _notice(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _of_one(run: RunRecord) -> Iterator[_Section]:
-    yield "curves", "Curves", curves.section([run])
-    yield "time", "Where the time went", time_section.section(run)
-    yield "events", "Restarts, stops, failures", events.section(run)
-    yield "data", "Data and proof", join(data.section(run), _paragraph(outcome.equal_weights(run)))
-    yield "checkpoints", "Checkpoints", checkpoints.section(run)
-    yield "setup", "Options and versions", setup.section(run)
+    yield "curves", "Curves", lambda: curves.section([run])
+    yield "time", "Where the time went", lambda: time_section.section(run)
+    yield "events", "Restarts, stops, failures", lambda: events.section(run)
+    yield "data", "Data and proof", lambda: [data.section(run), _paragraph(outcome.equal_weights(run))]
+    yield "checkpoints", "Checkpoints", lambda: checkpoints.section(run)
+    yield "setup", "Options and versions", lambda: setup.section(run)
 
 
 def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
-    yield "outcome", "Outcome", comparison.outcomes(runs)
-    yield "differences", "What differs", comparison.differences(runs)
-    yield "curves", "Curves", curves.section(runs)
-    speed = curves.speed_chart(runs)
-    if speed is not None:
-        yield "speed", "Throughput", side_by_side(speed)
-    yield "runs", "Each run", [details(run.short, _inside(run), class_="run") for run in runs]
+    yield "outcome", "Outcome", lambda: comparison.outcomes(runs)
+    yield "curves", "Curves", lambda: curves.section(runs)
+    yield "differences", "What differs", lambda: comparison.differences(runs)
+    yield "runs", "Each run", lambda: [details(run.short, _inside(run), class_="run") for run in runs]
 
 
 def _inside(run: RunRecord) -> Markup:
     parts = [*_of_one(run)][1:]  # its curves are drawn above
-    return join((tag("h3", heading), content) for _, heading, content in parts)
+    return join((tag("h3", heading), _made(make)) for _, heading, make in parts)
 
 
 def _paragraph(text: str | None) -> Markup | None:

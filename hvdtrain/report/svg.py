@@ -67,7 +67,8 @@ def _plain_style() -> Iterator[None]:
 
     with mpl.rc_context():
         mpl.rcdefaults()  # in this block only
-        mpl.rcParams.update(_STYLE)
+        parameters: Any = mpl.rcParams  # which type checkers know by name only
+        parameters.update(_STYLE)
         yield
 
 

@@ -107,6 +107,8 @@ def plain(value: Any) -> str:
         return NOTHING
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
     number = finite(value)
     if number is not None and not isinstance(value, int):
         return f"{number:g}"

@@ -15,7 +15,7 @@ def section(run: RunRecord) -> Markup:
     return join(
         tag("p", sentence(run)),
         tag("p", f"{wording.plural(older, 'older one')} not shown.") if older > 0 else None,
-        table("Checkpoints", ("checkpoint", "update", "workers", "size", "written", ""), map(_row, found[-_MOST:]))
+        table("Checkpoints", ("checkpoint", "update", "workers", "size", "written", "note"), map(_row, found[-_MOST:]))
         if found
         else None,
     )

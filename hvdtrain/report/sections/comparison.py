@@ -30,16 +30,16 @@ def runs_list(runs: Sequence[RunRecord]) -> Markup:
 
 def outcomes(runs: Sequence[RunRecord]) -> Markup:
     """A table of all facts of all runs."""
-    facts = [dict(outcome.facts(run)) for run in runs]
+    facts = [{"State": run.state.word, "Task": run.what, **dict(outcome.facts(run))} for run in runs]
     names = list(dict.fromkeys(name for each in facts for name in each))
     rows: list[Sequence[Part]] = [[name, *(each.get(name, wording.NOTHING) for each in facts)] for name in names]
-    return table("Outcome", ("", *(run.short for run in runs)), rows)
+    return table("Outcome", ("what", *(run.short for run in runs)), rows)
 
 
 def differences(runs: Sequence[RunRecord]) -> Markup:
     """What was the same, and tables of the options and the machines that were not."""
     comparison = compare([run.path for run in runs])
-    columns = ("", *(run.short for run in runs))
+    columns = ("what", *(run.short for run in runs))
     unknown = [run.short for run in runs if not run.facts.config]
     return join(
         bullets(_same(comparison), class_="findings"),

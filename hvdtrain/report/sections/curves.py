@@ -20,6 +20,8 @@ _MOST: Final = 24  # charts of a page
 def section(runs: Sequence[RunRecord]) -> Markup:
     """All curves over updates."""
     charts = list(_charts_of_one(runs[0]) if len(runs) == 1 else _charts_of_several(runs))
+    if len(runs) > 1 and (speed := speed_chart(runs)) is not None:
+        charts = [*charts[: _MOST - 1], speed, *charts[_MOST - 1 :]]
     if not charts:
         return tag("p", "There are no values to draw: metrics.jsonl has no lines of training or validation.")
     more = len(charts) - _MOST
@@ -29,13 +31,14 @@ def section(runs: Sequence[RunRecord]) -> Markup:
 
 def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
     """Samples a second over the time since the start; over updates where lines have no times."""
-    lines = [Line(run.short if len(runs) > 1 else "training", run.metrics.speed, n) for n, run in enumerate(runs)]
+    names = [run.short if len(runs) > 1 else "training" for run in runs]
+    lines = [Line(names[n], run.metrics.speed, n, _breaks(run.metrics)) for n, run in enumerate(runs)]
     spans = [whole.last[0] for line in lines if (whole := line.curve.whole()) is not None]
     if spans:
         marks = _restart_times(runs[0].metrics) if len(runs) == 1 else []
         return line_chart("Throughput, samples per second", lines, time_axis(max(spans)), marks)
     by_step = [run.metrics.training.get(SPEED, Curve()) for run in runs]
-    lines = [replace(line, curve=curve) for line, curve in zip(lines, by_step, strict=True) if curve]
+    lines = [replace(line, curve=curve, breaks=()) for line, curve in zip(lines, by_step, strict=True) if curve]
     return line_chart("Throughput, samples per second", lines) if lines else None
 
 
@@ -84,6 +87,10 @@ def _restart_steps(metrics: MetricsHistory) -> list[Marks]:
         Marks("restart", [h.step for h in metrics.happenings if h.kind == "resume" and not h.after_end]),
         Marks("continued", [h.step for h in metrics.happenings if h.kind == "resume" and h.after_end]),
     ]
+
+
+def _breaks(metrics: MetricsHistory) -> list[int]:
+    return [at for marks in _restart_times(metrics) for at in marks.at]
 
 
 def _restart_times(metrics: MetricsHistory) -> list[Marks]:

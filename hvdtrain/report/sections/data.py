@@ -65,7 +65,7 @@ def _plan(run: RunRecord) -> Iterator[str]:
 
 
 def _epochs(report: CoverageReport) -> Markup:
-    columns = ("epoch", "updates", "used once", "left out", "missing", "twice", "workers", "")
+    columns = ("epoch", "updates", "used once", "left out", "missing", "twice", "workers", "verdict")
     rows = [_row(epoch) for epoch in report.epochs[-_MOST_EPOCHS:]]
     return details("Records used, by epoch", table("Records used, by epoch", columns, rows))
 

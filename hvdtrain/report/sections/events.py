@@ -11,9 +11,11 @@ from hvdtrain.report.record import RunRecord
 def section(run: RunRecord) -> Markup:
     """Of one run."""
     happenings = run.metrics.happenings
-    rows = [_row(each) for each in happenings]
+    rows: list[tuple[str, ...]] = [_row(each) for each in happenings]
     more = happenings.left_out
-    columns = ("what", "after update", "when", "")
+    columns = ["what", "after update", "when", "why"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return join(
         (tag("p", text) for text in sentences(run)),
         tag("p", f"{wording.plural(more, 'event')} between these are left out.") if more else None,
@@ -43,7 +45,7 @@ def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{wording.count(number)} times")
 
 
-def _row(happening: Happening) -> tuple[str, str, str, str]:
+def _row(happening: Happening) -> tuple[str, ...]:
     kind, text = happening.kind, happening.text
     if kind == "resume":
         kind = "continued" if happening.after_end else "restart"

@@ -49,10 +49,10 @@ def costs(run: RunRecord) -> Iterator[Fact]:
     if speed is not None:
         yield "Samples per second", wording.amount(speed)
     if run.seconds is not None:
-        yield "Time of all starts", wording.seconds(run.seconds)
+        yield "Time", wording.seconds(run.seconds)
     goodput = run.metrics.goodput.result()
     if goodput["seconds"]["total"] > 0:
-        yield "Time that trained these weights", wording.share(goodput["share"])
+        yield "Share of time that counts", wording.share(goodput["share"])
     if goodput["restarts"]:
         yield "Restarts", wording.count(len(goodput["restarts"]))
         yield "Updates trained again", wording.count(goodput["lost_steps"])
@@ -68,19 +68,18 @@ def sizes(run: RunRecord) -> Iterator[Fact]:
         yield "Workers", wording.count(run.workers)
 
 
-def best(run: RunRecord) -> Fact | None:
-    """The best checkpoint."""
+def best(run: RunRecord) -> list[Fact]:
+    """The value and the step of the best checkpoint, if there is one."""
     found = mapping(run.result, "best")
     step, value = whole(found, "step"), number(found, "value")
     if step is None:
-        return None
-    return "Best checkpoint", f"step {wording.count(step)}: {text(found, 'metric')} {wording.amount(value)}"
+        return []
+    return [(f"Best {text(found, 'metric')}", wording.amount(value)), ("Best at step", wording.count(step))]
 
 
 def facts(run: RunRecord) -> list[Fact]:
     """All of it."""
-    named = best(run)
-    return [*values(run), *([named] if named else []), *costs(run), *sizes(run)]
+    return [*values(run), *best(run), *costs(run), *sizes(run)]
 
 
 def tiles(run: RunRecord) -> Markup:

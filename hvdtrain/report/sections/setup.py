@@ -15,6 +15,7 @@ from hvdtrain.report.record import RunRecord
 
 _MOST: Final = 500  # options of one table
 _LONGEST: Final = 500  # characters of a value
+_TOPOLOGY: Final = {"launcher": "launcher", "size": "workers", "num_nodes": "nodes", "hosts": "hosts"}
 _CONFIG_CHARACTERS: Final = 50_000
 
 
@@ -63,7 +64,7 @@ def _versions(run: RunRecord) -> Markup | None:
     platform = text(run.facts.environment, "platform")
     rows += [("platform", cell(platform))] if platform else []
     topology = mapping(run.facts.environment, "topology")
-    rows += [(f"topology: {key.replace('_', ' ')}", cell(value)) for key, value in islice(topology.items(), 20)]
+    rows += [(name, cell(topology[key])) for key, name in _TOPOLOGY.items() if key in topology]
     return (
         details("Versions and machine", table("Versions and machine", ("what", "value"), rows, numbers=False))
         if rows

@@ -16,6 +16,7 @@ from hvdtrain.report.sections.slowness import sentences
 
 _MOST_BARS: Final = 16
 _MOST_ROWS: Final = 256
+_FEW: Final = 3  # ranks, each of which is a column of a table, and not a row
 
 _NAMES: Final = {
     "data": "waiting for data",
@@ -24,10 +25,12 @@ _NAMES: Final = {
     "allreduce": "waiting for others (allreduce)",
     "allreduce_hidden": "allreduce beside compute",
 }
-_COLOURS: Final = (
-    *("data", "compute", "allreduce", "checkpoint", "validation", "other compute", "forward", "backward"),
-    *("optimizer", "host_to_device"),
-)
+_SERIES: Final = {
+    **{"compute": 0, "forward": 0, "backward": 5, "optimizer": 2, "other compute": 8, "host_to_device": 6},
+    **{"data": 4, "allreduce": 1, "checkpoint": 3, "validation": 7},
+}
+"""Of each part: its colour. "compute" is not there where its parts are."""
+
 _PARTS_OF_TIME: Final = (
     ("useful", "training that is in the weights"),
     ("lost", "training that was lost and done again"),
@@ -40,12 +43,12 @@ _PARTS_OF_TIME: Final = (
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    figures = [figure for figure in (rank_chart(run.metrics.ranks), speed_chart([run])) if figure is not None]
+    figures = [rank_chart(run.metrics.ranks), speed_chart([run]), _whole(run)]
+    found = [figure for figure in figures if figure is not None]
     return join(
         bullets(sentences(run), class_="findings"),
-        side_by_side(*figures) if figures else tag("p", "No line of metrics.jsonl has times."),
+        side_by_side(*found) if found else tag("p", "No line of metrics.jsonl has times."),
         _steps(run),
-        _whole(run),
     )
 
 
@@ -62,12 +65,19 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
     )
     beside = [part for part in ranks.parts if part not in parts and part != "compute" and _is_any(ranks, part)]
-    columns = ("rank", *(name_of(part) for part in parts), "all", *(name_of(part) for part in beside))
-    rows = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    is_turned = len(every) <= _FEW
+    names = [
+        "part" if is_turned else "rank",
+        *(name_of(part) for part in parts),
+        "all",
+        *(name_of(part) for part in beside),
+    ]
+    numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
     note = tag("p", few, class_="note") if few else None
-    numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
-    drawn = [BarPart(part, name_of(part), _COLOURS.index(part)) for part in parts]
-    return bar_chart("Time of each rank", label, bars, drawn, join(note, numbers))
+    shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
+    drawn = [BarPart(part, name_of(part), _SERIES[part]) for part in parts]
+    return bar_chart("Time of each rank", label, bars, drawn, join(note, shown_numbers))
 
 
 def name_of(part: str) -> str:
@@ -95,7 +105,7 @@ def _row(
 ) -> list[str]:
     whole = sum(total.values())
     cells = [f"{total.get(p, 0.0):,.2f} ({wording.share(total.get(p, 0.0) / whole if whole else 0.0)})" for p in parts]
-    return [f"{rank}", *cells, f"{whole:,.2f}", *(f"{sums.get(part, 0.0):,.2f}" for part in beside)]
+    return [f"rank {rank}", *cells, f"{whole:,.2f}", *(f"{sums.get(part, 0.0):,.2f}" for part in beside)]
 
 
 def _steps(run: RunRecord) -> Markup | None:
@@ -111,7 +121,7 @@ def _steps(run: RunRecord) -> Markup | None:
     if not rows:
         return None
     title = "Times of single steps"
-    return details(title, table(title, ("", "median", "90 % within", "99 % within", "longest"), rows))
+    return details(title, table(title, ("rank and part", "median", "90 % within", "99 % within", "longest"), rows))
 
 
 def _whole(run: RunRecord) -> Markup | None:
@@ -123,5 +133,6 @@ def _whole(run: RunRecord) -> Markup | None:
     rest = max(0.0, total - sum(seconds[name] for name, _ in _PARTS_OF_TIME))
     parts = [*((told, seconds[name]) for name, told in _PARTS_OF_TIME), ("all the rest", rest), ("together", total)]
     rows = [(told, wording.seconds(value), wording.share(value / total)) for told, value in parts]
-    title = "Time of all starts together, by the clock of rank 0"
-    return details(title, table(title, ("part", "time", "share"), rows))
+    title = "Time of all starts together"
+    note = tag("p", "By the clock of rank 0.", class_="note")
+    return tag("figure", tag("figcaption", title), table(title, ("part", "time", "share"), rows), note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from read_page import Page
 from report_runs import usual_lines, write_run
 
 from hvdtrain.report.file import read_runs
-from hvdtrain.report.page import MARKER, page
+from hvdtrain.report.page import FAILED, MARKER, page
 
 
 def page_of(*folders: Path) -> Page:
-    return Page(page(read_runs(folders)))
+    found = Page(page(read_runs(folders)))
+    assert FAILED not in found.text()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,9 @@ def test_it_is_one_file_for_light_and_dark_and_for_screen_readers(usual: Page) -
         "Loss",
         "Accuracy",
         "Learning rate",
-        "Throughput, samples per second",
         "Time of each rank",
+        "Throughput, samples per second",
+        "Time of all starts together",
     ]
     headings = [int(e.name[1]) for e in usual.elements if re.fullmatch(r"h\d", e.name)]
     assert headings[0] == 1
@@ -48,7 +52,7 @@ def test_it_says_what_the_run_came_to(usual: Page) -> None:
     assert facts["Restarts"] == "1"
     assert facts["Updates trained again"] == "10"
     assert facts["Samples per second"] == "3,210"
-    assert facts["Best checkpoint"] == "step 150: accuracy 0.97"
+    assert (facts["Best accuracy"], facts["Best at step"]) == ("0.97", "150")
     assert "The run was interrupted once; until training went on" in text
     assert "rank 1 is lost" in text
     assert "There is no proof of which records were used. The run holds no audit" in text
@@ -126,7 +130,8 @@ def test_whatever_a_run_is_called_and_says_stays_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["config.yaml", "env.json", "result.json", "metrics.jsonl"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "half", "noise", "list", "wrong types"])
 def test_a_damaged_file_costs_its_own_part_only(name: str, damage: str, tmp_path: Path) -> None:
-    path = write_run(tmp_path / "run") / name
+    lines = [{"split": "train", "step": step, "loss": 1.0} for step in range(9)]  # a single picture
+    path = write_run(tmp_path / "run", lines) / name
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()
@@ -139,7 +144,16 @@ def test_a_damaged_file_costs_its_own_part_only(name: str, damage: str, tmp_path
     if damage != "wrong types" and (name, damage) != ("config.yaml", "half"):  # half of it is YAML, too
         assert "Not everything could be read" in found.text("h2")
     if damage != "half":
-        assert len(found.all("svg", role="img")) == (0 if name == "metrics.jsonl" else 5)
+        assert len(found.all("svg", role="img")) == (name != "metrics.jsonl")
+
+
+def test_what_nobody_foresaw_costs_its_own_section_only(tmp_path: Path) -> None:
+    (run,) = read_runs([write_run(tmp_path)])
+    broken = replace(run, facts=replace(run.facts, config={"data": {1: object()}}))  # no file can hold that
+    found = Page(page([broken]))
+    assert found.problems() == []
+    assert found.text().count(FAILED) == 1
+    assert len(found.all("svg", role="img")) == 5
 
 
 def test_a_folder_that_has_only_begun(tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def test_words() -> None:
     assert (wording.listed(["a"]), wording.listed(["a", "b", "c"]), wording.listed([])) == ("a", "a, b and c", "")
     assert (wording.share(0.974), wording.share(0.0123), wording.share(0)) == ("97 %", "1.2 %", "0 %")
     assert (wording.title_of("lr"), wording.title_of("top_5 accuracy")) == ("Learning rate", "Top 5 accuracy")
-    assert (wording.plain(True), wording.plain(None), wording.plain(1e-5), wording.plain([1])) == (
+    assert (wording.plain(True), wording.plain(None), wording.plain(1e-5), wording.plain([1, "a"])) == (
         "true",
         "–",
         "1e-05",
-        "[1]",
+        "1, a",
     )
     assert wording.moment(1e300) == wording.moment(None) == "–"
 
