@@ -69,4 +69,5 @@ class QuantileSketch:
 
     def summary(self) -> Quantiles:
         """The quantiles that people look at."""
-        return Quantiles(self.count, *(self.quantile(share) for share in (0.5, 0.9, 0.99)), self._largest)
+        p50, p90, p99 = (self.quantile(share) for share in (0.5, 0.9, 0.99))
+        return Quantiles(self.count, p50, p90, p99, self._largest)

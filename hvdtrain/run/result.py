@@ -193,7 +193,7 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
     table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
     table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
     table.add_row("a step's time", _step_shares(seconds))
-    for straggler in result["stragglers"][:_MOST_ROWS]:
+    for straggler in result.get("stragglers", [])[:_MOST_ROWS]:
         table.add_row("slow", _slow(straggler))
     if result.get("goodput", {}).get("restarts"):
         table.add_row("restarts", _restarts(result["goodput"]))
@@ -224,9 +224,9 @@ def _step_shares(seconds: dict[str, Any]) -> str:
 def _slow(straggler: dict[str, Any]) -> str:
     host = f" on {straggler['host']}" if straggler["host"] else ""
     who = "the network" if straggler["rank"] is None else f"rank {straggler['rank']}{host}"
-    by = f"by {straggler['slower_by']:.0%}, " if straggler["slower_by"] else ""
+    by = f", slower by {straggler['slower_by']:.0%}" if straggler["slower_by"] else ""
     waited = f"others waited {straggler['share_of_time_others_waited']:.0%} of their time"
-    return f"{who} {by}{straggler['cause']}; {waited}"
+    return f"{who}: {straggler['cause']}{by}; {waited}"
 
 
 def _rounded(quantiles: Quantiles) -> dict[str, float]:

@@ -78,13 +78,16 @@ def _explained(excess: Excess, own: Pressure, others: Pressure) -> dict[Cause, f
     def beyond(name: str) -> float:
         return max(0.0, min(own.share(name), 1.0) - min(others.share(name), 1.0)) * excess.seconds
 
+    # A rank that does more waits more for a processor, on the same host: what counts is the wait for the same work.
+    work = own.share("cpu") / others.share("cpu") if own.cpu > 0 and others.cpu > 0 else 1.0
+    queued = max(0.0, min(own.share("queued"), 1.0) - others.share("queued") * work) * excess.seconds
     swaps = own.swapped > 0 and own.share("major_faults") >= _FAULTS_PER_SECOND
     # All ranks of a host have the same of this; only the one whose input comes from that disk waits for data.
     stalled = own.share("io_stall") * excess.seconds if _is_input(excess) else 0.0
     return {
         "cpu throttled": beyond("throttled"),
         "cpu stolen": beyond("stolen"),
-        "cpu contention": max(0.0, beyond("queued") - beyond("throttled")),  # the queue of a stopped group counts too
+        "cpu contention": max(0.0, queued - beyond("throttled")),  # the queue of a stopped group counts too
         "swapping": own.share("memory_stall") * excess.seconds if swaps else 0.0,
         "slow disk": 0.0 if swaps else max(beyond("disk_wait"), stalled),
     }

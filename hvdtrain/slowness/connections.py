@@ -29,7 +29,7 @@ class Connection(NamedTuple):
 
 def connections(files: Iterable[int]) -> dict[object, Connection]:
     """Those of `files` that are connections to other hosts, each by a key that no later one has."""
-    found = {}
+    found: dict[object, Connection] = {}
     for file in files:
         with suppress(OSError, ValueError, struct.error):
             ends, info = _look(file)

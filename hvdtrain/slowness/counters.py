@@ -27,13 +27,13 @@ class Counts:
     """What has been counted until now; only differences mean something. Times are in seconds.
 
     Attributes:
-        queued: of each thread, by its number.
+        threads: of each thread, by its number: how long it had a processor, and was ready and waited for one.
         busy, stolen: of all processors of the host; `busy` includes `stolen`.
 
     The others are as in `Pressure`.
     """
 
-    queued: Mapping[int, float]
+    threads: Mapping[int, tuple[float, float]]
     busy: float
     stolen: float
     throttled: float
@@ -57,7 +57,7 @@ class Linux:
         busy, stolen = self._processors()
         groups = group_folders(self.root, "cpu")
         return Counts(
-            queued=self._queued(),
+            threads=self._threads(),
             busy=busy,
             stolen=stolen,
             throttled=sum(_throttled(_text(group / "cpu.stat")) for group in groups),
@@ -75,13 +75,12 @@ class Linux:
     def _own_stat(self) -> list[str]:
         return self._proc("self/stat").rpartition(")")[2].split()
 
-    def _queued(self) -> dict[int, float]:
-        """Seconds in which each thread was ready, and another one had the processor."""
+    def _threads(self) -> dict[int, tuple[float, float]]:
         found = {}
         with suppress(OSError):
             for thread in sorted(os.listdir(self.root / "proc/self/task"), key=int)[:_MOST_THREADS]:
                 words = self._proc(f"self/task/{thread}/schedstat").split()
-                found[int(thread)] = _number(words, 1) / 1e9
+                found[int(thread)] = _number(words, 0) / 1e9, _number(words, 1) / 1e9
         return found
 
     def _processors(self) -> tuple[float, float]:

@@ -47,16 +47,25 @@ def _between(before: _Look, after: _Look) -> Pressure:
     old, new = before[2], after[2]
     busy = _grown(old.busy, new.busy)
     stolen = _grown(old.stolen, new.stolen) / busy if busy > 0 else 0.0
-    waits = [_grown(old.queued[thread], queued) for thread, queued in new.queued.items() if thread in old.queued]
     return Pressure(
         wall=wall,
         cpu=_grown(before[1], after[1]),
-        queued=max(waits, default=0.0),
+        queued=_queued(old.threads, new.threads),
         stolen=min(stolen, 1.0) * wall,
         throttled=min(_grown(old.throttled, new.throttled), wall),  # it is the sum over all processors
         **{name: _grown(getattr(old, name), getattr(new, name)) for name in _SUMS},
         **_sent(before[3], after[3]),
     )
+
+
+def _queued(before: Mapping[int, tuple[float, float]], after: Mapping[int, tuple[float, float]]) -> float:
+    """Of the busiest thread: others, such as Horovod's, wake up a thousand times a second, and delay nobody by that."""
+    grown = [
+        (cpu - before[thread][0], _grown(before[thread][1], queued))
+        for thread, (cpu, queued) in after.items()
+        if thread in before
+    ]
+    return max(grown, default=(0.0, 0.0))[1]
 
 
 def _sent(before: Mapping[object, Connection], after: Mapping[object, Connection]) -> dict[str, float]:

@@ -10,7 +10,7 @@ class Pressure(NamedTuple):
     Attributes:
         wall: the time that is looked at; 0: nothing is known.
         cpu: that the process has computed, over all of its threads.
-        queued: that its most delayed thread was ready to compute and had no processor.
+        queued: that its busiest thread was ready to compute and had no processor.
         stolen: for which the hypervisor took processors of this host away, as a share of the busy time, times `wall`.
         throttled: that the limit of a cgroup has stopped the process.
         major_faults: pages that the process had to wait for.

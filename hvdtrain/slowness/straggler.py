@@ -55,7 +55,7 @@ def _told(name: str, value: float) -> str:
 
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "cpu": ("CPU seconds a second:", ".2f"),
-    "queued": ("share of time in the queue for a processor:", ".0%"),
+    "queued": ("share of time ready without a processor:", ".0%"),
     "stolen": ("share of processor time stolen:", ".0%"),
     "throttled": ("share of time throttled:", ".0%"),
     "major_faults": ("pages a second waited for:", ".0f"),

@@ -64,10 +64,10 @@ class RankTimes(NamedTuple):
         return self.own + self.allreduce
 
     def plus(self, other: "RankTimes") -> "RankTimes":
-        times = (a + b for a, b in zip(self[:3], other[:3], strict=True))
-        if other.pressure is NOTHING:
-            return RankTimes(*times, self.pressure)
-        return RankTimes(*times, self.pressure.plus(other.pressure))
+        pressure = self.pressure if other.pressure is NOTHING else self.pressure.plus(other.pressure)
+        return RankTimes(
+            self.data + other.data, self.compute + other.compute, self.allreduce + other.allreduce, pressure
+        )
 
 
 class _Window(NamedTuple):
@@ -168,8 +168,9 @@ class Stragglers:
         self, rank: int | None, own: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
     ) -> Straggler:
         host = self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
-        facts, rounded = facts_of(cause, own.pressure), (round(share, 3) for share in shares)
-        return Straggler(rank, host, *rounded, cause, facts, windows[0].first, windows[-1].last)
+        facts, (waited, slower) = facts_of(cause, own.pressure), shares
+        steps = windows[0].first, windows[-1].last
+        return Straggler(rank, host, round(waited, 3), round(slower, 3), cause, facts, *steps)
 
     def _note(self, seen: Sequence[Straggler]) -> list[Straggler]:
         """Remember who is slow now; returns those that were not known."""

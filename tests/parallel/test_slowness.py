@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 WORKERS = Path(__file__).parent / "workers"
-_CLOCK_US = 10_000  # by which aligned clocks may differ on a machine that has more to do; a step takes 40,000
-_SHARE = 0.25  # of a processor
+_CLOCK_US = 10_000  # by which aligned clocks may differ on a machine that has more to do; a step takes 100,000
+_SHARE = 0.1  # of a processor
 
 
 def command(task: str, *options: str) -> list[str]:
@@ -31,7 +31,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
-    argv = command("SlowInput", "--max-steps", "130", "--epochs", "5", "--trace", "20:25")
+    argv = command("SlowInput", "--max-steps", "80", "--epochs", "5", "--trace", "20:25")
     finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(), cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     _check_result(tmp_path / "out", "slow input", finished)
@@ -54,7 +54,7 @@ def _check_result(folder: Path, cause: str, finished: Any) -> None:
     events = [line for line in lines(folder) if line.get("event") == "straggler"]
     assert [(event["rank"], event["cause"]) for event in events] == named
     assert finished.stderr.count(f"Rank 1 on {found['host']} is slow by ") == 1, finished.tail()
-    assert f"{cause}; others waited" in finished.stdout, finished.tail()
+    assert f"{cause}, slower by " in finished.stdout, finished.tail()
     assert set(result["step_seconds"]) == {"0", "1"}
     for rank in result["step_seconds"].values():
         assert set(rank) >= {"step", "data", "forward", "backward", "allreduce", "optimizer", "allreduce_hidden"}
@@ -83,7 +83,7 @@ def _check_trace(file: Path) -> None:
     for one, other in zip(*waits, strict=True):  # no rank leaves a sum before both have come to it
         assert one["ts"] + one["dur"] >= other["ts"] - _CLOCK_US
         assert other["ts"] + other["dur"] >= one["ts"] - _CLOCK_US
-    sums = [span for span in spans[2, "hvdtrain.gradients.0"] if span["name"] == "ALLREDUCE"]
+    sums = [span for span in spans[2, "allreduce.hvdtrain.gradients.0"] if span["name"] == "ALLREDUCE"]
     begin, end = (spans[0, "steps"][0]["ts"], spans[0, "steps"][-1]["ts"] + spans[0, "steps"][-1]["dur"])
     assert len([span for span in sums if begin - _CLOCK_US <= span["ts"] <= end + _CLOCK_US]) >= 6
     assert max(span["ts"] for span in sums) <= end + _CLOCK_US
@@ -91,7 +91,7 @@ def _check_trace(file: Path) -> None:
 
 @pytest.fixture
 def throttled_group() -> Iterator[Path]:
-    """A control group whose processes together get a quarter of a processor."""
+    """A control group whose processes together get a tenth of a processor."""
     name, period = f"hvdtrain-test-{uuid.uuid4().hex[:8]}", 100_000
     quota = int(_SHARE * period)
     first, second = Path("/sys/fs/cgroup/cpu", name), Path("/sys/fs/cgroup", name)

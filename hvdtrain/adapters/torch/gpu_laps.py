@@ -22,12 +22,12 @@ class GpuLaps(Laps):
     """As `Laps`, by events in the stream in which the step runs.
 
     Args:
-        new_event: makes an event that the device can give a time.
+        new_event: makes an event that the device can give a time; None: CUDA's.
     """
 
-    def __init__(self, new_event: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True)) -> None:
+    def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
         super().__init__()
-        self._new_event = new_event
+        self._new_event = new_event or _timed_event
         self._marks: list[Mark] = []
         self._pending: deque[list[Mark]] = deque()
         self._free: list[Any] = []
@@ -87,6 +87,10 @@ class GpuLaps(Laps):
             before = event
         self._free += [event for _, event in marks]
         super().end_step()
+
+
+def _timed_event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _seconds(begin: Any, end: Any) -> float:

@@ -1,6 +1,7 @@
 """torch's profiler: what each operation of the host and each kernel of a GPU took."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ import torch
 
 from hvdtrain.adapters.profile import Profile, ProfiledEvent
 
+_LOG_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
+"""Otherwise it writes two lines to standard error on each rank: it has begun, it has ended."""
+
 _OF_DEVICES = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
 
 
@@ -16,6 +20,7 @@ class TorchProfiler:
     """Implements `Profiler`."""
 
     def __init__(self) -> None:
+        os.environ.setdefault(_LOG_LEVEL, _SILENT)  # before the first profile of a process
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]

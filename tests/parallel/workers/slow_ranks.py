@@ -13,7 +13,7 @@ from hvdtrain.task.interface import Features
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
-_DECODE_SECONDS = 0.04
+_DECODE_SECONDS = 0.1
 _IS_SLOW = detect_topology(os.environ).rank == 1
 
 

@@ -7,8 +7,9 @@ import logging
 import os
 import stat
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds
 from hvdtrain.files import open_lines, write_atomically, write_json
-from hvdtrain.run.result import Totals
+from hvdtrain.run.result import Totals, print_table
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.interface import SinkContext
@@ -27,6 +28,7 @@ from hvdtrain.run.sinks.metrics_table import MetricsTable
 from hvdtrain.run.sinks.progress import Lines
 from hvdtrain.run.sinks.rank_log import RankLog
 from hvdtrain.run.sinks.registry import SINKS, open_sinks
+from hvdtrain.slowness.straggler import Straggler
 from hvdtrain.topology import Topology
 
 
@@ -43,11 +45,15 @@ def logged(step: int, loss: float, seconds: tuple[Seconds, ...] = (Seconds(),), 
     )
 
 
+SLOW = Straggler(1, "node2", 0.7, 3.0, "cpu throttled", {"throttled": 0.75}, 10, 200)
+
+
 def test_the_time_of_validations_adds_up() -> None:
     totals = Totals(1)
     for step in (1, 2, 3, 4):
-        totals(events.Evaluated(step, step, 9, 0.25, {"loss": 0.5}))
+        totals(events.Evaluated(step, step, 9, 0.25, {"loss": 0.5}, None, (0.5,)))
     assert totals.validation_seconds == 1.0
+    assert totals.rank_seconds == [Seconds(validation=2.0)]
 
 
 def test_totals_are_sums_and_the_speed_is_the_slowest_ranks() -> None:
@@ -57,6 +63,22 @@ def test_totals_are_sums_and_the_speed_is_the_slowest_ranks() -> None:
     assert totals.rank_seconds == [Seconds(1.0, 2.0, 1.0), Seconds(2.0, 2.0, 4.0, 14.0)]
     assert totals.samples_per_second == 20 / 8
     assert Totals(1).samples_per_second == 0.0
+
+
+def test_the_closing_table_names_who_was_slow_and_the_parts_of_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    link = replace(SLOW, rank=None, host="", slower_by=0.0, cause="slow link")
+    seconds = {"data": 1.0, "compute": 2.0, "allreduce": 1.0, "forward": 0.5, "backward": 1.0, "optimizer": 0.25}
+    result: dict[str, Any] = {
+        **{"task": "digits", "framework": "torch", "status": "finished", "metrics": {}, "best": None},
+        **{"stopped_early": None, "world_size": 2, "global_batch_size": 8, "samples_per_second": 10.0},
+        **{"seconds": {"total": 5.0, "start": 0.5, **seconds}, "parameters": 10, "weights": {"sha256": "0" * 64}},
+        "stragglers": [asdict(SLOW), asdict(link)],
+    }
+    print_table(result, "out")
+    printed = " ".join(word for word in capsys.readouterr().out.split() if word != "│")
+    assert "data 25%, compute 50% (forward 12%, backward 25%, optimizer 6%), allreduce 25%" in printed
+    assert "rank 1 on node2: cpu throttled, slower by 300%; others waited 70% of their time" in printed
+    assert "the network: slow link; others waited 70% of their time" in printed
 
 
 def test_only_the_first_step_of_all_gives_the_first_loss() -> None:
@@ -74,7 +96,8 @@ def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
         for event in (
             events.RunStarted(0, 2, 2, 1),
             events.StepEnded(0, 1),
-            logged(1, 0.5),
+            logged(1, 0.5, (Seconds(0.25, 1.0, forward=0.5),)),
+            events.StragglerFound(1, SLOW),
             events.CheckpointStarted(1),
             events.CheckpointDurable(1, Path("a/step_00000001"), 0.1),
             events.RunEnded(1, 10, False),
@@ -87,12 +110,15 @@ def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
     assert kinds == [
         "started",
         "train",
+        "straggler",
         "checkpoint",
         "ended",
         "failed",
     ]
     assert lines[-1]["error"] == "RuntimeError: broken"
-    assert lines[2]["path"] == "step_00000001"
+    assert lines[1]["seconds"] == [{"data": 0.25, "compute": 1.0, "allreduce": 0.0, "checkpoint": 0.0, "forward": 0.5}]
+    assert (lines[2]["rank"], lines[2]["cause"], lines[2]["facts"]) == (1, "cpu throttled", {"throttled": 0.75})
+    assert lines[3]["path"] == "step_00000001"
     assert lines[0]["begun"] == 99.0
     assert lines[1]["memory"] == {"max": 2**21, "ranks": [2**20, 2**21]}
     assert "device_memory" not in lines[1]

@@ -51,6 +51,12 @@ def test_what_the_others_have_too_is_no_cause(name: str) -> None:
     assert cause_of(COMPUTING, own, QUIET) != "unknown"
 
 
+def test_a_rank_that_does_more_waits_more_for_a_processor_and_that_is_no_cause() -> None:
+    own = Pressure(wall=10.0, cpu=4.0, queued=5.0)
+    assert cause_of(COMPUTING, own, Pressure(wall=10.0, cpu=2.0, queued=2.4)) == "unknown"
+    assert cause_of(COMPUTING, own, Pressure(wall=10.0, cpu=2.0, queued=0.4)) == "cpu contention"
+
+
 @given(st.builds(Pressure, st.just(10.0), *[st.floats(0, 1.9)] * (len(COLUMNS) - 1)))
 def test_a_kind_that_explains_little_is_never_named(own: Pressure) -> None:
     assert cause_of(COMPUTING, own, Pressure(wall=10.0)) == "unknown"

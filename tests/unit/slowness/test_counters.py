@@ -26,8 +26,8 @@ def own_stat(major_faults: int, disk_ticks: int) -> str:
 PROC = {
     "proc/self/stat": own_stat(7, 250),
     "proc/self/io": "rchar: 99\nread_bytes: 4096\ncancelled_write_bytes: 0\n",
-    "proc/self/task/5/schedstat": "1 2000000000 3\n",
-    "proc/self/task/12/schedstat": "1 500000000 3\n",
+    "proc/self/task/5/schedstat": "4000000000 2000000000 3\n",
+    "proc/self/task/12/schedstat": "1000000000 500000000 3\n",
     "proc/stat": "cpu  100 50 25 9000 800 5 10 20 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\nintr 5\n",
     "proc/vmstat": "pswpinx 3\npswpin 42\npswpout 1\n",
     "proc/pressure/io": "some avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\nfull avg10=0.00 total=7\n",
@@ -37,7 +37,7 @@ PROC = {
 
 def test_the_counters_of_a_process_and_its_host(tmp_path: Path) -> None:
     counts = host(tmp_path, PROC).read()
-    assert counts.queued == {5: 2.0, 12: 0.5}
+    assert counts.threads == {5: (4.0, 2.0), 12: (1.0, 0.5)}
     assert (counts.busy, counts.stolen) == (210 / _TICKS, 20 / _TICKS)
     assert (counts.major_faults, counts.disk_wait) == (7, 2.5)
     assert (counts.swapped, counts.read_bytes) == (42, 4096)
@@ -73,7 +73,7 @@ def test_a_host_that_shows_nothing_or_nonsense(tmp_path: Path) -> None:
     empty = host(tmp_path / "empty", {}).read()
     nonsense = {name: "?? \n" for name in PROC} | {"proc/self/cgroup": "0::/\n"}
     for counts in (empty, host(tmp_path / "nonsense", nonsense).read()):
-        assert set(counts.queued.values()) <= {0.0}
+        assert set(counts.threads.values()) <= {(0.0, 0.0)}
         assert counts.busy == counts.stolen == counts.throttled == counts.major_faults == counts.swapped == 0
         assert counts.memory_stall == counts.io_stall == counts.disk_wait == counts.read_bytes == 0
 
@@ -81,4 +81,4 @@ def test_a_host_that_shows_nothing_or_nonsense(tmp_path: Path) -> None:
 def test_this_host_is_read() -> None:
     counts = Linux().read()
     assert counts.busy > 0
-    assert counts.queued
+    assert counts.threads

@@ -16,7 +16,7 @@ from hvdtrain.slowness.counters import Counts, Linux
 from hvdtrain.slowness.gauge import INTERVAL, Gauge
 from hvdtrain.slowness.pressure import NOTHING, Pressure
 
-BEGIN = Counts({1: 5.0, 2: 1.0}, 100.0, 10.0, 3.0, 40.0, 7.0, 2.0, 6.0, 1.0, 1e6)
+BEGIN = Counts({1: (5.0, 5.0), 2: (1.0, 1.0)}, 100.0, 10.0, 3.0, 40.0, 7.0, 2.0, 6.0, 1.0, 1e6)
 
 
 class Played(Linux):
@@ -51,7 +51,7 @@ def test_what_has_changed(clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> No
     clocks.cpu += 1.5
     set_counts(
         monkeypatch,
-        queued={1: 5.5, 2: 3.0, 9: 77.0},  # a new thread has waited before, too
+        threads={1: (5.1, 15.0), 2: (9.0, 3.0), 9: (99.0, 77.0)},  # a new thread has worked before, too
         busy=108.0,
         stolen=12.0,
         throttled=30.0,  # of several processors
