@@ -11,7 +11,8 @@ import importlib.abc
 import importlib.machinery
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,12 @@ class Hiding(importlib.abc.MetaPathFinder):
             return None
         specs = (finder.find_spec(fullname, path, target) for finder in self._finders)
         return next((spec for spec in specs if spec is not None), None)
+
+    def find_distributions(self, context: Any = DistributionFinder.Context()) -> Iterator[Distribution]:  # noqa: B008
+        """Versions of packages, for importlib.metadata."""
+        for finder in self._finders:
+            find = getattr(finder, "find_distributions", None)
+            yield from find(context) if find is not None else ()
 
 
 if __name__ == "__main__":
