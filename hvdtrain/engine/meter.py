@@ -11,7 +11,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
-from hvdtrain.engine.memory import resident_bytes
+from hvdtrain.engine.memory import ResidentMemory
 from hvdtrain.errors import DivergenceError
 from hvdtrain.stopwatch import Stopwatch
 
@@ -26,6 +26,7 @@ class Meter:
         self.watch = Stopwatch()
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self._saved = 0.0
+        self._memory = ResidentMemory()
         self.start()
 
     def start(self) -> None:
@@ -61,7 +62,7 @@ class Meter:
             sums.allreduce_seconds,
             self._saved + saved,
             *(math.nan if value is None else value for value in known),
-            resident_bytes(),
+            self._memory.read(),
         ]
         row = np.array([[*own, *(sums.values[name] for name in names)]], np.float64)
         rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
