@@ -94,6 +94,9 @@ def dcp_async(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) -> Sav
 
 def lightning_async(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) -> Save:
     """Lightning's plugin alone, without its Trainer's own work."""
+    from hvdtrain.models.torchvision_import import import_torchvision
+
+    import_torchvision()  # which Lightning imports: a build for CUDA fails beside a CPU torch without this
     from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
     plugin: Any = AsyncCheckpointIO()

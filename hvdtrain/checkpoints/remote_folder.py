@@ -7,6 +7,7 @@ replaced it since.
 
 import posixpath
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -43,6 +44,7 @@ class RemoteFolder:
     def __init__(self, url: str, retry: RetryPolicy = RETRY) -> None:
         self.url = redacted(url)
         self._raw, self._retry = url.rstrip("/"), retry
+        self._made: set[str] = set()
         try:
             self._fs, self._path = open_filesystem(self._raw, retry)
         except ShardingError as error:
@@ -108,6 +110,7 @@ class RemoteFolder:
 
         def ask(limit_s: float) -> Version:
             if not is_s3(self._fs):
+                self._make_folder_of(name, limit_s)
                 call(self._fs, "pipe_file", self._inside(name), content, limit_s=limit_s)
                 return Version(None)
             condition = (
@@ -121,11 +124,12 @@ class RemoteFolder:
 
     def upload(self, file: Path, name: str) -> None:
         """Write a file of any size. Raises RemoteError."""
-        self._try(
-            name,
-            lambda limit_s: call(self._fs, "put_file", str(file), self._inside(name), limit_s=limit_s),
-            file.stat().st_size,
-        )
+
+        def ask(limit_s: float) -> None:
+            self._make_folder_of(name, limit_s)
+            call(self._fs, "put_file", str(file), self._inside(name), limit_s=limit_s)
+
+        self._try(name, ask, file.stat().st_size)
 
     def download(self, name: str, file: Path, size: int) -> None:
         """Read a file of `size` bytes. Raises RemoteError; FileNotFoundError (it is not there)."""
@@ -140,10 +144,16 @@ class RemoteFolder:
             self._fs.invalidate_cache()
             call(self._fs, "rm", self._inside(name), recursive=True, limit_s=limit_s)
 
-        try:
+        with suppress(FileNotFoundError):
             self._try(name, ask)
-        except FileNotFoundError:
-            return
+        self._made.clear()
+
+    def _make_folder_of(self, name: str, limit_s: float) -> None:
+        """Where a store has folders: a disk, or a server that shares one. S3 has none."""
+        folder = posixpath.dirname(self._inside(name))
+        if not is_s3(self._fs) and folder not in self._made:
+            call(self._fs, "makedirs", folder, exist_ok=True, limit_s=limit_s)
+            self._made.add(folder)
 
     def _inside(self, name: str) -> str:
         return posixpath.join(self._path, name) if name else self._path

@@ -40,5 +40,5 @@ def _is_watched(optimizer: Any) -> bool:
         or optimizer._optimizer_step_post_hooks
         or torch_optimizer._global_optimizer_pre_hooks
         or torch_optimizer._global_optimizer_post_hooks
-        or torch.autograd._profiler_enabled()
+        or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
     )
