@@ -12,7 +12,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.engine.events import ReducedMetrics, Seconds
-from hvdtrain.engine.memory import resident_bytes
+from hvdtrain.engine.memory import ResidentMemory
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
 from hvdtrain.slowness.gauge import Gauge
@@ -46,6 +46,7 @@ class Meter:
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self.step_times = StepTimes(adapter, comm)
         self._saved = 0.0
+        self._memory = ResidentMemory()
         self.start()
 
     def start(self) -> None:
@@ -124,7 +125,7 @@ class Meter:
             *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
             *(sums.parts.get(part, 0.0) for part in _PARTS),
             *(math.nan if value is None else value for value in known),
-            resident_bytes(),
+            self._memory.read(),
             *pressure,
         ]
 

@@ -52,7 +52,7 @@ def test_the_metrics_are_those_of_both_ranks(finished: tuple[Path, Any]) -> None
 
 def test_the_first_lines_and_the_table_are_whole_behind_the_launchers_tags(finished: tuple[Path, Any]) -> None:
     _, ended = finished
-    untagged = [re.sub(r"^\[(?:1,)?0\]<stdout>:", "", line) for line in ended.stdout.splitlines()]
+    untagged = [re.sub(r"^\[(?:1,)?0\]<stdout>: ?", "", line) for line in ended.stdout.splitlines()]
     assert untagged != ended.stdout.splitlines(), "the launcher tags no lines"
     head = next(line for line in untagged if line.startswith("hvdtrain: "))
     assert re.search(r" on CPU, 2 workers by (horovodrun|mpirun) on 1 node \(\w+=2\)$", head), head

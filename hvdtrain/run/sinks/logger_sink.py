@@ -10,16 +10,20 @@ from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
 from hvdtrain.run.sinks.points import Point, training_point, validation_point
 
-_DEADLINES: Final[dict[Outcome, float]] = {"finished": 30.0, "stopped": 5.0, "failed": 0.5}
+_DEADLINES: Final[dict[Outcome, float]] = {"finished": 20.0, "stopped": 5.0, "failed": 0.5}
 """Seconds that a logger is waited for at the end. A job that was stopped may have little time left, and one that has
 failed none: see `events.FAILURE_SECONDS`."""
+
+_SECONDS: Final = 1.0
+"""Between two points of training: programs that show curves thin out what is denser, and servers refuse it."""
 
 OpenLogger = Callable[[int], Logger]
 """Opens a logger for a run that begins after this many updates."""
 
 
 class LoggerSink:
-    """Passes metrics on to a logger. Rank 0 only.
+    """Passes metrics on to a logger: of training those that come a second apart, and the last ones before any other
+    event. Rank 0 only.
 
     Args:
         name: of the logger, for people.
@@ -32,15 +36,28 @@ class LoggerSink:
     ) -> None:
         self._name, self._open_logger, self._further = name, open_logger, further
         self._delivery: Delivery | None = None
+        self._next_at = 0.0
+        self._kept_back: tuple[events.Logged, float] | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.StepEnded():
-                return
+                pass
+            case events.Logged() if time.monotonic() < self._next_at:
+                self._kept_back = event, time.time()
+            case events.Logged():
+                self._next_at, self._kept_back = time.monotonic() + _SECONDS, None
+                self._put(training_point(event, time.time()))
+            case _:
+                if self._kept_back is not None:
+                    self._put(training_point(*self._kept_back))
+                    self._kept_back = None
+                self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
             case events.RunStarted(step=step):
                 self._delivery = Delivery(self._name, lambda: self._open_logger(step))
-            case events.Logged():
-                self._put(training_point(event, time.time()))
             case events.Evaluated():
                 self._put(validation_point(event, time.time()))
             case events.RunEnded(finished=finished):

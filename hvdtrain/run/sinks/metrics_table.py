@@ -1,6 +1,7 @@
 """metrics.csv: the metrics as a table, for spreadsheets and data frames."""
 
 import csv
+import functools
 import io
 import time
 from collections.abc import Mapping
@@ -64,28 +65,28 @@ class MetricsTable:
 
     def _append(self, own: dict[str, Any], measures: Mapping[str, float]) -> None:
         row = own | {column_of(name): value for name, value in measures.items()}
-        file = self._opened()
-        if new := [name for name in row if name not in self._columns]:
-            file = self._widened(new)
-        _writer(file).writerow([row.get(column, "") for column in self._columns])
-        file.flush()
+        if self._file is None:
+            self._file = self._opened()
+            self._columns = dict.fromkeys(_header_of(self._path))
+            self._widen([name for name in COLUMNS if name not in self._columns])
+        self._widen([name for name in row if name not in self._columns])
+        self._rows.writerow(map(row.get, self._columns))
+        self._file.flush()
 
     def _opened(self) -> TextIO:
-        if self._file is None:
-            self._file = open_lines(self._path)  # without the part of a row that a killed run may have left
-            self._columns = dict.fromkeys(_header_of(self._path))
-            if missing := [name for name in COLUMNS if name not in self._columns]:
-                return self._widened(missing)
-        return self._file
+        file = open_lines(self._path)  # without the part of a row that a killed run may have left
+        self._rows = _writer(file)
+        return file
 
-    def _widened(self, new: list[str]) -> TextIO:
-        self.close()
-        self._columns |= dict.fromkeys(new)
-        _widen(self._path, list(self._columns), len(new))
-        self._file = open_lines(self._path)
-        return self._file
+    def _widen(self, new: list[str]) -> None:
+        if new:
+            self.close()
+            self._columns |= dict.fromkeys(new)
+            _widen(self._path, list(self._columns), len(new))
+            self._file = self._opened()
 
 
+@functools.lru_cache(256)
 def column_of(measure: str) -> str:
     """The column of a measure: its name, unless that is one of the table's own. Ends of lines in it are escaped: a row
     is a line."""

@@ -18,7 +18,7 @@ Open MPI 5's mpirun, and with it `horovodrun` over MPI, collects whole lines: a 
 
 _WIDEST, _NARROWEST = 100, 40  # of tables
 _UNTAGGED = ("single", "hvdtrain launch")
-_LONGEST_TAG = len("[1,10]<stdout>:")  # horovodrun's and mpirun's
+_LONGEST_TAG = len("[1,10]<stdout>: ")  # horovodrun's and mpirun's
 
 
 def table_columns(stream: TextIO, launcher: str) -> int:

@@ -19,8 +19,9 @@ from hvdtrain.run.sinks.points import Point
 from hvdtrain.version import versions
 
 _NAME: Final = "wandb"
-_UPLOAD_SECONDS: Final = 20.0
-"""Of waiting for uploads at the end; shorter than the sink's own deadline. `wandb sync` uploads what is left."""
+_UPLOAD_SECONDS: Final = 15.0
+"""Of waiting for uploads at the end, shorter than the sink's own deadline; W&B waits as long again when Python ends, if
+it could not begin before. `wandb sync` uploads what is left."""
 
 _log = logging.getLogger("hvdtrain.run")
 

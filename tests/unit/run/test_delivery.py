@@ -145,6 +145,22 @@ def test_a_sink_of_a_logger_has_all_metrics_and_how_the_run_ended(
     assert (validation.step, validation.values) == (2, {"validation/accuracy": 0.75, "seconds/validation": 0.25})
 
 
+def test_of_many_points_of_training_in_a_second_a_logger_gets_the_first_and_the_last_before_another_event(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logger_sink, "_SECONDS", 3600.0)
+    monkeypatch.setitem(logger_sink._DEADLINES, "finished", PATIENCE)
+    kept.may_go.set()
+    sink = LoggerSink("x", lambda _: kept)
+    sink(events.RunStarted(0, 9, 9, 1))
+    for step in range(1, 7):
+        sink(events.StepEnded(0, step))
+        sink(logged(step))
+    for event in (events.EpochEnded(0, 6), events.EpochStarted(1), logged(7), events.RunEnded(7, 7, True)):
+        sink(event)
+    assert [point.step for point in kept.points] == [1, 6, 7]
+
+
 def test_a_run_with_a_logger_that_hangs_comes_to_its_end(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
 ) -> None:
