@@ -191,7 +191,8 @@ class KerasAdapter(AdapterState):
 
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
-        sums = Sums(values, self._waiting.take(), self._skipped, *self._update.norms.read(), device_memory=memory_peak())
+        norms, memory = self._update.norms.read(), memory_peak()
+        sums = Sums(values, self._waiting.take(), self._skipped, *norms, device_memory=memory)
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0
