@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from hvdtrain.activity import WAIT
 
-STEPS, PHASES, PARTS, WAITS = "steps", "phases", "parts of steps", "waits for other ranks"
+STEPS, PHASES, PARTS, WAITS = "steps", "phases", "parts of steps", "calls that wait for other ranks"
 
 _MOST: Final = 200_000
 """Spans of one trace: those of 1,000 steps of many micro batches. What follows is left out."""
@@ -27,7 +27,7 @@ class Recorder:
 
     def phase(self, name: str, begin: float, end: float) -> None:
         """As `Activity.trace` is called."""
-        self._add(WAITS if name.startswith(WAIT) else PHASES, name, begin, end)
+        self._add(WAITS if name.startswith(WAIT) else PHASES, name.removeprefix(WAIT), begin, end)
 
     def part(self, name: str, begin: float, end: float) -> None:
         """As an adapter tells the parts of its steps."""
