@@ -19,6 +19,7 @@ from hvdtrain.engine.interface import RunLimits
 from hvdtrain.topology import Topology
 
 EPOCHS, STEPS_PER_EPOCH = 2, 3
+_DIFFERS = ("path", "memory")
 
 
 def noisy(task: Any, comm: Communicator, seed: int) -> NumpyAdapter:
@@ -35,11 +36,11 @@ def alone(setting: Setting, limits: RunLimits) -> Run:
 
 
 def told(run: Run) -> list[Any]:
-    """All events without what differs from run to run: times and paths."""
+    """All events without what differs from run to run: times, paths and memory."""
     shown = []
     for event in run.events.events:
         fields = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
-        shown.append((type(event), {k: v for k, v in fields.items() if "second" not in k and k != "path"}))
+        shown.append((type(event), {k: v for k, v in fields.items() if "second" not in k and k not in _DIFFERS}))
     return shown
 
 
