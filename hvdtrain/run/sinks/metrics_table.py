@@ -20,7 +20,6 @@ COLUMNS: Final = (
     *("time", "split", "epoch", "step", "samples", "masked", "skipped", "best", "lr", "samples_per_second"),
     *("grad_norm", "grad_norm_peak", "memory", "device_memory", "device_use"),
     *(f"seconds_{part}" for part in PARTS),
-    "seconds_validation",
 )
 """Of every table, before the columns of the task's measures."""
 

@@ -57,6 +57,7 @@ def beside_measures(event: events.Logged) -> dict[str, float]:
 
 
 def mean_seconds(event: events.Logged) -> dict[str, float]:
-    """Part of the time → seconds since the last reading, the mean over ranks."""
-    ranks = event.rank_seconds
-    return {part: sum(getattr(rank, part) for rank in ranks) / len(ranks) for part in PARTS}
+    """Part of the time → seconds since the last reading, the mean over ranks; of the parts that were measured."""
+    ranks = [rank.told() for rank in event.rank_seconds]
+    parts = [part for part in PARTS if any(part in rank for rank in ranks)]
+    return {part: sum(rank.get(part, 0.0) for rank in ranks) / len(ranks) for part in parts}

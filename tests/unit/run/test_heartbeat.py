@@ -96,7 +96,7 @@ def test_no_reader_ever_sees_half_a_heartbeat(tmp_path: Path) -> None:
     seen: list[Heartbeat | None] = []
     with HeartbeatWriter(tmp_path, FACTS, 0.0001, Activity()):
         wait_for(heartbeat_file(tmp_path, 1).exists)
-        for _ in range(300):
+        while len(seen) < 300 or (seen[-1] is not None and seen[-1].beat < 3):  # until the test's own limit
             seen.append(last(tmp_path))
     assert None not in seen
     numbers = [beat.beat for beat in seen if beat is not None]

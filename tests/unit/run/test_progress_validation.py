@@ -86,7 +86,7 @@ def test_no_line_of_the_closing_table_is_too_long_and_nothing_is_lost(
     columns: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = "runs/" + "digits-torch-20261124-" * 4
-    print_table(RESULT, folder, columns)
+    print_table(RESULT, folder, columns=columns)
     text = capsys.readouterr().out
     lines = text.splitlines()
     assert max(map(len, lines)) <= columns
