@@ -84,12 +84,8 @@ class RankTimes:
             return
         with suppress(ValueError):  # lists of different lengths
             values = np.array([[list(rank.values()) for rank in ranks] for ranks in lines])
-            if (
-                values.ndim == 3
-                and values.dtype.kind in "fiu"
-                and (values >= 0).all()
-                and (values < MOST_SECONDS).all()
-            ):
+            is_of_numbers = values.ndim == 3 and values.dtype.kind in "fiu"
+            if is_of_numbers and (values >= 0).all() and (values < MOST_SECONDS).all():
                 self._add(Rows(self._shape[1], values.astype(np.float64)))
                 return
         for ranks in lines:  # of another version, or damaged: each number by itself
