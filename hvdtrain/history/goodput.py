@@ -134,5 +134,11 @@ def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
 
 def _longest(ranks: Any) -> float:
     """The slowest rank's time between two lines."""
+    try:
+        longest = finite(max(rank["data"] + rank["compute"] + rank["allreduce"] for rank in ranks))
+        if longest is not None and longest >= 0:
+            return longest
+    except (TypeError, KeyError, ValueError):
+        pass  # of another version, or damaged: each number by itself
     rows = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
     return max((sum(seconds_in(rank, part) for part in _PARTS) for rank in rows), default=0.0)

@@ -8,13 +8,15 @@ _MOST_STEPS: Final = 2**62
 
 def finite(value: Any) -> float | None:
     """The number that `value` is; None where it is none, or as good as infinite."""
+    if type(value) is float:  # the usual case
+        return value if -_LARGEST < value < _LARGEST else None  # not NaN, either
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if -_LARGEST < number < _LARGEST else None  # which NaN is not, either
+    return number if -_LARGEST < number < _LARGEST else None
 
 
 def step_of(line: dict[str, Any]) -> int | None:

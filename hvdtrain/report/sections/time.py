@@ -5,7 +5,8 @@ from itertools import islice
 from typing import Any, Final
 
 from hvdtrain.history.json_values import mapping, number
-from hvdtrain.history.rank_times import INSIDE, RankTimes, disjoint, own_work
+from hvdtrain.history.rank_seconds import INSIDE, disjoint, own_work
+from hvdtrain.history.rank_times import RankTimes
 from hvdtrain.report import wording
 from hvdtrain.report.axes import side_by_side
 from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart

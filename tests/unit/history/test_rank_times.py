@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hvdtrain.history.rank_times import RankTimes
 
@@ -50,6 +54,25 @@ def test_a_few_lines_name_nobody_and_neither_does_the_start() -> None:
         ranks.add([{"data": 0.1, "compute": 0.2}] * 4, first_of_start=False)
     assert ranks.can_tell
     assert ranks.slow() == []
+
+
+NUMBERS = st.floats(0, 1e6) | st.integers(0, 5)
+ODD = st.sampled_from([None, "", "1", "much", float("nan"), -1.5, [], [2], {"data": 1}])
+SOME = st.dictionaries(st.sampled_from(["data", "compute", "x"]), NUMBERS | ODD)
+ALIKE = st.fixed_dictionaries({"data": NUMBERS, "compute": NUMBERS})
+LINES = st.lists(st.lists(ALIKE, min_size=1, max_size=3) | st.lists(SOME | ODD, min_size=1, max_size=3), max_size=9)
+
+
+@given(lines=LINES, firsts=st.lists(st.booleans(), min_size=9, max_size=9))
+def test_sums_are_of_whatever_is_a_time(lines: list[list[Any]], firsts: list[bool]) -> None:
+    ranks, expected = RankTimes(), [dict[str, float]() for _ in range(max(map(len, lines), default=0))]
+    for line, first in zip(lines, firsts, strict=False):
+        ranks.add(line, first)
+        for total, row in zip(expected, line, strict=False):
+            for part, value in row.items() if isinstance(row, dict) else ():
+                if isinstance(value, int | float) and value >= 0:
+                    total[part] = total.get(part, 0.0) + value
+    assert ranks.sums == [pytest.approx(total) for total in expected]
 
 
 def test_sums_are_of_all_lines_with_any_number_of_ranks() -> None:
