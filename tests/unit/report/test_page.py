@@ -97,6 +97,55 @@ def test_a_slow_rank_is_named(tmp_path: Path) -> None:
     assert "No rank's own work takes longer than that of the others by more than chance does." in text
 
 
+STRAGGLER: dict[str, Any] = {
+    **{"rank": 1, "host": "node7", "share_of_time_others_waited": 0.4, "slower_by": 0.75, "cause": "slow disk"},
+    **{"facts": {"disk_wait": 0.6, "cpu": 0.0}, "since_step": 20, "until_step": 190},
+}
+
+
+@pytest.mark.parametrize("place", ["metrics.jsonl", "result.json"])
+def test_what_the_run_has_found_slow_is_told_with_its_cause_and_only_once(place: str, tmp_path: Path) -> None:
+    lines = list(usual_lines(slow=2.0))
+    told = {"event": "straggler", "step": 190, **STRAGGLER, "time": 1200.0}
+    link = {**STRAGGLER, "rank": None, "host": "", "slower_by": 0.0, "cause": "slow link", "facts": {}}
+    if place == "metrics.jsonl":
+        run = write_run(tmp_path, [*lines[:-1], told, {**told, **link}, lines[-1]])
+    else:
+        run = write_run(tmp_path, lines, result={"stragglers": [STRAGGLER, link, "of another version"]})
+    findings = [e.text for e in page_of(run).all("li") if " slow" in e.text]
+    assert findings == [
+        "Rank 1 on node7 is slow by 75 %, and the others waited 40 % of their time for it (updates 20 to 190); "
+        "the cause: slow disk (disk wait 0.6).",
+        "The network between the hosts is slow, and the others waited 40 % of their time for it (updates 20 to 190); "
+        "the cause: slow link.",
+    ]
+
+
+def test_the_parts_of_a_step_make_up_its_time(tmp_path: Path) -> None:
+    seconds = {"data": 1.0, "compute": 8.0, "allreduce": 2.0, "checkpoint": 0.0, "forward": 3.0, "backward": 4.0}
+    lines = [
+        {"split": "train", "step": step, "seconds": [{**seconds, "allreduce_hidden": 1.5, "new part": 0.5}] * 2}
+        for step in (1, 2)
+    ]
+    lines.append({"split": "validation", "step": 2, "loss": 1.0, "seconds": 3.0, "rank_seconds": [3.0, 2.0]})
+    steps = {"step_seconds": {"0": {"forward": {"count": 2, "p50": 3.0, "p90": 3.0, "p99": 3.0, "max": 3.5}}}}
+    found = page_of(write_run(tmp_path, lines, result=steps))
+    rows = [row.text for row in found.all("tr")]
+    assert "waiting for data2.00 (8.0 %)2.00 (8.3 %)" in rows
+    assert "other compute2.00 (8.0 %)2.00 (8.3 %)" in rows
+    assert "validation3.00 (12 %)2.00 (8.3 %)" in rows
+    assert "all25.0024.00" in rows
+    assert "allreduce beside compute3.003.00" in rows
+    assert "new part1.001.00" in rows
+    assert "rank 0: forward3.0 s3.0 s3.0 s3.5 s" in rows
+
+
+def test_memory_of_the_largest_worker(tmp_path: Path) -> None:
+    lines = [{"split": "train", "step": s, "memory": {"max": 2e9 + s, "ranks": [1e9, 2e9 + s]}} for s in range(3)]
+    found = page_of(write_run(tmp_path, lines))
+    assert [e.text for e in found.all("figcaption")] == ["Memory of the largest worker, bytes"]
+
+
 EVIL = "<script>alert('1')</script>\"'&<!-- --><b>"
 
 
