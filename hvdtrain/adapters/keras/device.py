@@ -93,8 +93,9 @@ def built_for(precision: Precision) -> Iterator[None]:
 
 def memory_peak() -> int | None:
     """Bytes that tensors on this worker's GPU took at most since the start of the process; None on the CPU."""
-    gpus = tf.config.list_logical_devices("GPU")
-    return int(tf.config.experimental.get_memory_info(gpus[0].name)["peak"]) if gpus else None
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])  # of those that it sees, it uses one
 
 
 def _require_tf32() -> None:

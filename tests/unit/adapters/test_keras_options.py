@@ -53,6 +53,10 @@ def test_the_norm_is_that_before_clipping_where_somebody_needs_it(facts: dict[st
     assert logged == [pytest.approx(clipped, rel=1e-6)] * 2
 
 
+def test_the_memory_of_a_gpu_is_told_where_there_is_one(facts: dict[str, Any]) -> None:
+    assert facts["gpu_memory"] == [None, 2**30]
+
+
 def test_a_task_may_ask_a_tensor_in_pythons_if(facts: dict[str, Any]) -> None:
     assert facts["signs"] == [-1, 1]
     assert facts["decides"] == [True] * 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.adapters.keras.device import memory_peak
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
@@ -113,6 +115,17 @@ def norms(**options: Any) -> list[float | None]:
     return read
 
 
+def gpu_memory() -> list[int | None]:
+    """As told without a GPU, and with a stand-in for one."""
+    info = {"GPU:0": {"current": 1, "peak": 2**30}}
+    found = [memory_peak()]
+    with (
+        mock.patch.object(tf.config, "list_logical_devices", return_value=[object()]),
+        mock.patch.object(tf.config.experimental, "get_memory_info", info.__getitem__),
+    ):
+        return [*found, memory_peak()]
+
+
 def refusal(**options: Any) -> str:
     try:
         KerasAdapter(Rows(), Topology.single(), 3, 0.1, TrainingOptions(**options))
@@ -209,6 +222,7 @@ def main() -> None:
         facts[f"{precision}_dtypes"] = sorted({str(a.dtype) for n, a in low.items() if n.startswith("model/")})
     facts["norms"] = [norms(), norms(max_grad_norm=1e-3), norms(precision="fp16", max_grad_norm=1.0)]
     facts["norms"] += [norms(log_grad_norm=True), norms(log_grad_norm=True, steps_per_call=2)]
+    facts["gpu_memory"] = gpu_memory()
     facts["decides"] = [*decides(), *decides(compile=True)]
     facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
     overflow(facts)
