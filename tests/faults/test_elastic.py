@@ -56,7 +56,7 @@ def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(
     job.stop()
     goodput = json.loads((job.out / "result.json").read_text())["goodput"]
     assert (goodput["restarts"], goodput["lost_steps"]) == ([], 0)
-    assert re.findall(r"digits in torch, (\d) workers", job.output) == ["4", "3", "2", "4"]
+    assert re.findall(r"digits in torch .*, (\d) workers", job.output) == ["4", "3", "2", "4"]
 
 
 def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: Callable[..., DisturbedJob]) -> None:

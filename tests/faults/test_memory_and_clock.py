@@ -97,6 +97,17 @@ FOR_PEOPLE = {
     "hvdtrain/run/run_folder.py": "part of a folder's name",
     "launch/supervisor/restarts.py": "part of a folder's name",
     "docker/health.py": "how old a file is, by its own time",
+    "hvdtrain/run/heartbeat.py": "when a heartbeat was written",
+    "hvdtrain/history/heartbeats.py": "how old a heartbeat is, which another host may have written",
+    "hvdtrain/history/run_state.py": "how old the last sign of a run is",
+    "hvdtrain/history/overview.py": "how long a run has gone on",
+    "hvdtrain/cli/ls.py": "how old a run is",
+    "hvdtrain/report/page.py": "when a page was made",
+    "hvdtrain/report/wording.py": "when something happened",
+    "hvdtrain/run/sinks/metrics_table.py": "when a row was written",
+    "hvdtrain/run/sinks/logger_sink.py": "when something was measured",
+    "hvdtrain/run/sinks/tensorboard_logger.py": "when something was measured, and part of a file's name",
+    "hvdtrain/run/tracing/own_trace.py": "when a trace began",
 }
 """Where the time of day is asked for, which somebody may set: what for. No deadline depends on it."""
 
