@@ -1,7 +1,8 @@
 """URLs in messages: without passwords, tokens and signatures."""
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import unquote
 
 _HIDDEN: Final = "***"
@@ -18,6 +19,18 @@ def redacted(url: str) -> str:
         return url
     address, mark, query = _parts(url)
     return _USER.sub(_HIDDEN, address) + mark + _QUERY_VALUE.sub(_HIDDEN, query)
+
+
+def redacted_values(value: Any) -> Any:
+    """A value as JSON has them, each text in it as `redacted`, also where it is an option `--name=URL`."""
+    if isinstance(value, Mapping):
+        return {name: redacted_values(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted_values(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    option, mark, text = value.partition("=") if value.startswith("-") else ("", "", value)
+    return option + mark + redacted(text)
 
 
 def without_secrets(text: str, url: str) -> str:

@@ -66,7 +66,12 @@ def run_at(url: str) -> tuple[RemoteRun, str]:
     parent, _, last = url.rstrip("/").rpartition("/")
     if CHECKPOINT_NAME.fullmatch(last) or last in POINTERS:
         run = RemoteRun(RemoteFolder(parent.removesuffix("/checkpoints")))
-        return run, run.pointed(last) if last in POINTERS else last
+        name = run.pointed(last) if last in POINTERS else last
+        if not CHECKPOINT_NAME.fullmatch(name):
+            raise UsageError(
+                f"{redacted(url)} names no checkpoint.", "Another one is not taken instead.", "check the URL."
+            )
+        return run, name
     return RemoteRun(RemoteFolder(url.rstrip("/").removesuffix("/checkpoints"))), ""
 
 

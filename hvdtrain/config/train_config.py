@@ -176,6 +176,12 @@ class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, Schedul
         ValidationOptions.__post_init__(self)
         CheckpointOptions.__post_init__(self)
         TrainingOptions.__post_init__(self)
+        if self.trace is not None and self.steps_per_call > 1:
+            raise UsageError(
+                f"--trace and --steps-per-call {self.steps_per_call} are both given.",
+                "Several updates of one call are one operation, so that a trace would not show single ones.",
+                "leave out --steps-per-call while you look at a trace.",
+            )
 
 
 def _require_earlier(watchdog: float, config: RunConfig) -> None:

@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 def dump_config(config: TrainConfig) -> str:
     """YAML that `--config` reads back to the same config."""
-    return _dumped(asdict(config))
+    return dump_values(asdict(config))
 
 
 def commented_config(config: TrainConfig) -> str:
@@ -63,11 +63,12 @@ def _group(name: str, members: list[str], values: dict[str, Any]) -> str:
             textwrap.fill(keys()[key].about, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
         )
         value = values[outer][inner] if outer else values[inner]
-        lines.append("\n" + textwrap.indent(_dumped({inner: value}), indent))
+        lines.append("\n" + textwrap.indent(dump_values({inner: value}), indent))
     return "".join(lines)
 
 
-def _dumped(values: dict[str, Any]) -> str:
+def dump_values(values: dict[str, Any]) -> str:
+    """YAML of plain values."""
     return str(yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 

@@ -47,7 +47,7 @@ def is_over(run: Path) -> bool:
     """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
     result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
     word = state_of(run, result, end, heartbeats, is_locked(run)).word
-    if word in ("failed", "lost"):
+    if word in ("failed", "lost", "stopped"):  # an elastic job stops where its workers change
         ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
         return min(ages, default=math.inf) > RESTART_SECONDS
     return word != "running"

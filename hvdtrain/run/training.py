@@ -293,13 +293,19 @@ class _Report:
         if not self._keeps_before:
             write_json(before, self._summary)
 
+    def _report(self, outcome: RunResult) -> Path | None:
+        """Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for."""
+        option, seconds = self.setup.config.report, self._summary["seconds"]["total"]
+        if option == "auto" and "SIG" in outcome.stopped_by:
+            return None
+        return write_report(self.folder.path, option, seconds, outcome.finished)
+
     def print(self, outcome: RunResult) -> None:
         """After the sinks have left the terminal."""
         folder = self.folder.path
         if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        seconds = self._summary["seconds"]["total"]
-        report = write_report(folder, self.setup.config.report, seconds, outcome.finished)
+        report = self._report(outcome)
         shown = None if report is None else shown_path(report)
         print_table(self._summary, shown_path(folder), shown, table_columns(sys.stdout, self.launcher))
         if outcome.stopped_by:

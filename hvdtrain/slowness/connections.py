@@ -1,5 +1,6 @@
 """What the kernel knows of this process's connections to other hosts (tcp(7), `struct tcp_info` of linux/tcp.h)."""
 
+import os
 import socket
 import struct
 from collections.abc import Iterable
@@ -40,7 +41,8 @@ def connections(files: Iterable[int]) -> dict[object, Connection]:
 
 def _look(file: int) -> tuple[tuple[object, object] | None, bytes]:
     """The two ends' addresses, None where both are on this host or it is no connection; and the structure."""
-    connection = socket.socket(fileno=file)
+    blocks = os.get_blocking(file)
+    connection = socket.socket(fileno=file)  # which makes it non-blocking after socket.setdefaulttimeout()
     try:
         if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
             return None, b""
@@ -50,6 +52,7 @@ def _look(file: int) -> tuple[tuple[object, object] | None, bytes]:
         return (own, other), connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     finally:
         connection.detach()  # or it would be closed
+        os.set_blocking(file, blocks)
 
 
 def _counted(info: bytes) -> Connection:

@@ -145,7 +145,7 @@ class Stragglers:
         others = median(times.own for times in rest)
         excess = Excess(own.total, own.own - others, own.data - median(times.data for times in rest))
         cause = self._causes.get(rank, "unknown")
-        if cause == "unknown":
+        if cause in ("unknown", "slow link"):  # the latter was found while no rank was slow itself
             cause = cause_of(excess, own.pressure, _typical([times.pressure for times in rest]))
         slower = own.own / max(others, _INSTANT) - 1
         return self._straggler(rank, own, (_waited(totals, rank), slower), cause, windows)

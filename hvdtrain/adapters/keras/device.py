@@ -95,7 +95,10 @@ def memory_peak() -> int | None:
     """Bytes that tensors on this worker's GPU took at most since the start of the process; None on the CPU."""
     if not tf.config.list_logical_devices("GPU"):
         return None
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])  # of those that it sees, it uses one
+    try:
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])  # of those that it sees, it uses one
+    except ValueError:  # not every allocator counts
+        return None
 
 
 def _require_tf32() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import yaml
 
+from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.history.json_values import mapping, text
 from hvdtrain.report import wording
@@ -43,7 +44,7 @@ def cell(value: Any) -> str:
 
 
 def _options(run: RunRecord) -> Markup:
-    config = run.facts.config
+    config = redacted_values(run.facts.config)  # a page may be sent to others
     if not config:
         return tag("p", "The options are not known.")
     usual = flat(asdict(TrainConfig()))
@@ -76,5 +77,5 @@ def _command(run: RunRecord) -> Markup | None:
     argv = run.facts.environment.get("argv")
     if not isinstance(argv, list) or not argv:
         return None
-    words = " ".join(str(word) for word in argv)
+    words = " ".join(str(word) for word in redacted_values(argv))
     return details("Command", tag("pre", f"hvdtrain {words}"[:_CONFIG_CHARACTERS], tabindex="0"))

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.run_folder import RunFolder
@@ -85,7 +86,7 @@ class MlflowRun:
 
         tags = {f"version.{name}": version for name, version in versions().items()}
         run: str = self._client.create_run(self._experiment(), tags=tags, run_name=folder.path.name).info.run_id
-        params = [Param(key_of(name), str(value)) for name, value in _flat(asdict(config))]
+        params = [Param(key_of(name), str(value)) for name, value in _flat(redacted_values(asdict(config)))]
         for start in range(0, len(params), _PARAMS_PER_CALL):
             self._client.log_batch(run, params=params[start : start + _PARAMS_PER_CALL])
         return run

@@ -4,14 +4,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.logger_options import named_loggers
-from hvdtrain.config.yaml_file import dump_config
+from hvdtrain.config.yaml_file import dump_values
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Outcome
@@ -37,7 +39,7 @@ def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
         return None
     every = config.logger_histograms
     further = Histograms(context.state, every) if every else None
-    text = dump_config(config)
+    text = dump_values(redacted_values(asdict(config)))
     return closed_by(stack, LoggerSink("TensorBoard", lambda step: EventFile(folder, step, text), further))
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Final
 
+from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.run_folder import RunFolder
@@ -49,7 +50,7 @@ class WandbRun:
             project=environ.get("WANDB_PROJECT") or "hvdtrain",
             name=environ.get("WANDB_NAME") or folder.path.name,
             dir=str(folder.path),
-            config={**asdict(config), "versions": versions()},
+            config={**redacted_values(asdict(config)), "versions": versions()},
             allow_val_change=True,  # a resumed run may have other options
             reinit="create_new",  # a run of the task's own is left alone
             settings=wandb.Settings(finish_timeout=_UPLOAD_SECONDS),

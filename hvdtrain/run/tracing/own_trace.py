@@ -1,5 +1,6 @@
 """What one rank records of a trace, and its events on the clock of rank 0."""
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +11,8 @@ from hvdtrain.adapters.profile import Profile, Profiler
 from hvdtrain.comm.timeline import TimelineEvent
 from hvdtrain.run.tracing.recorder import PARTS, PHASES, STEPS, WAITS, Recorder
 from hvdtrain.run.tracing.trace_file import LaneEvent
+
+_log = logging.getLogger("hvdtrain.run")
 
 LANES: Final = (STEPS, PHASES, PARTS, WAITS)
 """hvdtrain's own, above those of the framework's profiler."""
@@ -29,10 +32,15 @@ class OwnTrace:
         self._recorder = Recorder()
         self._profile = Profile(0, [])
         self._step_begin = 0.0
+        self._is_recording = False
 
     def prepare(self) -> None:
-        """Start the profiler, which may take a second."""
-        self._profiler.start()
+        """Start the profiler, which may take a second. Training goes on without it if it cannot be started."""
+        try:
+            self._profiler.start()
+            self._is_recording = True
+        except Exception as error:  # another one may be running, or its files cannot be written
+            _log.warning("The framework's profiler could not be started: %s: %s", type(error).__name__, error)
 
     def begin(self) -> None:
         """From now on it records."""
@@ -53,7 +61,13 @@ class OwnTrace:
 
     def stop(self) -> None:
         """Take what the profiler has recorded, which may take seconds. After `leave`."""
-        self._profile = self._profiler.stop()
+        if not self._is_recording:
+            return
+        self._is_recording = False
+        try:
+            self._profile = self._profiler.stop()
+        except Exception as error:
+            _log.warning("What the framework's profiler recorded is lost: %s: %s", type(error).__name__, error)
 
     def events(self, start: float) -> Iterator[LaneEvent]:
         """All that was recorded. Args: `start`: of the trace, by rank 0's `time.perf_counter`."""

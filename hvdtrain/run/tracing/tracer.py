@@ -71,7 +71,7 @@ class Tracer:
                 if self._window is not None:
                     _log.warning("No trace was written: training ended before update %d.", self._window[0])
             case events.RunFailed() if self._trace is not None:
-                self._trace.leave()
+                self._trace.leave()  # its profiler cannot be stopped from here: another thread has started it
 
     def _begin_after(self, step: int) -> None:
         if self._window is None or step + 1 < self._window[0]:
@@ -84,7 +84,7 @@ class Tracer:
         clock = clock_offsets(self.comm)[self.comm.topology.rank]
         _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
         trace = OwnTrace(self.adapter, self.open_profiler(), clock.seconds)
-        trace.prepare()
+        do_while_others_wait(self.comm, trace.prepare, "hvdtrain.trace.prepare", SAVE_SECONDS)
         self.comm.barrier("hvdtrain.trace.begin")
         self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
         trace.begin()

@@ -114,6 +114,11 @@ def test_a_damaged_one_is_passed_over(url: str, tmp_path: Path, caplog: pytest.L
     with pytest.raises(UsageError, match="holds no sound checkpoint"):
         checkpoint_behind(f"{url}/checkpoints/latest", "--resume")
     assert checkpoint_behind(f"{url}/checkpoints/step_00000010", "--resume").position.step == 10
+    with pytest.raises(UsageError, match="names no checkpoint"):  # there is no best one, and no other is taken for it
+        checkpoint_behind(f"{url}/checkpoints/best", "--resume")
+    RemoteFolder(url).replace("checkpoints/best", b"../step_00000010\n")
+    with pytest.raises(UsageError, match="names no checkpoint"):
+        checkpoint_behind(f"{url}/checkpoints/best", "--resume")
 
 
 def test_another_run_is_refused(url: str, tmp_path: Path) -> None:

@@ -50,3 +50,8 @@ def test_refused(text: str, why: str) -> None:
     assert f"--trace is {text}." in str(refused.value)
     with pytest.raises(UsageError):
         parse_train_config([f"--trace={text}"])
+
+
+def test_not_with_several_updates_a_call() -> None:
+    with pytest.raises(UsageError, match="--trace and --steps-per-call 8 are both given"):
+        parse_train_config(["--trace", "5:6", "--steps-per-call", "8"])

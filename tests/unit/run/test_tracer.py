@@ -193,3 +193,31 @@ def test_a_file_of_several_parts(tmp_path: Path) -> None:
     assert found["rank", "second"] == [{"name": "é\n", "pid": 0, "tid": 1, "ts": 1.0, "ph": "X", "dur": 2.5}]
     assert found["rank", "first"] == [{"name": "x", "pid": 0, "tid": 0, "ts": 3.0, "ph": "i", "s": "t"}]
     assert [line["args"]["name"] for line in lines if line["name"] == "process_name"] == ['rank 0 on "a"', "rank 1"]
+
+
+class Failing(Played):
+    """Its profiler fails when it begins, or when it ends."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.when = when
+
+    def start(self, file: Path | None = None) -> None:
+        if self.when == "start":
+            raise RuntimeError("another profiler is running")
+        super().start(file)
+
+    def stop(self) -> Profile:
+        super().stop()
+        raise OSError("no space")
+
+
+@pytest.mark.parametrize(("when", "done"), [("start", []), ("stop", ["profiler", "stop"])])
+def test_a_profiler_that_fails_costs_its_own_events_only(when: str, done: list[str], tmp_path: Path) -> None:
+    played: Any = Failing(when)
+    alone = SerialCommunicator(Topology.single())
+    run(Tracer(alone, played, trace_steps("3:5"), tmp_path / "traces", lambda: played, NoTimeline()), played, 9)
+    assert played.done == done
+    found = spans(content(tmp_path)[1])
+    assert len(found["rank", "steps"]) == 3
+    assert ("rank", "thread 7") not in found

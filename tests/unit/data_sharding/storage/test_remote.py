@@ -26,7 +26,7 @@ from data_sharding.storage import byte_ranges, describe_file, open_source, verif
 from data_sharding.storage.byte_ranges import FIRST_BLOCK, LARGEST_BLOCK, ReadAhead
 from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.input_files import find_files
-from data_sharding.storage.redaction import redacted, without_secrets
+from data_sharding.storage.redaction import redacted, redacted_values, without_secrets
 from data_sharding.storage.remote import stat_remote
 from data_sharding.storage.retry import RetryPolicy
 
@@ -288,3 +288,14 @@ def test_secrets_of_urls_are_not_shown(url: str, shown: str) -> None:
         assert "hu@sh" not in told
     elif url != shown:
         assert "hush" not in told
+
+
+def test_secrets_are_not_shown_anywhere_in_a_config_or_a_command() -> None:
+    options = {"data": {"dir": "sftp://me:hush@host/x", "threads": 2}, "urls": ["https://a/b?sig=hush"], "lr": None}
+    assert redacted_values(options) == {
+        "data": {"dir": "sftp://***@host/x", "threads": 2},
+        "urls": ["https://a/b?sig=***"],
+        "lr": None,
+    }
+    words = ["train", "--resume=https://a/b?sig=hush", "--lr=0.1", "/a=b?c=d"]
+    assert redacted_values(words) == ["train", "--resume=https://a/b?sig=***", "--lr=0.1", "/a=b?c=d"]
