@@ -14,7 +14,7 @@ from hvdtrain.history.goodput import Goodput
 from hvdtrain.history.happenings import CheckpointTotals, Happenings
 from hvdtrain.history.json_lines import JsonLines, Line
 from hvdtrain.history.rank_times import RankTimes
-from hvdtrain.history.starts import KeptLines, is_start, start_lines
+from hvdtrain.history.starts import KeptLines, start_lines
 from hvdtrain.history.values import finite, step_of
 
 SPEED: Final = "samples_per_second"
@@ -61,7 +61,6 @@ class MetricsHistory:
     ended: float | None = None
     last_step: int = 0
     problems: tuple[str, ...] = ()
-    _first_of_start: bool = True
 
     def add(self, line: Line, counts: bool) -> None:
         """The next line, and whether it belongs to the weights that are there."""
@@ -82,7 +81,6 @@ class MetricsHistory:
             if counts:
                 _add_measures(self.validation, line, step)
         elif "event" in line:
-            self._first_of_start = self._first_of_start or is_start(line)
             self.happenings.add(line, step, at)
             self.checkpoints.add(line, step, counts)
             if line["event"] == "straggler" and len(self.stragglers) < _MOST_STRAGGLERS:
@@ -92,8 +90,7 @@ class MetricsHistory:
         speed = finite(line.get(SPEED))
         if at is not None and self.began is not None and speed is not None:
             self.speed.add(max(0, int((at - self.began) * 1000)), speed)
-        self.ranks.add(line.get("seconds"), self._first_of_start)
-        self._first_of_start = False
+        self.ranks.add(line.get("seconds"))
         if counts:
             _add_measures(self.training, line, step)
             self.samples += _count(line, "samples")

@@ -1,8 +1,9 @@
 """A rank or a link that keeps the others waiting, as it is told to people and programs."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_args
 
 from hvdtrain.slowness.causes import Cause
 
@@ -30,6 +31,19 @@ class Straggler:
     since_step: int
     until_step: int
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Straggler | None":
+        """What `dataclasses.asdict` made of one, read from a file; None where that is not what it holds."""
+        told = {field.name: found.get(field.name) for field in fields(cls)}
+        facts = told["facts"]
+        if not isinstance(told["host"], str) or told["cause"] not in get_args(Cause) or not isinstance(facts, dict):
+            return None
+        if not (told["rank"] is None or _is_number(told["rank"])) or not all(map(_is_number, facts.values())):
+            return None
+        if not all(_is_number(told[name]) for name in _NUMBERS):
+            return None
+        return cls(**{**told, "facts": {name: value for name, value in facts.items() if name in _WORDS}})
+
     @property
     def sentence(self) -> str:
         """For people."""
@@ -48,11 +62,16 @@ class Straggler:
         return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _told(name: str, value: float) -> str:
     text, form = _WORDS[name]
     return f"{text} {value:{form}}"
 
 
+_NUMBERS: Final = ("share_of_time_others_waited", "slower_by", "since_step", "until_step")
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "cpu": ("CPU seconds a second:", ".2f"),
     "queued": ("share of time ready without a processor:", ".0%"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 
 import numpy as np
@@ -191,3 +193,13 @@ def test_one_rank_alone_is_never_slow() -> None:
     stragglers = Stragglers()
     for step in range(1, 40):
         assert stragglers.add(step, [RankTimes(5.0, 5.0, 0.0)]) == []
+
+
+@pytest.mark.parametrize("busy", [(0.9, 0.9), (0.9, 0.1)])
+def test_a_straggler_is_read_from_json_as_it_was_written(busy: Sequence[float]) -> None:
+    (found,) = watch([link(busy)] * 10)[0].found
+    written = json.loads(json.dumps(asdict(found)))
+    assert Straggler.from_json(written) == found
+    for wrong in ({"cause": "magic"}, {"rank": "1"}, {"host": 3}, {"facts": {"cpu": "x"}}, {"since_step": None}):
+        assert Straggler.from_json({**written, **wrong}) is None
+    assert Straggler.from_json({**written, "facts": {"of a later version": 1.0}}) is not None
