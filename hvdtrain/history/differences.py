@@ -13,6 +13,7 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
+_DEEPEST: Final = 20  # mappings inside of each other; what is deeper is no config of ours
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,27 @@ def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] 
         mappings: of any depth; lists are compared as a whole.
         ignored: keys that are left out, with all that is inside of them.
     """
-    flat = [dict(_flat(one, frozenset(ignored))) for one in mappings]
+    flat = [dict(flattened(one, frozenset(ignored))) for one in mappings]
     keys = dict.fromkeys(key for one in flat for key in one)
     rows = (Difference(key, tuple(one.get(key, MISSING) for one in flat)) for key in keys)
     return [row for row in rows if not all(_equal(row.values[0], value) for value in row.values[1:])]
 
 
-def _flat(values: Mapping[str, Any], ignored: frozenset[str], before: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(
+    values: Mapping[str, Any], ignored: frozenset[str] = frozenset(), before: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """The values inside of mappings, each with its keys: "data.dir" of {"data": {"dir": …}}.
+
+    Args:
+        ignored: such keys, left out with all that is inside of them.
+        before: stands before each key.
+    """
     for name, value in values.items():
         key = f"{before}{name}"
         if key in ignored:
             continue
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, ignored, f"{key}.")
+        if isinstance(value, Mapping) and value and key.count(".") < _DEEPEST:
+            yield from flattened(value, ignored, f"{key}.")
         else:
             yield key, value
 

@@ -1,19 +1,14 @@
 """Values of a JSON object that another program, or another version, may have written."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from hvdtrain.history.values import finite
 
 
 def number(values: Mapping[str, Any] | None, key: str) -> float | None:
     """The finite number of a key, None where it has none."""
-    value = None if values is None else values.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return None if values is None else finite(values.get(key))
 
 
 def whole(values: Mapping[str, Any] | None, key: str) -> int | None:

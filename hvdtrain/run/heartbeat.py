@@ -7,7 +7,6 @@ replaced each time, so any host that sees the run folder can watch the run.
 import json
 import logging
 import os
-import resource
 import socket
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any, Final, Self
 
 from hvdtrain import activity
 from hvdtrain.activity import Activity
+from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.files import replace_quickly
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
 
@@ -107,7 +107,7 @@ class HeartbeatWriter:
             collective=now.collective,
             reads=now.reads() if now.is_reading() else "",
             steps_per_second=_rate(self._steps),
-            memory=_memory(),
+            memory=resident_bytes() or None,
             gpu_memory=self._gpu.memory(),
             gpu_use=self._gpu.use(),
         )
@@ -116,15 +116,6 @@ class HeartbeatWriter:
 def _rate(steps: "deque[tuple[float, int]]") -> float | None:
     (begin, first), (end, last) = steps[0], steps[-1]
     return round((last - first) / (end - begin), 3) if end > begin else None
-
-
-def _memory() -> int | None:
-    """Bytes of this process in RAM now; where the system does not tell, the most so far."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class _Gpu:

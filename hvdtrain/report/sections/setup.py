@@ -9,6 +9,7 @@ import yaml
 
 from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.history.differences import flattened
 from hvdtrain.history.json_values import mapping, text
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, details, join, table, tag
@@ -25,16 +26,9 @@ def section(run: RunRecord) -> Markup:
     return join(_options(run), _versions(run), _command(run))
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Keys with dots → values, as on a command line: {"data.dir": …}."""
-    found: dict[str, Any] = {}
-    for key, value in islice(config.items(), _MOST):
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and name.count(".") < 5:
-            found |= flat(value, f"{name}.")
-        else:
-            found[name] = None if value == {} else value
-    return found
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys with dots → values, as on a command line: {"data.dir": …}; an empty mapping is as no value."""
+    return {name: None if value == {} else value for name, value in islice(flattened(config), _MOST)}
 
 
 def cell(value: Any) -> str:

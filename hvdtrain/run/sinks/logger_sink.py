@@ -5,9 +5,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
+from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
+from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.points import Point, training_point, validation_point
 
 _DEADLINES: Final[dict[Outcome, float]] = {"finished": 20.0, "stopped": 5.0, "failed": 0.5}
@@ -82,3 +84,12 @@ def closed_by(stack: ExitStack, sink: LoggerSink) -> LoggerSink:
     """`sink`, which `stack` closes."""
     stack.callback(sink.close)
     return sink
+
+
+def open_named(
+    option: str, name: str, open_logger: OpenLogger, context: SinkContext, stack: ExitStack
+) -> LoggerSink | None:
+    """The sink of a logger, on rank 0, where --loggers names it as `option`; `name` is for people."""
+    if not context.topology.is_root or option not in named_loggers(context.config):
+        return None
+    return closed_by(stack, LoggerSink(name, open_logger))

@@ -112,13 +112,14 @@ def _widen(path: Path, columns: list[str], more: int) -> None:
         new.writelines(row.rstrip(b"\n") + b"," * more + b"\n" for row in old)
 
 
+def _place(split: str, event: events.Logged | events.Evaluated) -> dict[str, Any]:
+    at = round(time.time(), 3)
+    return {"time": at, "split": split, "epoch": event.epoch, "step": event.step, "samples": event.samples}
+
+
 def _training_row(event: events.Logged) -> dict[str, Any]:
     return {
-        "time": round(time.time(), 3),
-        "split": "train",
-        "epoch": event.epoch,
-        "step": event.step,
-        "samples": event.samples,
+        **_place("train", event),
         "lr": event.lr,
         "samples_per_second": round(event.samples_per_second, 1),
         **beside_measures(event),
@@ -127,12 +128,5 @@ def _training_row(event: events.Logged) -> dict[str, Any]:
 
 
 def _validation_row(event: events.Evaluated) -> dict[str, Any]:
-    return {
-        "time": round(time.time(), 3),
-        "split": "validation",
-        "epoch": event.epoch,
-        "step": event.step,
-        "samples": event.samples,
-        "seconds_validation": round(event.seconds, 6),
-        **({"best": 1} if event.is_best else {}),
-    }
+    best = {"best": 1} if event.is_best else {}
+    return {**_place("validation", event), "seconds_validation": round(event.seconds, 6), **best}

@@ -5,20 +5,20 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from data_sharding.storage.redaction import redacted_values
-from hvdtrain.config.logger_options import named_loggers
+from data_sharding.storage.redaction import redacted, redacted_values
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.history.differences import flattened
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.delivery import Outcome
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.kept_run import keep_run, kept_run
-from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
+from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.version import versions
 
@@ -31,10 +31,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
-    """On rank 0, where it is named."""
-    if not context.topology.is_root or _NAME not in named_loggers(context.config):
-        return None
-    return closed_by(stack, LoggerSink("MLflow", lambda _: MlflowRun(context.folder, context.config)))
+    return open_named(_NAME, "MLflow", lambda _: MlflowRun(context.folder, context.config), context, stack)
 
 
 class MlflowRun:
@@ -49,7 +46,7 @@ class MlflowRun:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = MlflowClient(_store())
         self._id = self._earlier(kept_run(folder.mlflow).get("id")) or self._new(folder, config)
-        keep_run(folder.mlflow, id=self._id, tracking_uri=_without_password(self._client.tracking_uri))
+        keep_run(folder.mlflow, id=self._id, tracking_uri=redacted(self._client.tracking_uri))
         _log.info("MLflow has this run as %s", self._id)
 
     def write(self, points: Sequence[Point]) -> None:
@@ -86,7 +83,7 @@ class MlflowRun:
 
         tags = {f"version.{name}": version for name, version in versions().items()}
         run: str = self._client.create_run(self._experiment(), tags=tags, run_name=folder.path.name).info.run_id
-        params = [Param(key_of(name), str(value)) for name, value in _flat(redacted_values(asdict(config)))]
+        params = [Param(key_of(name), str(value)) for name, value in flattened(redacted_values(asdict(config)))]
         for start in range(0, len(params), _PARAMS_PER_CALL):
             self._client.log_batch(run, params=params[start : start + _PARAMS_PER_CALL])
         return run
@@ -119,16 +116,3 @@ def _store() -> str | None:
     if os.environ.get("MLFLOW_TRACKING_URI") or importlib.util.find_spec("sqlalchemy") is not None:
         return None
     return Path("mlruns").absolute().as_uri()
-
-
-def _without_password(uri: str) -> str:
-    return re.sub(r"://[^/@]*@", "://", uri)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """ "data.dir" of {"data": {"dir": …}}."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

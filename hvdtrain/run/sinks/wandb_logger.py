@@ -9,13 +9,12 @@ from dataclasses import asdict
 from typing import Final
 
 from data_sharding.storage.redaction import redacted_values
-from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.delivery import Outcome
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.kept_run import keep_run, kept_run
-from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
+from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.version import versions
 
@@ -28,10 +27,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
-    """On rank 0, where it is named."""
-    if not context.topology.is_root or _NAME not in named_loggers(context.config):
-        return None
-    return closed_by(stack, LoggerSink("W&B", lambda _: WandbRun(context.folder, context.config)))
+    return open_named(_NAME, "W&B", lambda _: WandbRun(context.folder, context.config), context, stack)
 
 
 class WandbRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
-from s3_server import Store, use
+from s3_server import Store, serving, use
 
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.mirror import Mirror
@@ -21,10 +21,8 @@ from hvdtrain.errors import UsageError
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Store]:
-    store = Store()
-    yield store
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    store.stop()
+    with serving() as store:
+        yield store
 
 
 @pytest.fixture(params=["s3", "file"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any
 import boto3
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.sagemaker.models import sagemaker_backends
-from werkzeug.serving import WSGIRequestHandler, make_server
+from moto_server import MotoServer
 
 from data_sharding.formats.writers import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -32,37 +30,20 @@ REGION = "us-east-1"
 Fault = Callable[[str, str], tuple[str, dict[str, str]] | None]
 
 
-class Quiet(WSGIRequestHandler):
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-
-class Aws:
+class Aws(MotoServer):
     """moto behind HTTP. `fault(method, operation)` may replace an answer by (status, JSON)."""
 
     def __init__(self) -> None:
-        self._moto = DomainDispatcherApplication(create_backend_app)
         self.fault: Fault | None = None
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def replaced(self, environ: dict[str, Any]) -> tuple[str, list[tuple[str, str]], bytes] | None:
         operation = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2] or environ["PATH_INFO"]
         answer = self.fault(environ["REQUEST_METHOD"], operation) if self.fault else None
         if answer is None:
-            return self._moto(environ, start_response)
+            return None
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        body = json.dumps(answer[1]).encode()
-        start_response(answer[0], [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
-        return [body]
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join(timeout=60)
-        self._server.server_close()
-        assert not self._thread.is_alive()
+        return answer[0], [("Content-Type", "application/x-amz-json-1.1")], json.dumps(answer[1]).encode()
 
 
 @pytest.fixture(scope="module")

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+from moto_server import MotoServer
 
 Fault = Callable[[dict[str, Any]], str | None]
 
 _used: list[tuple[str, bool]] = []
 
 
-class Quiet(WSGIRequestHandler):
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-
-class Store:
+class Store(MotoServer):
     """moto's S3 behind HTTP. `fault` may turn a request into a status such as "403 Forbidden"."""
 
     def __init__(self) -> None:
-        self._moto = DomainDispatcherApplication(create_backend_app)
         self.asked: list[tuple[str, str]] = []
         self.fault: Fault | None = None
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def replaced(self, environ: dict[str, Any]) -> tuple[str, list[tuple[str, str]], bytes] | None:
         self.asked.append((environ["REQUEST_METHOD"], environ.get("HTTP_RANGE", "")))
         status = self.fault(environ) if self.fault else None
-        if status is not None:
-            start_response(status, [("Content-Length", "0")])
-            return [b""]
-        return self._moto(environ, start_response)
+        return None if status is None else (status, [], b"")
 
     def count(self, method: str) -> int:
         return sum(asked == method for asked, _ in self.asked)
 
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join(timeout=60)
-        self._server.server_close()
-        assert not self._thread.is_alive()
+
+@contextmanager
+def serving() -> Iterator[Store]:
+    """A store for the length of a block. File systems that fsspec keeps for it go with it."""
+    store = Store()
+    yield store
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    store.stop()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str, keys: bool = True) -> None:

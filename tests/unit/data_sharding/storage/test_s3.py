@@ -15,7 +15,7 @@ from typing import Any, Literal
 import fsspec
 import numpy as np
 import pytest
-from s3_server import Store, use
+from s3_server import Store, serving, use
 
 import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog
@@ -30,10 +30,8 @@ HASTY = RetryPolicy(request_s=2.0, attempts=3, pause_s=0.05, total_s=10.0)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Store]:
-    store = Store()
-    yield store
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    store.stop()
+    with serving() as store:
+        yield store
 
 
 @pytest.fixture
