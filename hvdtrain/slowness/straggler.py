@@ -34,7 +34,7 @@ class Straggler:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "Straggler | None":
         """What `dataclasses.asdict` made of one, read from a file; None where that is not what it holds."""
-        told = {field.name: found.get(field.name) for field in fields(cls)}
+        told: dict[str, Any] = {field.name: found.get(field.name) for field in fields(cls)}
         facts = told["facts"]
         if not isinstance(told["host"], str) or told["cause"] not in get_args(Cause) or not isinstance(facts, dict):
             return None
