@@ -91,7 +91,7 @@ def _state(heard: Heard) -> tuple[str, Mood]:
         return f"failed: {beat.error}" if beat.error else "failed", "bad"
     if beat.end:
         return "ended", "over"
-    doing = f"waiting in {beat.waits_in}" if beat.waits_in is not None else _DOING.get(beat.phase, beat.phase)
+    doing = _doing(beat)
     if heard.is_silent:
         return f"silent for {in_time(heard.age)} (was: {doing})", "bad"
     if beat.seconds >= _WORTH_TELLING:
@@ -99,6 +99,13 @@ def _state(heard: Heard) -> tuple[str, Mood]:
     if beat.reads and beat.seconds >= _WORTH_TELLING:
         doing += f", {beat.reads}"
     return doing, "waits" if beat.waits_in is not None else "good"
+
+
+def _doing(beat: Heartbeat) -> str:
+    if beat.waits_in is not None:
+        return f"waiting in {beat.waits_in}"
+    last = f", last collective {beat.collective}" if beat.collective else ""
+    return f"{_DOING.get(beat.phase, beat.phase)}{last}"
 
 
 def _size(count: int | None) -> str:

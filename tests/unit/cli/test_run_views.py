@@ -203,3 +203,12 @@ def test_of_many_ranks_those_that_need_a_look_come_first() -> None:
         "silent for 40 s (was: starting)",
     ]
     assert [row.rank for row in rows(heard, 100, 100)[0]] == list(range(100))
+
+
+def test_the_last_collective_is_shown_where_a_rank_waits_in_none() -> None:
+    heard = {
+        0: Heard(beat(0, phase="step", collective="gradients.3"), 1.0),
+        1: Heard(beat(1, phase="step", collective="gradients.3", waits_in="gradients.4"), 1.0),
+    }
+    states = [row.state for row in rows(heard, 2, 2)[0]]
+    assert states == ["step, last collective gradients.3", "waiting in gradients.4"]
