@@ -21,6 +21,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
 
 _calls: dict[str, int] = {}
+_counting = threading.Lock()  # several threads decode at once, and one of them shall see each number
 
 
 def strikes(place: str) -> str | None:
@@ -28,8 +29,9 @@ def strikes(place: str) -> str | None:
     fault: dict[str, Any] = json.loads(os.environ.get("TRAIN_FAULT", "{}"))
     if fault.get("place") != place or fault["rank"] not in ("all", detect_topology(os.environ).rank):
         return None
-    _calls[place] = _calls.get(place, 0) + 1
-    if _calls[place] != fault["call"]:
+    with _counting:
+        call = _calls[place] = _calls.get(place, 0) + 1
+    if call != fault["call"]:
         return None
     Path(fault["stamp"]).write_text(str(time.monotonic()))
     return str(fault["kind"])

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hvdtrain.topology import detect_topology
 
 _SLOW_SECONDS = 30.0
 _calls: dict[str, int] = {}
+_counting = threading.Lock()  # several threads decode at once, and one of them shall see each number
 
 
 def reach(place: str) -> None:
@@ -27,8 +29,9 @@ def reach(place: str) -> None:
     request: dict[str, Any] = json.loads(os.environ.get("TRAIN_STOP", "{}"))
     if request.get("place") != place or detect_topology(os.environ).rank not in request["ranks"]:
         return
-    _calls[place] = _calls.get(place, 0) + 1
-    if _calls[place] == request.get("call", 1):
+    with _counting:
+        call = _calls[place] = _calls.get(place, 0) + 1
+    if call == request.get("call", 1):
         os.kill(os.getpid(), signal.Signals[request["signal"]])
 
 
