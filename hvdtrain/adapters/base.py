@@ -22,6 +22,8 @@ class Arrays(Protocol):
 
     def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]]) -> State: ...
 
+    def view_state(self, model: Any, optimizer: Any) -> State: ...
+
     def load_state(self, model: Any, optimizer: Any, state: State) -> None: ...
 
     def drifting_buffers(self, model: Any) -> State: ...
@@ -79,6 +81,10 @@ class AdapterState(ABC):
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()
         return self._arrays.read_state(self.model, self.optimizer, earlier) | carried
+
+    def view_state(self) -> State:
+        carried = self._average.state() | self._update.state() | self._gradient_sync.state()
+        return self._arrays.view_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
         self._arrays.load_state(self.model, self.optimizer, state)

@@ -77,6 +77,9 @@ class Adapter(Protocol):
             earlier: a copy that nobody needs any more: its memory is used again.
         """
 
+    def view_state(self) -> State:
+        """The same to read at once: arrays are the training's own memory where that is the host's. Not to be kept."""
+
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
 

@@ -125,7 +125,7 @@ class Engine:
         stopped_early = self._stopped_early(position, total)
         if stopped_early is not None and not self._ends_early(start):
             self._emit(stopped_early)
-        digest = assert_equal_weights(self.comm, self.adapter.state(), "After training")
+        digest = assert_equal_weights(self.comm, self.adapter.view_state(), "After training")
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
         result = RunResult(
             step=position.step,

@@ -1,9 +1,11 @@
 """The same state on all ranks, and the proof of it. A state is named arrays, so this serves every framework."""
 
 import hashlib
-import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
@@ -11,34 +13,54 @@ from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
 from hvdtrain.state import State
 
-_PIECE_BYTES = 16 * 2**20  # bounds what Horovod copies
+_PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
 
 def broadcast_state(comm: Communicator, state: State | None) -> State:
     """Rank 0's named arrays on every rank, whatever the others hold (they may hold nothing).
 
     Names, dtypes and shapes go first, so ranks whose optimizer has no slots yet need not invent them. The values go as
-    bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic. All are views of
-    one buffer: a start must not need more memory than training does.
+    bytes: Horovod has no collective for some dtypes (bool, uint32), and a copy needs no arithmetic. A start must
+    not need more memory than training does, so nothing is copied as a whole, and rank 0 gets its own arrays back.
     """
     if comm.topology.is_root and state is None:
         raise ValueError("rank 0 must give the state to broadcast")
     own = state if comm.topology.is_root and state is not None else {}
     described = [[name, array.dtype.str, list(array.shape)] for name, array in own.items()]
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
-    sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in layout]
-    values = np.empty(sum(sizes), np.uint8)
-    ends = np.cumsum(sizes, dtype=np.int64).tolist()
-    places = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    for array, place in zip(own.values(), places, strict=False):  # on other ranks there are none
-        values[place] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    common = own if comm.topology.is_root else {name: np.empty(shape, dtype) for name, dtype, shape in layout}
+    for group in _small_ones_together([_bytes_of(array) for array in common.values()]):
+        _broadcast_bytes(comm, group)
+    return common
+
+
+def _broadcast_bytes(comm: Communicator, parts: list[NDArray[np.uint8]]) -> None:
+    """Rank 0's bytes into the parts of all other ranks; rank 0's may be read-only."""
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     for start in range(0, values.size, _PIECE_BYTES):
-        piece = values[start : start + _PIECE_BYTES]
-        piece[:] = comm.broadcast(piece, "hvdtrain.state.values")
-    return {
-        name: values[place].view(dtype).reshape(shape)
-        for (name, dtype, shape), place in zip(layout, places, strict=True)
-    }
+        received = comm.broadcast(values[start : start + _PIECE_BYTES], "hvdtrain.state.values")
+        if not comm.topology.is_root:
+            values[start : start + _PIECE_BYTES] = received
+    if len(parts) > 1 and not comm.topology.is_root:
+        for part, its_values in zip(parts, np.split(values, np.cumsum([part.size for part in parts])), strict=False):
+            part[:] = its_values
+
+
+def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.uint8]]]:
+    """The parts in their order, so many in one message as a piece holds; a larger one is alone."""
+    group: list[NDArray[np.uint8]] = []
+    for part in parts:
+        if group and sum(each.size for each in group) + part.size > _PIECE_BYTES:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """A view of an array's bytes, or a copy where it has gaps."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
@@ -62,7 +84,7 @@ def weights_hash(state: State) -> str:
     for name in sorted(n for n in state if n.startswith("model/")):
         array = state[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
+        digest.update(_bytes_of(array).data)
     return digest.hexdigest()
 
 

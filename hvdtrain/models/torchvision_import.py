@@ -1,4 +1,4 @@
-"""Imports torchvision where its compiled operators do not fit the installed PyTorch.
+"""Imports torchvision where its compiled operators do not fit the installed PyTorch, and without torch's compiler.
 
 PyPI's torchvision is built for CUDA. Beside a CPU build of PyTorch its extension cannot be loaded, the operators
 `nms` and `qnms` are never declared, and `import torchvision` ends with "operator torchvision::nms does not exist",
@@ -13,7 +13,8 @@ import importlib
 import importlib.util
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -23,6 +24,8 @@ from typing import Any
 
 # As in torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp.
 _SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
+
+_COMPILER = "torch._dynamo.utils"
 
 _SILENCE_SECONDS = 20.0  # after which a download from a server that says nothing is given up
 
@@ -80,7 +83,39 @@ def _import_declared(execute: Callable[[ModuleType], None], module: ModuleType) 
         for schema in _SCHEMAS:
             library.define(schema)  # type: ignore[no-untyped-call]
         _declared.append(library)
-    execute(module)
+    with _compiler_imported_later():
+        execute(module)
+
+
+@contextmanager
+def _compiler_imported_later() -> Iterator[None]:
+    """torchvision.ops imports torch's compiler, a second and 70 MB, to ask it one thing when operators are called."""
+    if _COMPILER in sys.modules:
+        yield
+        return
+    stand_in = sys.modules[_COMPILER] = _Later(_COMPILER)
+    try:
+        yield
+    finally:
+        if sys.modules.get(_COMPILER) is stand_in:
+            del sys.modules[_COMPILER]
+
+
+class _Later(ModuleType):
+    """A module that is imported when it is used."""
+
+    @staticmethod
+    def is_compile_supported(device_type: str) -> bool:
+        """As torch._dynamo.utils has it."""
+        return bool(importlib.import_module(_COMPILER).is_compile_supported(device_type))
+
+    def __getattr__(self, name: str) -> Any:
+        """Of anything else: another thread may import the compiler now, or another torchvision may need more of it."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 def extension_loads() -> bool:

@@ -51,7 +51,7 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
         lr = setup.schedule.lr(0)
         lines.append(_tried(what, lambda batch: adapter.train_step(batch, 0, lr), adapter, comm))
         average_rank_local_state(comm, adapter)
-        assert_equal_weights(comm, adapter.state(), "After the dry run's update")
+        assert_equal_weights(comm, adapter.view_state(), "After the dry run's update")
     if setup.validation is not None:
         with adapter.evaluating():
             lines.append(_tried((setup.validation, "validation", "forward"), adapter.eval_step, adapter, comm))

@@ -93,7 +93,7 @@ def restore_and_broadcast(
     del own  # a copy of the state
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
-    assert_equal_weights(comm, adapter.state(), "Before training")
+    assert_equal_weights(comm, adapter.view_state(), "Before training")
     return position
 
 
@@ -107,8 +107,8 @@ def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None,
             print(f"hvdtrain: --init-weights {path} is not read: training continues from a checkpoint", flush=True)
         return checkpoint.state
     if path is None:
-        return adapter.state()
-    state = initial_state(adapter.state(), Path(path), setup.task, setup.config.init_weights_exclude)
+        return adapter.view_state()
+    state = initial_state(adapter.view_state(), Path(path), setup.task, setup.config.init_weights_exclude)
     exclude = setup.config.init_weights_exclude
     print(f"hvdtrain: the first weights are those in {path}{f', except for {exclude}' if exclude else ''}", flush=True)
     return state

@@ -234,7 +234,7 @@ class _Training:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
         writes = comm.topology.is_root or config.checkpoint_writers > 1
-        infinite = infinite_from_the_start(self.adapter.state()) if writes else frozenset()
+        infinite = infinite_from_the_start(self.adapter.view_state()) if writes else frozenset()
         return Engine(
             adapter=self.adapter,
             comm=comm,

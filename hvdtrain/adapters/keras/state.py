@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
@@ -20,9 +21,19 @@ def read_state(model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] =
     return {name: to_array(variable.value, earlier.get(name)) for name, variable in variables.items()}
 
 
+def view_state(model: Any, optimizer: Any) -> State:
+    """The same without copies of what is in host memory already: to be read before the next step."""
+    return {name: _values(variable.value) for name, variable in _variables(model, optimizer).items()}
+
+
+def _values(tensor: Any) -> NDArray[Any]:
+    """Of a tensor or variable, in its own memory where that is the host's; who assigns later writes to other memory."""
+    return np.asarray(tensor.value() if isinstance(tensor, tf.Variable) else tensor)
+
+
 def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
     """A copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
-    values = tensor.numpy()
+    values = _values(tensor)
     if into is None or into.shape != values.shape or into.dtype != values.dtype:
         return np.array(values)
     np.copyto(into, values)

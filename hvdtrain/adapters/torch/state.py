@@ -1,7 +1,7 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,24 @@ def read_state(
     Raises:
         UsageError: the optimizer keeps something that is neither a tensor nor a number.
     """
+    return _arrays(model, optimizer, lambda name, tensor: to_array(tensor, earlier.get(name)))
+
+
+def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """The same without copies of what is in host memory already: to be read before the next step."""
+    return _arrays(model, optimizer, lambda _, tensor: tensor.numpy(force=True))
+
+
+def _arrays(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, to_host: Callable[[str, torch.Tensor], NDArray[Any]]
+) -> State:
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    state: State = {name: to_array(tensor, earlier.get(name)) for name, tensor in tensors.items()}
+    state: State = {name: to_host(name, tensor) for name, tensor in tensors.items()}
     for name, parameter in model.named_parameters():
         for slot, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 key = f"optimizer/{name}/{slot}"
-                state[key] = to_array(value, earlier.get(key))
+                state[key] = to_host(key, value)
             elif isinstance(value, bool | int | float):
                 state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
             elif value is not None:
@@ -47,7 +58,7 @@ def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: 
         UsageError: names or shapes are not this model's.
     """
     _load_optimizer(model, optimizer, state)
-    weights = {n.removeprefix("model/"): to_tensor(a) for n, a in state.items() if n.startswith("model/")}
+    weights = {n.removeprefix("model/"): _to_read(a) for n, a in state.items() if n.startswith("model/")}
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -146,6 +157,11 @@ def to_array(tensor: torch.Tensor, into: NDArray[Any] | None = None) -> Any:
     if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)  # which GPUs copy to faster
     return host.copy_(tensor.detach()).numpy()
+
+
+def _to_read(array: Any) -> torch.Tensor:
+    """The array itself as a tensor, or a copy if it is read-only, against which torch warns."""
+    return torch.from_numpy(array) if array.flags.writeable else to_tensor(array)
 
 
 def to_tensor(array: Any) -> torch.Tensor:

@@ -56,16 +56,17 @@ def tune(
     caps = distinct(adapter) if may_be_tuned(setup.config, comm) else []
     if len(caps) < 2:
         return None
-    state, threads = adapter.state(), _common_threads(adapter, comm)
-    cache, is_root = open_cache(setup, state, threads, comm), comm.topology.is_root
+    threads, is_root = _common_threads(adapter, comm), comm.topology.is_root
+    cache = open_cache(setup, adapter.view_state(), threads, comm)
     known = _kept(written, comm.topology.size, threads) or cache.read() if is_root else None
     told = broadcast_json(comm, known and known.to_json(), "hvdtrain.tuning.known")
     tuned, measured = None if told is None else Tuned.from_json(told, told["from"]), ""
     if tuned is None and (remaining := _steps_left(setup, step)) >= SHORTEST_RUN:
         batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.tuning.batch")
+        before = adapter.state()
         race = _Race(StepTimer(adapter, batch, comm, step), remaining, within(setup.config, most_seconds))
         tuned, measured = race.run(caps, threads)
-        adapter.load_state(state)
+        adapter.load_state(before)
     if tuned is None:
         return None
     adapter.set_bucket_cap(tuned.bucket_cap)

@@ -44,6 +44,17 @@ def trained(optimizer: str, steps: int) -> TorchAdapter:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_view_of_the_state_is_the_state_without_a_copy(optimizer: str) -> None:
+    adapter = trained(optimizer, 2)
+    copy, view = adapter.state(), adapter.view_state()
+    assert copy.keys() == view.keys()
+    assert all(copy[name].tobytes() == view[name].tobytes() for name in copy)
+    adapter.train_step(batch_of(2), 2, LR)
+    (weight, *_) = [name for name in view if name.startswith("model/")]
+    assert view[weight].tobytes() == adapter.state()[weight].tobytes() != copy[weight].tobytes()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("through", ["memory", "file"])
 def test_a_restored_optimizer_goes_on_as_the_first_would(optimizer: str, through: str) -> None:
     first, second = trained(optimizer, 3), trained(optimizer, 1)

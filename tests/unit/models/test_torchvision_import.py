@@ -106,3 +106,32 @@ def test_nobody_who_only_looks_for_torchvision_imports_torch() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert run.stdout == "False\n"
+
+
+LATE_COMPILER = """
+import sys
+import hvdtrain.models.torchvision_import as late, torch
+torchvision = late.import_torchvision()
+before = late._COMPILER in sys.modules
+region = torch.tensor([[0.0, 0.0, 3.0, 3.0]])
+pooled = torchvision.ops.roi_align(torch.ones(1, 1, 4, 4), [region], 1)
+compiled = torch.compile(torchvision.models.resnet18().eval(), backend="eager")(torch.zeros(1, 3, 32, 32))
+print(before, pooled.item(), tuple(compiled.shape))
+"""
+
+USED_MEANWHILE = """
+import sys
+import hvdtrain.models.torchvision_import as late
+with late._compiler_imported_later():
+    from torch._dynamo.utils import counters, is_compile_supported
+import torch._dynamo.utils as real
+print(sys.modules[late._COMPILER] is real, counters is real.counters, is_compile_supported('cpu'))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "says"), [(LATE_COMPILER, "False 1.0 (1, 1000)"), (USED_MEANWHILE, "True True True")]
+)
+def test_torchvision_comes_without_the_compiler_which_is_imported_when_it_is_used(script: str, says: str) -> None:
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False)
+    assert run.stdout == f"{says}\n", run.stderr

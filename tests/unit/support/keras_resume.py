@@ -77,6 +77,9 @@ def main(folder: Path) -> None:
     again = whole.adapter.state({name: np.zeros_like(array) for name, array in state.items()})
     if any(array.tobytes() != state[name].tobytes() for name, array in again.items()):
         raise AssertionError("a copy into an earlier one's memory is another state")
+    view = whole.adapter.view_state()
+    if view.keys() != state.keys() or any(array.tobytes() != state[name].tobytes() for name, array in view.items()):
+        raise AssertionError("a view of the state is another state")
     different: dict[int, list[str]] = {}
     outcomes: list[int] = []
     paths = setting.store().paths()

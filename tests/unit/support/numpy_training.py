@@ -144,6 +144,9 @@ class NumpyAdapter:
         model = {f"model/{name}": array.copy() for name, array in self.model.items()}
         return model | {f"optimizer/{name}/velocity": array.copy() for name, array in self.velocity.items()}
 
+    def view_state(self) -> State:
+        return self.state()
+
     def load_state(self, state: State) -> None:
         self.velocity = {name: state[f"optimizer/{name}/velocity"].copy() for name in self.velocity}
         self.model = {name: state[f"model/{name}"].copy() for name in self.model}
