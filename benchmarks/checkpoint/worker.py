@@ -97,9 +97,9 @@ def lightning_async(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) 
     from hvdtrain.models.torchvision_import import import_torchvision
 
     import_torchvision()  # which Lightning imports: a build for CUDA fails beside a CPU torch without this
-    from lightning.pytorch.plugins.io import AsyncCheckpointIO
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
-    plugin: Any = AsyncCheckpointIO()
+    plugin: Any = AsyncCheckpointIO(TorchCheckpointIO())
 
     def save(step: int) -> IsDurable:
         state = {"state_dict": model.state_dict(), "optimizer_states": [optimizer.state_dict()], "global_step": step}

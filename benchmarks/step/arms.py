@@ -127,6 +127,7 @@ SUITES: Mapping[str, Suite] = {
     "linear20": Suite("linear20", "torch", _TORCH),
     "mlp": Suite("mlp", "torch", _TORCH),
     "resnet18-tensorflow": Suite("resnet18", "tensorflow", _TENSORFLOW),
+    "linear20-tensorflow": Suite("linear20", "tensorflow", _TENSORFLOW),
     "mlp-tensorflow": Suite("mlp", "tensorflow", _TENSORFLOW),
 }
 
