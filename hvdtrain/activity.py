@@ -24,16 +24,18 @@ class Activity:
             such a block.
         reads: what is being read, for people, while the phase is "data" or "validation data".
         changed_at: when a phase or a wait has last begun or ended.
-        longest: seconds of the longest phase that has ended since this was last set to 0.
+        longest: for each phase, seconds of the longest one that has ended since this was last cleared.
+        beats: whether collectives are no progress at the moment: they only say that some rank still works.
         trace: is told each phase and each wait that ends: its name, its begin and its end, of `time.monotonic`.
     """
 
-    __slots__ = ("changed_at", "collective", "longest", "phase", "reads", "since", "step", "trace", "wait")
+    __slots__ = ("beats", "changed_at", "collective", "longest", "phase", "reads", "since", "step", "trace", "wait")
 
     def __init__(self) -> None:
         self.phase: Phase = "start"
         self.since = self.changed_at = time.monotonic()
-        self.longest = 0.0
+        self.longest: dict[Phase, float] = {}
+        self.beats = False
         self.step = 0
         self.collective = ""
         self.wait: Callable[[], object | None] | None = None
@@ -43,8 +45,8 @@ class Activity:
     def begin(self, phase: Phase, step: int) -> None:
         """Another phase begins, after `step` updates."""
         at = time.monotonic()
-        if at - self.since > self.longest:
-            self.longest = at - self.since
+        if at - self.since > self.longest.get(self.phase, 0.0):
+            self.longest[self.phase] = at - self.since
         if self.trace is not None:
             self.trace(self.phase, self.since, at)
         self.phase, self.step = phase, step
@@ -52,12 +54,16 @@ class Activity:
 
     def begin_wait(self, waits: Callable[[], object | None], collective: str) -> None:
         """A block that waits for other ranks begins."""
+        if self.beats:
+            return
         self.collective = collective
         self.wait = waits
         self.changed_at = time.monotonic()
 
     def end_wait(self) -> None:
         """It has ended."""
+        if self.beats:
+            return
         at = time.monotonic()
         if self.trace is not None:
             self.trace(f"{WAIT}{self.collective}", self.changed_at, at)

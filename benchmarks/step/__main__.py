@@ -34,7 +34,7 @@ def _measure_suite(suite: Suite, options: argparse.Namespace, cache: str) -> dic
 
     def run(name: str) -> float:
         found = measure(suite.arms[name], options.np, suite.name, counts, cache)
-        if not suite.arms[name].alone:
+        if suite.arms[name].sums_gradients:
             losses[name] = found.loss
         return found.seconds
 

@@ -26,10 +26,10 @@ class Arm:
     Args:
         label: for people.
         runs: what the workers run, for people.
-        launcher: without the number of workers, which follows `np_flag` after it.
+        launcher: without the number of workers, which follows `np_flag` after it; none: one process.
         np_flag: as the launcher calls it.
         command: what the workers run.
-        alone: one process, however many workers the others have; its batch, and so its loss, is another one.
+        sums_gradients: else each process trains for itself, and so its loss is another one.
     """
 
     label: str
@@ -37,7 +37,12 @@ class Arm:
     launcher: tuple[str, ...]
     np_flag: str
     command: tuple[str, ...]
-    alone: bool = False
+    sums_gradients: bool = True
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one process, however many workers the others have."""
+        return not self.launcher
 
     def argv(self, np: int, model: str, counts: tuple[int, int, int]) -> list[str]:
         """The command for `np` workers."""
@@ -86,7 +91,15 @@ _TENSORFLOW: Mapping[str, Arm] = {
     "horovod_yield": Arm(
         "mpirun, mpi_yield_when_idle", "Horovod by hand", (*_MPIRUN, *_YIELD), "-np", _by_hand("horovod_tensorflow")
     ),
-    "fit": Arm("one process, no launcher", "Keras' own fit", (), "", _by_hand("keras_fit"), alone=True),
+    "fit_exchange": Arm(
+        "mpirun",
+        "Keras' own fit in each, then mpi4py sums as many bytes as the gradients have",
+        _MPIRUN,
+        "-np",
+        (*_by_hand("keras_fit"), "--exchange"),
+        sums_gradients=False,
+    ),
+    "fit": Arm("one process, no launcher", "Keras' own fit", (), "", _by_hand("keras_fit"), sums_gradients=False),
 }
 OURS = "hvdtrain"
 AGAIN = "hvdtrain_again"

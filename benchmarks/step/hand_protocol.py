@@ -19,6 +19,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-batches-per-iter", type=int, required=True)
     parser.add_argument("--num-iters", type=int, required=True)
     parser.add_argument("--bucket-views", action="store_true", help="of DDP")
+    parser.add_argument("--exchange", action="store_true", help="of Keras' own fit")
     return parser.parse_args()
 
 

@@ -3,12 +3,14 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from hvdtrain import activity
 from hvdtrain.comm.failure import end_process
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
@@ -62,16 +64,30 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
     """
     if not comm.topology.is_distributed:
         return work()
-    stopping = threading.Event()
-    beats = in_background(lambda: _beat(comm, f"{name}.done", limit, stopping))
-    try:
-        result = work()
-    finally:
-        stopping.set()
-    beats.result()
-    while _somebody_works(comm, f"{name}.done", False):
-        pass
+    with _beats_are_no_progress():
+        stopping = threading.Event()
+        beats = in_background(lambda: _beat(comm, f"{name}.done", limit, stopping))
+        try:
+            result = work()
+        finally:
+            stopping.set()
+        beats.result()
+    activity.now.begin_wait(lambda: True, name)
+    with _beats_are_no_progress():
+        while _somebody_works(comm, f"{name}.done", False):
+            pass
+    activity.now.end_wait()
     return result
+
+
+@contextmanager
+def _beats_are_no_progress() -> Iterator[None]:
+    """Else nobody would notice a rank that hangs in its work, as the short collectives end, one after the other."""
+    activity.now.beats = True
+    try:
+        yield
+    finally:
+        activity.now.beats = False
 
 
 def _somebody_works(comm: Communicator, name: str, self_too: bool) -> bool:

@@ -30,7 +30,7 @@ class RunState:
 
     Attributes:
         word: "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues
-            it; "failed": it ended with an error; "lost": it has not told its end, and nobody holds its folder.
+            it; "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder.
         note: for people, what `word` does not say; may be empty.
     """
 
@@ -118,5 +118,5 @@ def _resumes_from(run: Path) -> str:
     except OSError:
         return ""
     if has_checkpoint:
-        return "it has not told its end; the same command continues it from its last checkpoint"
-    return "it has not told its end, and has no checkpoint"
+        return "it ended without a word, as a killed run does; the same command continues it from its last checkpoint"
+    return "it ended without a word, as a killed run does, and has no checkpoint"

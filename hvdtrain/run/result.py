@@ -173,7 +173,7 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
     """The closing table on standard output, at most `columns` wide.
 
     Args:
-        folder, report: the paths of the run folder and of its report, where there is one.
+        folder, report: the paths of the run folder and of its report, or what makes one.
     """
     from rich.console import Console
     from rich.table import Table

@@ -305,9 +305,10 @@ class _Report:
         folder = self.folder.path
         if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        report = self._report(outcome)
-        shown = None if report is None else shown_path(report)
-        print_table(self._summary, shown_path(folder), shown, table_columns(sys.stdout, self.launcher))
+        report, option = self._report(outcome), self.setup.config.report
+        shown = f"`hvdtrain report {shown_path(folder)}` draws it" if report is None else shown_path(report)
+        columns = table_columns(sys.stdout, self.launcher)
+        print_table(self._summary, shown_path(folder), None if option == "never" else shown, columns)
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "

@@ -264,6 +264,19 @@ def test_a_link_of_one_megabit_is_slow_and_nobody_is_ended_for_it(hosts: Emulate
     assert "lost" not in done.output, done.tail()
 
 
+def test_the_report_names_the_host_whose_link_is_slow(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    hosts.shape("host2", "16mbit")
+    flags = ["--max-steps", "24", "--log-interval", "1", "--progress", "none", "--report", "always"]
+    launch = ["launch", "ssh", "-H", "host1:1,host2:1", "--", "train", "--output-dir", str(tmp_path / "run")]
+    argv = [sys.executable, "-m", "hvdtrain", *launch, *flags]
+    done = hosts.run("host1", argv, DEADLINE_S, {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.tail()
+    found = json.loads((tmp_path / "run" / "result.json").read_text())["stragglers"]
+    assert [(each["rank"], each["host"], each["cause"]) for each in found] == [(1, "host2", "slow link")], done.tail()
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"All ranks wait \d+% of their time for the network of rank 1 on host2: slow link", page)
+
+
 def test_hosts_that_cannot_be_used_are_named_before_anything_starts(start: Start, hosts: EmulatedHosts) -> None:
     (hosts.ssh_folder("host2") / "authorized_keys").write_text("")
     done = start("say('started')\n", "--max-restarts", "3", where="host1:1,host2:1,nowhere:1").wait(DEADLINE_S)

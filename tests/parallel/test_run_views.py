@@ -77,7 +77,7 @@ def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
     whole = view(tmp_path, "logs", "runs/long").splitlines()
     for rank in (0, 1):
         own = (tmp_path / "runs" / "long" / "logs" / f"rank_{rank}.log").read_text().splitlines()
-        assert any("RunEnded(" in line for line in own)
+        assert any("run ended: " in line for line in own)
         for lines in (out.splitlines(), whole):
             assert [line.partition("  ")[2] for line in lines if line.startswith(f"rank {rank} ")] == own
     times = [line.split()[2] for line in whole]

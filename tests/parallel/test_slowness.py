@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 
 WORKERS = Path(__file__).parent / "workers"
 _CLOCK_US = 10_000  # by which aligned clocks may differ on a machine that has more to do; a step takes 100,000
-_SHARE = 0.1  # of a processor
+_PERIOD_US, _SHARE = 100_000, 0.25  # of a processor
+_DISK_BYTES = 2**20  # a second; a batch needs an eighth of that
 
 
 def command(task: str, *options: str) -> list[str]:
@@ -31,7 +34,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
-    argv = command("SlowInput", "--max-steps", "80", "--epochs", "5", "--trace", "20:25")
+    argv = command("SlowInput", "--max-steps", "80", "--epochs", "5", "--trace", "20:25", "--report", "always")
     finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(), cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     _check_result(tmp_path / "out", "slow input", finished)
@@ -55,6 +58,10 @@ def _check_result(folder: Path, cause: str, finished: Any) -> None:
     assert [(event["rank"], event["cause"]) for event in events] == named
     assert finished.stderr.count(f"Rank 1 on {found['host']} is slow by ") == 1, finished.tail()
     assert f"{cause}, slower by " in finished.stdout, finished.tail()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert re.search(rf"[Rr]ank 1 on {found['host']} is slow by \d+%[^<]*; the cause is: {cause} ", page), (
+        finished.tail()
+    )
     assert set(result["step_seconds"]) == {"0", "1"}
     for rank in result["step_seconds"].values():
         assert set(rank) >= {"step", "data", "forward", "backward", "allreduce", "optimizer", "allreduce_hidden"}
@@ -89,18 +96,12 @@ def _check_trace(file: Path) -> None:
     assert max(span["ts"] for span in sums) <= end + _CLOCK_US
 
 
-@pytest.fixture
-def throttled_group() -> Iterator[Path]:
-    """A control group whose processes together get a tenth of a processor."""
-    name, period = f"hvdtrain-test-{uuid.uuid4().hex[:8]}", 100_000
-    quota = int(_SHARE * period)
-    first, second = Path("/sys/fs/cgroup/cpu", name), Path("/sys/fs/cgroup", name)
-    group = first if first.parent.is_dir() else second
-    limits = (
-        {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
-        if group == first
-        else {"cpu.max": f"{quota} {period}"}
-    )
+@contextmanager
+def limited_group(controller: str, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Path]:
+    """A control group with limits: `first` in version 1, where each controller has a folder, else `second`."""
+    root = Path("/sys/fs/cgroup")
+    parent, limits = (root / controller, first) if (root / controller).is_dir() else (root, second)
+    group = parent / f"hvdtrain-test-{uuid.uuid4().hex[:8]}"
     try:
         group.mkdir()
     except OSError as error:
@@ -111,17 +112,48 @@ def throttled_group() -> Iterator[Path]:
     except OSError as error:
         group.rmdir()
         pytest.skip(f"no control group can be limited here: {error}")
-    yield group
-    for process in (group / "cgroup.procs").read_text().split():
-        Path(group.parent, "cgroup.procs").write_text(process)
-    group.rmdir()
+    try:
+        yield group
+    finally:
+        for process in (group / "cgroup.procs").read_text().split():
+            (parent / "cgroup.procs").write_text(process)
+        group.rmdir()
 
 
-def test_a_throttled_rank_is_named(tmp_path: Path, run_ranks: Callable[..., Any], throttled_group: Path) -> None:
-    argv = command("Throttled", "--epochs", "10000", "--max-time", "12", "--resume", "never")
-    env = environment(THROTTLED_GROUP=str(throttled_group))
-    finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=env, cwd=tmp_path)
+def disk_of(path: Path) -> str:
+    """The "major:minor" of the disk, not of its partition, that holds a file."""
+    device = f"{os.major(path.stat().st_dev)}:{os.minor(path.stat().st_dev)}"
+    folder = Path("/sys/dev/block", device)
+    if not folder.exists():
+        pytest.skip(f"{path} is on no disk")
+    return (folder.resolve().parent / "dev").read_text().strip() if (folder / "partition").exists() else device
+
+
+def test_a_rank_with_a_quarter_of_a_processor_is_named(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    quota = f"{int(_SHARE * _PERIOD_US)}"
+    first = {"cpu.cfs_period_us": f"{_PERIOD_US}", "cpu.cfs_quota_us": quota}
+    with limited_group("cpu", first, {"cpu.max": f"{quota} {_PERIOD_US}"}) as group:
+        argv = command("Throttled", "--epochs", "10000", "--max-time", "12", "--resume", "never")
+        finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(LIMITED_GROUP=str(group)), cwd=tmp_path)
     assert (tmp_path / "out" / "result.json").exists(), finished.tail()
     _check_result(tmp_path / "out", "cpu throttled", finished)
     (found,) = json.loads((tmp_path / "out" / "result.json").read_text())["stragglers"]
     assert found["facts"]["throttled"] > 0.3
+
+
+def test_a_rank_with_a_slow_disk_is_named(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    """Linux must count what waits for disks (PSI), and the limit must hold for reads that find nothing in memory."""
+    if not Path("/proc/pressure/io").exists():
+        pytest.skip("this kernel does not count what waits for disks")
+    cold = tmp_path / "cold"
+    with cold.open("wb") as file:
+        file.write(os.urandom(2**20))
+        os.fsync(file.fileno())  # what is not on the disk yet stays in memory
+    limit = f"{disk_of(cold)} {_DISK_BYTES}"
+    first = {"blkio.throttle.read_bps_device": limit}
+    with limited_group("blkio", first, {"io.max": limit.replace(" ", " rbps=")}) as group:
+        argv = command("SlowDisk", "--epochs", "10000", "--max-steps", "60", "--report", "always")
+        env = environment(LIMITED_GROUP=str(group), COLD_FILE=str(cold))
+        finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=env, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    _check_result(tmp_path / "out", "slow disk", finished)

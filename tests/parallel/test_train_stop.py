@@ -41,7 +41,7 @@ def result(out: Path) -> dict[str, Any]:
 
 def last_steps(out: Path) -> list[int]:
     """The step at which each rank ended, by its own log, in the order of ranks."""
-    ends = [re.findall(r"RunEnded\(step=(\d+)", path.read_text())[-1:] for path in sorted((out / "logs").iterdir())]
+    ends = [re.findall(r"run ended: step (\d+)", path.read_text())[-1:] for path in sorted((out / "logs").iterdir())]
     return [int(step) for (step,) in ends]
 
 

@@ -145,7 +145,7 @@ def _table(shown: Sequence[Row]) -> Table:
         "memory": [row.memory for row in shown],
         "GPU memory": [row.gpu_memory for row in shown],
         "GPU": [row.gpu_use for row in shown],
-        "heard": [row.age and f"{row.age} ago" for row in shown],
+        "last sign": [row.age and f"{row.age} ago" for row in shown],
     }
     told = {name: cells for name, cells in numbers.items() if any(cells)}
     for name in told:

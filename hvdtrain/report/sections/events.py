@@ -49,7 +49,7 @@ def _row(happening: Happening) -> tuple[str, ...]:
     kind, text = happening.kind, happening.text
     if kind == "resume":
         kind = "continued" if happening.after_end else "restart"
-        text = text or ("" if happening.after_end else "nobody told why the start before had ended")
+        text = text or ("" if happening.after_end else "the start before ended without a word, as a killed one does")
     return kind, wording.count(happening.step), wording.moment(happening.at), text
 
 

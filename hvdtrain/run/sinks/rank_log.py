@@ -7,6 +7,7 @@ from typing import Final
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
+from hvdtrain.run.sinks.event_text import numbers_of, text_of
 from hvdtrain.run.sinks.interface import SinkContext
 
 _SECONDS: Final = 1.0
@@ -35,7 +36,7 @@ class RankLog:
         match event:
             case events.StepEnded():
                 if self._all:  # else the summary in Logged suffices
-                    _log.debug("epoch %d step %d", event.epoch, event.step)
+                    _log.debug("epoch %d, step %d", event.epoch + 1, event.step)
             case events.Logged() if not self._all and time.monotonic() < self._next_at:
                 self._unwritten = event
             case events.Logged():
@@ -45,9 +46,9 @@ class RankLog:
             case _:
                 if self._unwritten is not None:
                     self._write(self._unwritten)
-                _log.info("%s", event)
+                _log.info("%s", text_of(event))
 
     def _write(self, event: events.Logged) -> None:
         self._next_at, self._unwritten = time.monotonic() + _SECONDS, None
-        own = event.rank_seconds[self._rank].told()
-        _log.info("epoch %d step %d %s own seconds %s", event.epoch, event.step, dict(event.values), own)
+        values, own = numbers_of(event.values), numbers_of(event.rank_seconds[self._rank].told())
+        _log.info("epoch %d, step %d: %s; seconds of this rank: %s", event.epoch + 1, event.step, values, own)

@@ -14,7 +14,14 @@ from data_sharding.atomic import atomic_file
 
 _LEVEL: Final = 6  # of compression
 _MOST: Final = 500_000
-"""Events of a rank. What follows is left out: a viewer could not show it."""
+"""Events of a process. What follows is left out: a viewer could not show it."""
+_MOST_OF_ALL: Final = 4_000_000
+"""Events of all ranks: for a moment each rank holds the lines of all, some 15 bytes an event."""
+
+
+def most_of_each(ranks: int) -> int:
+    """How many events of each of so many ranks one file can have."""
+    return min(_MOST, _MOST_OF_ALL // ranks)
 
 
 class LaneEvent(NamedTuple):
@@ -26,7 +33,7 @@ class LaneEvent(NamedTuple):
     duration: float
 
 
-def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[LaneEvent]) -> bytes:
+def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[LaneEvent], most: int = _MOST) -> bytes:
     """Compressed lines of one process, each of them with a comma at its end.
 
     Args:
@@ -34,9 +41,10 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
         name: of the process.
         lanes: those that come first, in this order; the others follow in the order of their first event.
         events: of this process; those before the trace's begin are left out.
+        most: of these events.
     """
     numbers = {lane: number for number, lane in enumerate(lanes)}
-    shown = [event for event, _ in zip(events, range(_MOST), strict=False) if event.begin >= 0]
+    shown = [event for event, _ in zip(events, range(most), strict=False) if event.begin >= 0]
     for event in shown:
         numbers.setdefault(event.lane, len(numbers))
     lines = [*_names(process, name, numbers), *(_line(process, numbers[event.lane], event) for event in shown)]

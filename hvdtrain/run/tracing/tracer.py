@@ -21,7 +21,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.tracing.clock import clock_offsets
 from hvdtrain.run.tracing.own_trace import LANES, OwnTrace, horovod_events
-from hvdtrain.run.tracing.trace_file import lines_of, write_trace
+from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
 from hvdtrain.version import versions
 
 _HOROVOD: Final = "Horovod, as rank 0 sees it"
@@ -104,8 +104,8 @@ class Tracer:
 
     def _lines(self, trace: OwnTrace) -> bytes:
         trace.stop()
-        rank = self.comm.topology.rank
-        return lines_of(rank, f"rank {rank} on {node_name()}", LANES, trace.events(self._start))
+        rank, most = self.comm.topology.rank, most_of_each(self.comm.topology.size)
+        return lines_of(rank, f"rank {rank} on {node_name()}", LANES, trace.events(self._start), most)
 
     def _write(self, parts: list[bytes], step: int) -> None:
         """On rank 0. Training does not end because a trace cannot be written."""

@@ -23,7 +23,7 @@ from hvdtrain.run.watchdog.reports import StallReports
 LEAST_SECONDS: Final = 30.0
 """Without a word, where the user has not said how long: storage and networks have moments like that."""
 
-_TIMES: Final = 20.0  # the slowest step so far
+_TIMES: Final = 20.0  # the slowest phase of the same kind so far
 _LOOKS: Final = 10  # within the limit
 _GRACE: Final = 0.25  # of the limit, to wait for reports of the others
 _LEAST_GRACE: Final = 3.0
@@ -38,15 +38,15 @@ class Limits:
     """How long a rank may do the same before it is explained.
 
     Attributes:
-        seconds: always; None: 20 times what the slowest step has taken, but 30 s at least.
-        most: where `seconds` is None: at most, and before the first step has ended, which may compile.
+        seconds: always; None: 20 times what the same has taken at most, but 30 s at least.
+        most: where `seconds` is None: at most, and where the same was not done before, which may compile.
     """
 
     seconds: float | None
     most: float
 
     def after(self, slowest: float | None) -> float:
-        """`slowest`: seconds of the slowest step; None before the first one has ended."""
+        """`slowest`: seconds that it took at most before; None: it was not done before."""
         if self.seconds is not None:
             return self.seconds
         return self.most if slowest is None else min(self.most, max(LEAST_SECONDS, _TIMES * slowest))
@@ -85,9 +85,13 @@ class Watchdog:
         self._stopping.set()
 
     def _limit(self) -> float:
+        """Of what is done now: a validation may be slow, and a step that takes as long as that one hangs."""
+        phase, longest = self._now.phase, self._now.longest
         if not self._measures and self._now.step > self._first_step:
-            self._measures, self._now.longest = True, 0.0
-        return self._limits.after(self._now.longest if self._measures else None)
+            self._measures = True
+            longest.clear()
+        # A checkpoint compiles nothing: the first one may take as long as a step may.
+        return self._limits.after(longest.get(phase, longest.get("step") if phase == "checkpoint" else None))
 
     def _watch(self) -> None:
         looked_at = time.monotonic()

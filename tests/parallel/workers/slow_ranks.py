@@ -1,4 +1,4 @@
-"""The digits in torch, where rank 1 is slow: in reading its input, or because a control group limits its processor."""
+"""The digits in torch, where rank 1 is slow: in decoding, or because a control group limits its processor or disk."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 
 _DECODE_SECONDS = 0.1
+_READ_BYTES = 2**17
 _IS_SLOW = detect_topology(os.environ).rank == 1
 
 
@@ -27,9 +28,20 @@ class SlowInput(TorchDigits):
 
 
 class Throttled(TorchDigits):
-    """Rank 1 enters the control group in THROTTLED_GROUP."""
+    """Rank 1 enters the control group in LIMITED_GROUP."""
 
     def build_model(self) -> nn.Module:
         if _IS_SLOW:
-            Path(os.environ["THROTTLED_GROUP"], "cgroup.procs").write_text(str(os.getpid()))
+            Path(os.environ["LIMITED_GROUP"], "cgroup.procs").write_text(str(os.getpid()))
         return super().build_model()
+
+
+class SlowDisk(Throttled):
+    """And for each batch it reads from COLD_FILE, which is not in memory."""
+
+    def decode(self, records: RecordBatch) -> Features:
+        if _IS_SLOW:
+            with open(os.environ["COLD_FILE"], "rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                assert len(file.read(_READ_BYTES)) == _READ_BYTES
+        return super().decode(records)

@@ -22,7 +22,7 @@ os._exit(int(os.environ.get("TEST_CODE", "0")))
 def arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Arm:
     (tmp_path / "memory_worker.py").write_text(WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return Arm("no launcher", "a script", (), "", (sys.executable, "-m", "memory_worker"), alone=True)
+    return Arm("no launcher", "a script", (), "", (sys.executable, "-m", "memory_worker"))
 
 
 def test_a_worker_that_ends_at_once_leaves_its_figure(arm: Arm) -> None:

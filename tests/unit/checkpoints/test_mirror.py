@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,16 +27,20 @@ def server() -> Iterator[Store]:
 
 
 @pytest.fixture(params=["s3", "file"])
-def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a run's folder, which is not there yet."""
     if request.param == "file":
         (tmp_path / "store").mkdir()
         return f"file://{tmp_path}/store/run"
-    server = request.getfixturevalue("server")
+    return f"{request.getfixturevalue('bucket')}/run"
+
+
+@pytest.fixture
+def bucket(server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     use(monkeypatch, tmp_path, server.endpoint)
-    bucket = f"bucket-{abs(hash(request.node.nodeid)):x}"
-    fsspec.filesystem("s3").mkdir(bucket)
-    return f"s3://{bucket}/run"
+    name = f"bucket-{abs(hash(request.node.nodeid)):x}"
+    fsspec.filesystem("s3").mkdir(name)
+    return f"s3://{name}"
 
 
 class Machine:
@@ -211,3 +216,19 @@ def test_commands_read_it(url: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["checkpoint", "verify", f"{url}/checkpoints/latest"]) == 0
     assert main(["checkpoint", "ls", f"{url}-none"]) == 2
     assert "holds no checkpoint" in capsys.readouterr().err
+
+
+def test_a_large_file_goes_in_parts_and_comes_back_whole(bucket: str, tmp_path: Path) -> None:
+    size = 2 * 50 * 2**20 + 4096  # above twice s3fs's parts, below which it sends the file at once
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(size - 4)
+        file.seek(size - 4)
+        file.write(b"last")
+    folder = RemoteFolder(f"{bucket}/large")
+    folder.upload(tmp_path / "large", "checkpoint/model")
+    etag = folder.version("checkpoint/model").etag
+    assert etag is not None
+    assert etag.strip('"').endswith("-3")  # S3's mark of a file of three parts
+    assert folder.sizes("checkpoint") == {"model": size}
+    folder.download("checkpoint/model", tmp_path / "again", size)
+    assert filecmp.cmp(tmp_path / "large", tmp_path / "again", shallow=False)

@@ -50,7 +50,7 @@ def test_a_list_shows_every_run_and_what_is_wrong_with_some(runs: Path, capsys: 
     assert lines["good"][1:7] == ["finished", "torch", "digits", "2", "100", "accuracy"]
     assert lines["killed"][1] == "lost"
     assert lines["broken"][1] == "stopped"
-    assert "killed: it has not told its end, and has no checkpoint\n" in out
+    assert "killed: it ended without a word, as a killed run does, and has no checkpoint\n" in out
     assert "broken: config.yaml is damaged or half written.\n" in out
     assert "broken: result.json is damaged or half written.\n" in out
     assert shown(["ls", str(runs / "good")], capsys).count("\n") == 2

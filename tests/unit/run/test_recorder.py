@@ -188,11 +188,11 @@ def test_a_rank_log_has_the_first_metrics_and_the_last_before_any_other_event(
         log(logged(step, 0.5))
     log(events.EpochEnded(0, 5))
     log(events.EpochStarted(1))
-    assert [record.getMessage().partition(" {")[0] for record in caplog.records] == [
-        "epoch 0 step 1",
-        "epoch 0 step 5",
-        "EpochEnded(epoch=0, step=5)",
-        "EpochStarted(epoch=1)",
+    assert [record.getMessage().partition(": loss")[0] for record in caplog.records] == [
+        "epoch 1, step 1",
+        "epoch 1, step 5",
+        "epoch ended: epoch 1, step 5",
+        "epoch started: epoch 2",
     ]
 
 

@@ -33,7 +33,7 @@ def test_a_script_trains_its_own_class_several_times(
     assert no_task == "UsageError: hvdtrain.train() was given task=3."
     assert untied == "UsageError: The 'loss' of the task's measure() depends on no weight that is trained."
     logs = [(tmp_path / name / "logs" / "rank_0.log").read_text() for name in ("lr_0.001", "after")]
-    assert [log.count("RunStarted") for log in logs] == [1, 1]  # each run writes to its own log
+    assert [log.count("run started: ") for log in logs] == [1, 1]  # each run writes to its own log
 
 
 def test_importing_hvdtrain_loads_nothing(tmp_path: Path) -> None:

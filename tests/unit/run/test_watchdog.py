@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.activity import Activity
+from hvdtrain.activity import Activity, Phase
 from hvdtrain.run.watchdog.explanation import Report, explain
 from hvdtrain.run.watchdog.reports import StallReports
 from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
@@ -80,6 +80,38 @@ def test_limits() -> None:
     limits = Limits(None, 300.0)
     assert [limits.after(slowest) for slowest in (None, 0.1, 4.0, 100.0)] == [300.0, 30.0, 80.0, 300.0]
     assert [Limits(5.0, 300.0).after(slowest) for slowest in (None, 0.1)] == [5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds"),
+    [("step", 80.0), ("validation step", 200.0), ("validation data", 300.0), ("checkpoint", 80.0)],
+)
+def test_each_phase_has_the_limit_of_its_kind(tmp_path: Path, phase: Phase, seconds: float) -> None:
+    """A slow validation says nothing of a step; what was never done may compile, but for a checkpoint."""
+    now = Activity()
+    watchdog = Watchdog(0, StallReports(tmp_path, 1), Limits(None, 300.0), 4, now=now)
+    now.begin("step", 4)
+    assert watchdog._limit() == 300.0
+    now.longest["step"] = 1000.0  # the first one, which compiles
+    now.begin(phase, 5)
+    watchdog._limit()
+    assert now.longest == {}
+    now.longest.update({"step": 4.0, "validation step": 10.0})
+    assert watchdog._limit() == seconds
+
+
+def test_collectives_that_only_say_that_somebody_works_are_no_progress() -> None:
+    now = Activity()
+    now.begin_wait(lambda: True, "hvdtrain.checkpoint")
+    before, now.beats = now.changed_at, True
+    for _ in range(2):
+        now.begin_wait(lambda: True, "hvdtrain.checkpoint.done")
+        now.end_wait()
+    assert (now.changed_at, now.waits_in()) == (before, "hvdtrain.checkpoint")
+    now.beats = False
+    now.end_wait()
+    assert now.waits_in() is None
+    assert now.changed_at > before
 
 
 def wait_for(condition: Callable[[], object]) -> None:
