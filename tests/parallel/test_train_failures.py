@@ -262,11 +262,12 @@ def test_slow_data_and_a_slow_disk_are_no_stall(
     }
     task = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}[framework]
     # On a loaded machine one rank may trace its graph some seconds longer than another: that alone must not be a stall.
-    flags = ["--stall-timeout", "6", "--max-steps", "2", "--output-dir", str(tmp_path / "out")]
+    flags = ["--stall-timeout", "6", "--max-steps", "2", "--output-dir", str(tmp_path / "out"), "--watchdog", "3"]
     command = ["python", "-m", "hvdtrain", "--task", task, *flags]
     finished = run_ranks(command, 2, launcher, 240, env=env, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()
     assert json.loads((tmp_path / "out" / "result.json").read_text())["steps"] == 2
+    assert re.search(r"Rank 0 on \S+ has been saving the checkpoint of step 2 for", finished.stderr), finished.tail()
 
 
 @pytest.mark.parametrize(("launcher", "rank"), [("mpirun", 1), ("horovodrun-gloo", 0)])
