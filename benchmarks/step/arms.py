@@ -63,8 +63,8 @@ def _ours(module: str) -> tuple[str, ...]:
     return (_PYTHON, "-m", "hvdtrain", "bench", "step", "--task", f"benchmarks.step.{module}")
 
 
-def _by_hand(module: str) -> tuple[str, ...]:
-    return (_PYTHON, "-m", f"benchmarks.step.{module}")
+def _by_hand(module: str, folder: str = "step") -> tuple[str, ...]:
+    return (_PYTHON, "-m", f"benchmarks.{folder}.{module}")
 
 
 _DDP = ("-m", "benchmarks.step.ddp_torch")
@@ -81,6 +81,10 @@ _TORCH: Mapping[str, Arm] = {
         "torchrun", "DDP (Gloo) by hand, bucket views", _TORCHRUN, "--nproc-per-node", (*_DDP, "--bucket-views")
     ),
 }
+EXCHANGING = Arm(
+    "mpirun", "torch by hand, mpi4py sums after the backward pass", _MPIRUN, "-np", _by_hand("exchanging", "scaling")
+)
+"""Two processes of which each trains by itself and, in each step, sums as many bytes as its gradients have."""
 _KERAS = _ours("keras_task:KerasStep")
 _SEVERAL = ("--steps-per-call", "10")
 _TENSORFLOW: Mapping[str, Arm] = {

@@ -18,13 +18,16 @@ class LoggerOptions:
         loggers: give the metrics to these programs too: tensorboard, wandb, mlflow, several with commas, or none; auto
             means tensorboard if it is installed.
         logger_histograms: epochs between two histograms of the weights in TensorBoard; 0 writes none.
+        logger_pictures: records whose pictures TensorBoard shows at the begin of each epoch, as the model gets them; 0
+            writes none.
     """
 
     loggers: str = "auto"
     logger_histograms: int = 0
+    logger_pictures: int = 0
 
     def __post_init__(self) -> None:
-        require_range(self, NOT_NEGATIVE, {"logger_histograms": "1"})
+        require_range(self, NOT_NEGATIVE, {"logger_histograms": "1", "logger_pictures": "8"})
         names = named_loggers(self)
         unknown = next((name for name in names if name not in LOGGERS), None)
         if unknown is not None:
@@ -36,19 +39,21 @@ class LoggerOptions:
         refuse_first(
             [
                 (
-                    self.logger_histograms and self.loggers != "auto" and "tensorboard" not in names,
-                    f"--logger-histograms {self.logger_histograms} is given with --loggers {self.loggers}.",
-                    "Only TensorBoard is given histograms.",
-                    f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-histograms out.",
+                    count and self.loggers != "auto" and "tensorboard" not in names,
+                    f"--logger-{what} {count} is given with --loggers {self.loggers}.",
+                    f"Only TensorBoard is given {what}.",
+                    f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-{what} out.",
                 )
+                for what, count in (("histograms", self.logger_histograms), ("pictures", self.logger_pictures))
             ]
         )
 
 
 def named_loggers(options: LoggerOptions) -> tuple[str, ...]:
-    """The loggers that are asked for by name, each once. With auto that is TensorBoard if histograms are asked for."""
+    """The loggers that are asked for by name, each once. With auto that is TensorBoard if only it can give what is
+    asked for."""
     if options.loggers == "none":
         return ()
     if options.loggers == "auto":
-        return ("tensorboard",) if options.logger_histograms else ()
+        return ("tensorboard",) if options.logger_histograms or options.logger_pictures else ()
     return tuple(dict.fromkeys(name.strip() for name in options.loggers.split(",")))

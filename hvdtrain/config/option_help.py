@@ -46,7 +46,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
         *("checkpoint_mode", "checkpoint_overlap", "checkpoint_url", "checkpoint_writers", "checkpoint_failure"),
     ),
-    "Metrics": ("loggers", "logger_histograms", "log_grad_norm"),
+    "Metrics": ("loggers", "logger_histograms", "logger_pictures", "log_grad_norm"),
     "Repeatability": ("seed", "deterministic"),
     "Output and help": (
         *("config", "print_config", "dry_run", "log_interval", "progress", "report", "log_level"),

@@ -142,7 +142,7 @@ class Engine:
         )
         if self.on_result is not None:
             self.on_result(result)
-        self._emit(events.RunEnded(position.step, position.samples_seen, finished))
+        self._emit(events.RunEnded(position.step, position.samples_seen, finished, stopped_by))
         return result
 
     def _train_to(self, last: int, start: Position, saved: bool) -> Position:

@@ -258,9 +258,12 @@ class StoppedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
+    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has."""
+
     step: int
     samples_seen: int
     finished: bool
+    stopped_by: str = ""
 
 
 FAILURE_SECONDS: Final = 2.0

@@ -13,6 +13,7 @@ from hvdtrain.history.json_values import text
 from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_lock import is_locked
+from hvdtrain.world_channel import is_change
 
 Word = Literal["running", "finished", "stopped", "failed", "lost"]
 
@@ -47,7 +48,7 @@ def is_over(run: Path) -> bool:
     """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
     result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
     word = state_of(run, result, end, heartbeats, is_locked(run)).word
-    if word in ("failed", "lost", "stopped"):  # an elastic job stops where its workers change
+    if word in ("failed", "lost"):
         ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
         return min(ages, default=math.inf) > RESTART_SECONDS
     return word != "running"
@@ -74,11 +75,19 @@ def state_of(
     failure = _failure(end, heartbeats)
     if failure:
         return RunState("failed", failure)
+    if _changes_workers(end):
+        return RunState("running", "its workers change")
     if end.end is not None or (end == MetricsEnd() and result is not None):  # without its metrics, the result tells
         if text(result, "status") == "finished":
             return RunState("finished")
         return RunState("stopped", "the same command continues it" if result else "its result is not known")
     return RunState("lost", _resumes_from(run))
+
+
+def _changes_workers(end: MetricsEnd) -> bool:
+    """Whether an elastic job has just stopped, to go on with other workers."""
+    is_recent = end.time is not None and time.time() - end.time < RESTART_SECONDS
+    return is_recent and (reason := text(end.end, "stopped_by")) != "" and is_change(reason)
 
 
 def _is_heard(heartbeats: Mapping[int, Heard]) -> bool:

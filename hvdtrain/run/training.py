@@ -172,7 +172,8 @@ class _Training:
         """The sinks between `totals` and the task's `own` callbacks. If one cannot be opened, the others are told."""
         sinks: list[events.Callback] = []
         try:
-            context = SinkContext(self.setup.config, self.folder, self.comm.topology, begun, self.adapter.state)
+            given = self.adapter.state, self.setup.train
+            context = SinkContext(self.setup.config, self.folder, self.comm.topology, begun, *given)
             for sink in open_sinks(context, stack):
                 sinks.append(sink)
         except BaseException as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import Callback
+from hvdtrain.engine.interface import Source
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.state import State
 from hvdtrain.topology import Topology
@@ -19,6 +20,7 @@ class SinkContext:
     Attributes:
         begun: when this process began its work, of `time.time()`.
         state: returns a copy of what training changes, as `Adapter.state`. Not collective.
+        train: the records of training.
     """
 
     config: TrainConfig
@@ -26,6 +28,7 @@ class SinkContext:
     topology: Topology
     begun: float = field(default_factory=time.time)
     state: Callable[[], State] = dict
+    train: Source | None = None
 
 
 OpenSink = Callable[[SinkContext, ExitStack], Callback | None]

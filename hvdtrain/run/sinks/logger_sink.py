@@ -1,7 +1,7 @@
 """The sink of a logger: turns events into points and delivers them while training goes on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -22,6 +22,9 @@ _SECONDS: Final = 1.0
 OpenLogger = Callable[[int], Logger]
 """Opens a logger for a run that begins after this many updates."""
 
+Further = Callable[[Event], Point | None]
+"""What else a logger is given after an event, if anything."""
+
 
 class LoggerSink:
     """Passes metrics on to a logger: of training those that come a second apart, and the last ones before any other
@@ -30,12 +33,10 @@ class LoggerSink:
     Args:
         name: of the logger, for people.
         open_logger: opens it, in a thread, when the run starts.
-        further: what else the logger is given after an event, if anything.
+        further: each may give it more after an event.
     """
 
-    def __init__(
-        self, name: str, open_logger: OpenLogger, further: Callable[[Event], Point | None] | None = None
-    ) -> None:
+    def __init__(self, name: str, open_logger: OpenLogger, further: Sequence[Further] = ()) -> None:
         self._name, self._open_logger, self._further = name, open_logger, further
         self._delivery: Delivery | None = None
         self._next_at = 0.0
@@ -66,8 +67,9 @@ class LoggerSink:
                 self.close("finished" if finished else "stopped")
             case events.RunFailed():
                 self.close("failed")
-        if self._further is not None and (point := self._further(event)) is not None:
-            self._put(point)
+        for further in self._further:
+            if (point := further(event)) is not None:
+                self._put(point)
 
     def close(self, outcome: Outcome = "failed") -> None:
         """Deliver the rest, within a deadline. Once."""

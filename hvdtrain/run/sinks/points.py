@@ -19,13 +19,14 @@ class Point:
         step: updates done.
         time: of `time.time()`.
         values: name → number: "train/loss", "validation/accuracy", "lr", "seconds/data" and more.
-        histograms: name → a histogram as the logger takes it that asked for it.
+        histograms, pictures: name → one as the logger takes it that asked for it.
     """
 
     step: int
     time: float
     values: Mapping[str, float]
     histograms: Mapping[str, Any] = field(default_factory=dict)
+    pictures: Mapping[str, Any] = field(default_factory=dict)
 
 
 def training_point(event: events.Logged, time: float) -> Point:

@@ -18,10 +18,11 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Outcome
 from hvdtrain.run.sinks.interface import SinkContext
-from hvdtrain.run.sinks.logger_sink import LoggerSink, closed_by
+from hvdtrain.run.sinks.logger_sink import Further, LoggerSink, closed_by
 from hvdtrain.run.sinks.packages import is_usable
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.run.sinks.tensorboard_messages import messages
+from hvdtrain.run.sinks.tensorboard_pictures import Pictures
 from hvdtrain.state import State
 
 _NAME: Final = "tensorboard"
@@ -37,8 +38,11 @@ def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
         return None
     if _NAME not in named_loggers(config) and not (config.loggers == "auto" and is_usable(_NAME)):
         return None
-    every = config.logger_histograms
-    further = Histograms(context.state, every) if every else None
+    further: list[Further] = []
+    if config.logger_histograms:
+        further.append(Histograms(context.state, config.logger_histograms))
+    if config.logger_pictures and context.train is not None:
+        further.append(Pictures(context.train, config.logger_pictures))
     text = dump_values(redacted_values(asdict(config)))
     return closed_by(stack, LoggerSink("TensorBoard", lambda step: EventFile(folder, step, text), further))
 
@@ -68,6 +72,7 @@ class EventFile:
         for point in points:
             values = [summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
             values += [summary.Value(tag=name, histo=histogram) for name, histogram in point.histograms.items()]
+            values += [summary.Value(tag=name, image=picture) for name, picture in point.pictures.items()]
             self._append(point.time, point.step, summary=summary(value=values))
         self._file.flush()
 

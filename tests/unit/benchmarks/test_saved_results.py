@@ -19,6 +19,7 @@ from benchmarks.overhead.arms import ARMS as LOOPS
 from benchmarks.pictures import dots
 from benchmarks.profile.samples import PARTS
 from benchmarks.render import render
+from benchmarks.scaling.unconnected import ARMS
 from benchmarks.statistics import Estimate
 from benchmarks.step.arms import SUITES
 
@@ -55,7 +56,7 @@ MADE: dict[str, dict[str, Any]] = {
     "overhead": {"blocks": _blocks([*LOOPS], "hvdtrain_again")},
     "allreduce": {"blocks": _sums()},
     "scaling": {
-        "steps": {"resnet18": _blocks(["alone", "unconnected", "together"], "again")},
+        "steps": {"resnet18": _blocks([*ARMS], "again")},
         "links": {"50": [{"latency": 1e-4, "bandwidth": 6e6, "sizes": {"1048576": 0.18}}] * 3},
     },
 }

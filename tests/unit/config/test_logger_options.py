@@ -30,6 +30,8 @@ def test_names_are_those_that_were_given_each_once(loggers: str, histograms: int
         (["--loggers", "wandb,auto"], "there is no logger 'auto'", "Valid: auto, mlflow, none, tensorboard, wandb"),
         (["--loggers", ""], "there is no logger ''", "Valid: "),
         (["--logger-histograms", "-1"], "--logger-histograms is -1", "--logger-histograms 1"),
+        (["--logger-pictures", "-1"], "--logger-pictures is -1", "--logger-pictures 8"),
+        (["--logger-pictures", "8", "--loggers", "mlflow"], "is given with --loggers mlflow", "tensorboard,mlflow"),
         (
             ["--logger-histograms", "1", "--loggers", "wandb"],
             "--logger-histograms 1 is given with --loggers wandb",

@@ -31,6 +31,7 @@ OF_KNOBS = (
     *("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every", "lr_power", "lr_gamma", "lr_min"),
     *("early_stopping_patience", "early_stopping_min_delta", "bucket_cap_mb"),
     "logger_histograms",
+    "logger_pictures",
 )
 
 

@@ -11,12 +11,14 @@ from run_folders import FakeRun, logged
 
 from hvdtrain.engine import events
 from hvdtrain.errors import PeerError
+from hvdtrain.files import write_json
 from hvdtrain.history.heartbeats import Heard, Heartbeat
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.history.run_state import RunState, is_over, state_of
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.world_channel import CHANGE
 
 HERE, ELSEWHERE = "here", "elsewhere"
 
@@ -98,6 +100,24 @@ def test_a_lock_is_seen_and_left_to_its_holder(tmp_path: Path) -> None:
     folder.release()
     with FileLock(tmp_path / ".lock"):
         assert is_locked(tmp_path) is True
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "word"),
+    [
+        (f"{CHANGE} (rank 0), {CHANGE} (rank 1)", "running"),
+        (f"SIGTERM (rank 0), {CHANGE} (rank 1)", "stopped"),
+        ("", "stopped"),
+    ],
+)
+def test_a_run_whose_workers_change_is_running_if_it_goes_on(stopped_by: str, word: str, tmp_path: Path) -> None:
+    run = FakeRun.begun(tmp_path).events(events.RunEnded(5, 40, False, stopped_by))
+    write_json(tmp_path / "result.json", {"status": "stopped"})
+    assert state(run).word == word
+    assert is_over(tmp_path) == (word == "stopped")
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"time": ', '"time": -'))  # long ago
+    assert state(run).word == "stopped"
 
 
 def test_a_run_that_a_launcher_may_start_again_is_not_over(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from event_files import events_of, shown_scalars
+from numpy.typing import NDArray
+from PIL import Image
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
@@ -18,6 +23,7 @@ from hvdtrain.run.sinks.hidden_modules import forgotten_after, hidden
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms
 from hvdtrain.run.sinks.tensorboard_messages import messages
+from hvdtrain.run.sinks.tensorboard_pictures import Pictures, as_bytes
 
 
 def written(folder: Path, begin: int, steps: range, offset: float = 0.0) -> None:
@@ -64,6 +70,55 @@ def test_a_number_that_is_no_float32_or_not_finite_is_written_all_the_same(tmp_p
     assert np.isnan(shown["nan"][0][1])
     assert shown["inf"] == shown["huge"] == [(1, float("inf"))]
     assert shown["int"] == [(1, 2.0**40)]
+
+
+class Decoded:
+    """The part of a `Source` that is used: two records."""
+
+    def __init__(self, features: Any) -> None:
+        self.features, self.asked = features, list[tuple[int, list[int]]]()
+
+    def plan(self, _epoch: int) -> Any:
+        return SimpleNamespace(num_records=2)
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> Any:
+        self.asked.append((epoch, ids.tolist()))
+        if isinstance(self.features, Exception):
+            raise self.features
+        return self.features
+
+
+def test_pictures_of_records_are_shown_at_the_begin_of_each_epoch(tmp_path: Path) -> None:
+    grey = np.linspace(-1, 1, 2 * 4 * 5, dtype=np.float32).reshape(2, 4, 5, 1)
+    grey[0, 0, 1] = np.nan
+    colours = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    source = Decoded({"grey": grey, "colours": colours, "label": np.arange(2), "tokens": np.zeros((2, 7))})
+    further = Pictures(cast(Any, source), 5)
+    assert further(events.RunStarted(0, 60, 30, 2)) is None
+    points = [further(events.EpochStarted(epoch)) for epoch in range(2)]
+    assert source.asked == [(0, [0, 1]), (1, [0, 1])]  # there are no more
+    file = EventFile(tmp_path, 0, "")
+    file.write([point for point in points if point])
+    file.close("finished")
+    *_, last = events_of(tmp_path)
+    assert last.step == 30
+    shown = {value.tag: value.image for value in last.summary.value}
+    assert list(shown) == [f"pictures/{name}/{number}" for name in ("grey", "colours") for number in range(2)]
+    one = shown["pictures/colours/1"]
+    assert (one.height, one.width, one.colorspace) == (4, 5, 3)
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(one.encoded_image_string))), colours[1])
+    pixels = np.asarray(Image.open(io.BytesIO(shown["pictures/grey/0"].encoded_image_string)))
+    assert (pixels[0, 0], pixels[0, 1]) == (0, 128)
+    assert as_bytes(grey).max() == 255
+
+
+@pytest.mark.parametrize("found", [{"x": np.zeros((2, 3))}, None, OSError("gone")])
+def test_records_without_pictures_are_told_once(found: Any, caplog: pytest.LogCaptureFixture) -> None:
+    further = Pictures(cast(Any, Decoded(found)), 2)
+    with caplog.at_level("WARNING", "hvdtrain.run"):
+        assert [further(events.EpochStarted(epoch)) for epoch in range(3)] == [None] * 3
+    (message,) = caplog.messages
+    assert ("OSError: gone" if isinstance(found, OSError) else "no feature of a record is a picture") in message
 
 
 def test_histograms_count_the_weights_at_every_second_epochs_end(tmp_path: Path) -> None:

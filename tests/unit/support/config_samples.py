@@ -72,6 +72,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_level": ("debug", "debug"),
     "loggers": ("tensorboard, mlflow", "tensorboard, mlflow"),
     "logger_histograms": ("2", 2),
+    "logger_pictures": ("4", 4),
     "log_grad_norm": ("True", True),
     "progress": ("lines", "lines"),
     "report": ("always", "always"),

@@ -29,7 +29,7 @@ LOGGERS = ("tensorboard", "wandb", "mlflow")
 
 def train(folder: RunFolder, first: int, last: int, finished: bool) -> None:
     """Updates `first` to `last`, whose losses tell the start that made them."""
-    config = TrainConfig(loggers=",".join(LOGGERS), logger_histograms=1, progress="none")
+    config = TrainConfig(loggers=",".join(LOGGERS), logger_histograms=1, logger_pictures=2, progress="none")
     state = {"model/weight": np.ones(3, np.float32)}
     with ExitStack() as stack:
         sinks = list(open_sinks(SinkContext(config, folder, Topology.single(), state=lambda: state), stack))
