@@ -11,6 +11,7 @@ from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
 from benchmarks.overhead import report
 from benchmarks.overhead.arms import AGAIN, ARMS, OURS, Arm, environment
+from benchmarks.overhead.timing_alone import seconds_per_step, share_of_looks
 
 _DEADLINE_S = 300.0
 
@@ -43,6 +44,7 @@ def main() -> None:
         lambda name: _seconds_per_step(ARMS[name], options.peers_venv),
         lambda seconds: f"{1e6 * seconds:.0f} µs",
     )
+    result["timing_alone"] = {"seconds_per_step": seconds_per_step(), "share_of_looks": share_of_looks()}
     saved.save(result, "overhead", options.out)
 
 

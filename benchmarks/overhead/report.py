@@ -51,7 +51,20 @@ def markdown(result: dict[str, Any]) -> str:
         more = 1e6 * compared.more_than(BARE, name).median
         cells = [ARMS[name].label, f"{1e6 * compared.median(name):.0f}", f"{more:.0f}", claims.cell(compared, name)]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_timing_alone(result, compared)]) + "\n"
+
+
+def _timing_alone(result: dict[str, Any], compared: Comparison) -> list[str]:
+    """Results before 2026-11-25 have none."""
+    if "timing_alone" not in result:
+        return []
+    seconds, looks = result["timing_alone"]["seconds_per_step"], result["timing_alone"]["share_of_looks"]
+    share = seconds / compared.median(OURS) + looks
+    return [
+        "",
+        f"Timing a step's parts, alone, in a loop of nothing else: {1e6 * seconds:.2f} µs a step. To look at Linux's "
+        f"counters takes {looks:.3%} of the time. Together that is {share:.1%} of the step above.",
+    ]
 
 
 def picture(result: dict[str, Any]) -> Figure:
