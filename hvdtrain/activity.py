@@ -24,7 +24,8 @@ class Activity:
             such a block.
         reads: what is being read, for people, while the phase is "data" or "validation data".
         changed_at: when a phase or a wait has last begun or ended.
-        longest: for each phase, seconds of the longest one that has ended since this was last cleared.
+        longest: for each phase, what it has taken at most since this was last cleared, in seconds. Of checkpoints that
+            is their writing, which goes on in the background while the phases are short.
         beats: whether collectives are no progress at the moment: they only say that some rank still works.
         trace: is told each phase and each wait that ends: its name, its begin and its end, of `time.monotonic`.
     """
@@ -45,12 +46,17 @@ class Activity:
     def begin(self, phase: Phase, step: int) -> None:
         """Another phase begins, after `step` updates."""
         at = time.monotonic()
-        if at - self.since > self.longest.get(self.phase, 0.0):
-            self.longest[self.phase] = at - self.since
+        if self.phase != "checkpoint":
+            self.took(self.phase, at - self.since)
         if self.trace is not None:
             self.trace(self.phase, self.since, at)
         self.phase, self.step = phase, step
         self.since = self.changed_at = at
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """A phase has taken so long."""
+        if seconds > self.longest.get(phase, 0.0):
+            self.longest[phase] = seconds
 
     def begin_wait(self, waits: Callable[[], object | None], collective: str) -> None:
         """A block that waits for other ranks begins."""
@@ -69,6 +75,10 @@ class Activity:
             self.trace(f"{WAIT}{self.collective}", self.changed_at, at)
         self.wait = None
         self.changed_at = at
+
+    def does_own_work(self) -> bool:
+        """Whether the others wait for what this rank does alone, such as writing a file: it may use no processor."""
+        return self.beats and self.wait is None
 
     def waits_in(self) -> str | None:
         """The collective in which this process waits for other ranks, None if it does not. For another thread."""

@@ -82,7 +82,12 @@ _TORCH: Mapping[str, Arm] = {
     ),
 }
 EXCHANGING = Arm(
-    "mpirun", "torch by hand, mpi4py sums after the backward pass", _MPIRUN, "-np", _by_hand("exchanging", "scaling")
+    "mpirun",
+    "torch by hand, mpi4py sums after the backward pass",
+    _MPIRUN,
+    "-np",
+    _by_hand("exchanging", "scaling"),
+    sums_gradients=False,
 )
 """Two processes of which each trains by itself and, in each step, sums as many bytes as its gradients have."""
 _KERAS = _ours("keras_task:KerasStep")

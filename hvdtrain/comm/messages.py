@@ -73,10 +73,12 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
             stopping.set()
         beats.result()
     activity.now.begin_wait(lambda: True, name)
-    with _beats_are_no_progress():
-        while _somebody_works(comm, f"{name}.done", False):
-            pass
-    activity.now.end_wait()
+    try:
+        with _beats_are_no_progress():
+            while _somebody_works(comm, f"{name}.done", False):
+                pass
+    finally:
+        activity.now.end_wait()
     return result
 
 

@@ -102,7 +102,7 @@ class RunConfig:
             adds all lines of metrics and every step.
         stall_timeout: seconds after which the job ends if some workers have not joined a collective.
         watchdog: time after which a training that does not go on is explained: which worker waits for what, and the
-            stacks of all; or auto: 20 times the slowest step, 30 s at least; or never.
+            stacks of all; or auto: 20 times what the same has taken before, 30 s at least; or never.
         watchdog_action: what follows: explain (nothing; stall_timeout and data.timeout end the job), or end (at once,
             unless a worker is computing; a launcher with --max-restarts then starts it again).
         tune: auto: in a long run of several workers, choose bucket_cap_mb by a few seconds of measuring, once for each

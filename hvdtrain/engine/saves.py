@@ -84,6 +84,7 @@ class Saves:
         """The newest checkpoint has the state at `position`; give it that position's history of validations."""
         self.finish()
         self.emit(events.CheckpointStarted(position.step))
+        activity.now.begin("checkpoint", position.step)
         with self.watch.span("checkpoint") as span:
             saved = self.writer.move_to(position, best)
         self.emit(events.CheckpointDurable(position.step, Path(saved.path), span.seconds, saved.write_seconds))
@@ -117,6 +118,7 @@ class Saves:
         activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:
             saved = self.writer.collect()
+        activity.now.took("checkpoint", saved.write_seconds)
         waited = self._waited.pop(saved.step) + span.seconds
         self._last_failure = saved if saved.failure is not None else None
         if saved.failure is None:

@@ -49,11 +49,13 @@ def _broadcast_bytes(comm: Communicator, parts: list[NDArray[np.uint8]]) -> None
 def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.uint8]]]:
     """The parts in their order, so many in one message as a piece holds; a larger one is alone."""
     group: list[NDArray[np.uint8]] = []
+    size = 0
     for part in parts:
-        if group and sum(each.size for each in group) + part.size > _PIECE_BYTES:
+        if group and size + part.size > _PIECE_BYTES:
             yield group
-            group = []
+            group, size = [], 0
         group.append(part)
+        size += part.size
     if group:
         yield group
 

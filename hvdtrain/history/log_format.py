@@ -1,6 +1,6 @@
 """The lines of logs/rank_N.log: how they are written, and read again.
 
-    2026-11-24T23:38:03.123+00:00 INFO hvdtrain.run: epoch 0 step 30 {'loss': 0.51}
+    2026-11-24T23:38:03.123+00:00 INFO hvdtrain.run: epoch ended: epoch 1, step 30
 
 The time has the offset of its host's zone, so that hosts in different zones, and the two sides of a change of the clock
 in spring or autumn, can be brought into one order. The lines of a traceback follow the line of their record.

@@ -87,7 +87,7 @@ def state_of(
 def _changes_workers(end: MetricsEnd) -> bool:
     """Whether an elastic job has just stopped, to go on with other workers."""
     is_recent = end.time is not None and time.time() - end.time < RESTART_SECONDS
-    return is_recent and (reason := text(end.end, "stopped_by")) != "" and is_change(reason)
+    return is_recent and is_change(text(end.end, "stopped_by"))
 
 
 def _is_heard(heartbeats: Mapping[int, Heard]) -> bool:

@@ -104,18 +104,20 @@ def _compiler_imported_later() -> Iterator[None]:
 class _Later(ModuleType):
     """A module that is imported when it is used."""
 
-    @staticmethod
-    def is_compile_supported(device_type: str) -> bool:
+    def is_compile_supported(self, device_type: str) -> bool:
         """As torch._dynamo.utils has it."""
-        return bool(importlib.import_module(_COMPILER).is_compile_supported(device_type))
+        return bool(self._imported().is_compile_supported(device_type))
 
     def __getattr__(self, name: str) -> Any:
         """Of anything else: another thread may import the compiler now, or another torchvision may need more of it."""
         if name.startswith("__"):
             raise AttributeError(name)
+        return getattr(self._imported(), name)
+
+    def _imported(self) -> ModuleType:
         if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
+            sys.modules.pop(self.__name__, None)
+        return importlib.import_module(self.__name__)
 
 
 def extension_loads() -> bool:

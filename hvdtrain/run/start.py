@@ -90,7 +90,7 @@ def restore_and_broadcast(
     position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
     own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
     state = broadcast_state(comm, own)
-    del own  # a copy of the state
+    del own  # a checkpoint's arrays, or views of the adapter's
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
     assert_equal_weights(comm, adapter.view_state(), "Before training")

@@ -82,7 +82,7 @@ def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
             assert [line.partition("  ")[2] for line in lines if line.startswith(f"rank {rank} ")] == own
     times = [line.split()[2] for line in whole]
     assert times == sorted(times)
-    assert "DEBUG hvdtrain.run: epoch 0 step 1\n" in out
+    assert "DEBUG hvdtrain.run: epoch 1, step 1\n" in out
 
     listed = {one["name"]: one for one in json.loads(view(tmp_path, "ls", "--json"))}
     assert (listed["long"]["state"], listed["long"]["problems"]) == ("stopped", [])

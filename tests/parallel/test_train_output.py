@@ -45,8 +45,8 @@ def test_lines_where_nobody_watches_and_a_log_for_every_rank(
     logs = sorted((tmp_path / "out" / "logs").iterdir())
     assert [log.name for log in logs] == ["rank_0.log", "rank_1.log", "rank_2.log"]
     for log in logs:
-        assert "epoch 0 step 30 " in log.read_text()
-        assert "step=35" in log.read_text()
+        assert "epoch 1, step 30: " in log.read_text()
+        assert "step 35" in log.read_text()
 
 
 @pytest.mark.timeout(600)

@@ -36,5 +36,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, BaseException):
-        return f"{type(value).__name__}: {value}"
+        return " ".join(f"{type(value).__name__}: {value}".split())
     return f"({', '.join(_told(value))})" if is_dataclass(value) else str(value)

@@ -17,6 +17,7 @@ from hvdtrain.run.sinks.tensorboard_messages import messages
 
 _MODES: Final = {1: "L", 3: "RGB"}
 """Channels → how Pillow calls that."""
+_NO_PICTURE: Final = "no feature of a record is a picture [height, width, 1 or 3]"
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -30,23 +31,27 @@ class Pictures:
 
     def __init__(self, source: Source, count: int) -> None:
         self._source, self._count = source, count
-        self._steps_per_epoch = 0
+        self._first_step = self._steps_per_epoch = 0
 
     def __call__(self, event: Event) -> Point | None:
         match event:
-            case events.RunStarted(steps_per_epoch=steps):
-                self._steps_per_epoch = steps
+            case events.RunStarted(step=step, steps_per_epoch=steps):
+                self._first_step, self._steps_per_epoch = step, steps
             case events.EpochStarted(epoch=epoch) if self._count:
-                pictures = self._made(epoch)
-                return Point(epoch * self._steps_per_epoch, time.time(), {}, pictures=pictures) if pictures else None
+                step = epoch * self._steps_per_epoch
+                if step >= self._first_step:  # else this epoch was begun, and shown, before an interruption
+                    pictures = self._made(epoch)
+                    return Point(step, time.time(), {}, pictures=pictures) if pictures else None
         return None
 
     def _made(self, epoch: int) -> dict[str, Any]:
         """Nothing where that fails: training goes on, and it is not tried again."""
         try:
             ids = np.arange(min(self._count, self._source.plan(epoch).num_records))
-            pictures = dict(_messages(self._source.decoded_again(epoch, ids) or {}))
-            problem = "" if pictures else "no feature of a record is a picture [height, width, 1 or 3]"
+            features = self._source.decoded_again(epoch, ids)
+            pictures = dict(_messages(features or {}))
+            what = "records of a pipe cannot be read twice" if features is None else _NO_PICTURE
+            problem = "" if pictures else what
         except Exception as error:  # the task's own code decodes, and may read what is not there any more
             pictures, problem = {}, f"{type(error).__name__}: {error}"
         if problem:

@@ -21,6 +21,7 @@ class Report:
         waits_in: the collective that it waits in; None if it waits for no rank.
         reads: what is being read, in the phases of data.
         computes: whether its main thread uses the CPU.
+        works: whether it does something alone, for which the others wait and which has a limit of its own.
     """
 
     rank: int
@@ -31,6 +32,7 @@ class Report:
     waits_in: str | None
     reads: str = ""
     computes: bool = False
+    works: bool = False
 
 
 def explain(reports: Mapping[int, Report], size: int) -> str:

@@ -78,6 +78,7 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         self._now.begin("start", self._first_step)
+        self._now.longest.clear()  # of an earlier training in this process
         self._thread.start()
         return self
 
@@ -86,19 +87,17 @@ class Watchdog:
 
     def _limit(self) -> float:
         """Of what is done now: a validation may be slow, and a step that takes as long as that one hangs."""
-        phase, longest = self._now.phase, self._now.longest
         if not self._measures and self._now.step > self._first_step:
             self._measures = True
-            longest.clear()
-        # A checkpoint compiles nothing: the first one may take as long as a step may.
-        return self._limits.after(longest.get(phase, longest.get("step") if phase == "checkpoint" else None))
+            self._now.longest.clear()
+        return self._limits.after(self._now.longest.get(self._now.phase) if self._measures else None)
 
     def _watch(self) -> None:
         looked_at = time.monotonic()
-        while not self._stopping.wait(self._limit() / _LOOKS):
+        while not self._stopping.wait(pause := self._limit() / _LOOKS):
             before, looked_at = looked_at, time.monotonic()
             since, limit = self._now.changed_at, self._limit()
-            if looked_at - before > limit / 2:
+            if looked_at - before > pause + limit / 2:
                 continue  # this process itself was frozen: its main thread, too, has only just woken up
             if looked_at - since > limit and self._now.phase != "end":  # what callbacks do then keeps no rank waiting
                 self._explain_or_log(since)
@@ -147,6 +146,7 @@ class Watchdog:
             waits_in=waits_in,
             reads=now.reads() if now.is_reading() else "",
             computes=time.process_time() - before > _CPU_SECONDS / 4,
+            works=now.does_own_work(),
         )
 
     def _all_reports(self, seconds: float) -> dict[int, Report]:
@@ -173,4 +173,4 @@ class Watchdog:
 
 
 def _is_busy(report: Report) -> bool:
-    return report.waits_in is None and (report.computes or report.phase == "checkpoint")
+    return report.waits_in is None and (report.computes or report.works or report.phase == "checkpoint")

@@ -10,6 +10,7 @@ import pytest
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
+from hvdtrain.errors import UsageError
 from hvdtrain.history.merged_logs import RunLogs
 from hvdtrain.run.run_folder import RunFolder, close_logs
 from hvdtrain.run.sinks.event_text import text_of
@@ -55,12 +56,12 @@ def test_debug_has_every_step(least: str, steps: int, tmp_path: Path) -> None:
 def test_events_are_told_in_words() -> None:
     best = Best("loss", 0.123456789, step=30, epoch=0)
     evaluated = events.Evaluated(1, 60, 359, 0.0222751, {"accuracy": 0.987654321, "loss": 0.2}, best, (0.5, 0.25))
-    failed = events.RunFailed(7, ValueError("no such thing"))
+    failed = events.RunFailed(7, UsageError("There is no x.", "It is needed.", "add one."))
     assert text_of(evaluated) == (
         "evaluated: epoch 2, step 60, samples 359, seconds 0.02228, values (accuracy 0.9877, loss 0.2), "
         "best (metric loss, value 0.1235, step 30, epoch 1), rank seconds (0.5, 0.25)"
     )
-    assert text_of(failed) == "run failed: step 7, error ValueError: no such thing"
+    assert text_of(failed) == "run failed: step 7, error UsageError: There is no x. It is needed. HINT: add one."
     assert text_of(events.StoppedEarly(2, 90, "loss", 3, 0.0)).startswith(
         "stopped early: epoch 3, step 90, metric loss"
     )

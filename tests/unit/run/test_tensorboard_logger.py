@@ -112,13 +112,23 @@ def test_pictures_of_records_are_shown_at_the_begin_of_each_epoch(tmp_path: Path
     assert as_bytes(grey).max() == 255
 
 
-@pytest.mark.parametrize("found", [{"x": np.zeros((2, 3))}, None, OSError("gone")])
-def test_records_without_pictures_are_told_once(found: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_pictures_of_an_epoch_that_goes_on_are_shown_already() -> None:
+    further = Pictures(cast(Any, Decoded({"x": np.zeros((2, 4, 4, 1), np.uint8)})), 2)
+    further(events.RunStarted(45, 60, 30, 3))
+    points = [further(events.EpochStarted(epoch)) for epoch in (1, 2)]
+    assert [point and point.step for point in points] == [None, 60]
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [({"x": np.zeros((2, 3))}, "is a picture"), (None, "of a pipe"), (OSError("gone"), "OSError: gone")],
+)
+def test_records_without_pictures_are_told_once(found: Any, says: str, caplog: pytest.LogCaptureFixture) -> None:
     further = Pictures(cast(Any, Decoded(found)), 2)
     with caplog.at_level("WARNING", "hvdtrain.run"):
         assert [further(events.EpochStarted(epoch)) for epoch in range(3)] == [None] * 3
     (message,) = caplog.messages
-    assert ("OSError: gone" if isinstance(found, OSError) else "no feature of a record is a picture") in message
+    assert says in message
 
 
 def test_histograms_count_the_weights_at_every_second_epochs_end(tmp_path: Path) -> None:

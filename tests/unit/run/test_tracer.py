@@ -18,7 +18,7 @@ from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.comm.timeline import NoTimeline
 from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.engine import events
-from hvdtrain.run.tracing.trace_file import LaneEvent, lines_of, write_trace
+from hvdtrain.run.tracing.trace_file import LaneEvent, lines_of, most_of_each, write_trace
 from hvdtrain.run.tracing.tracer import Tracer
 from hvdtrain.topology import Topology
 
@@ -106,6 +106,12 @@ def spans(lines: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, A
         if line["ph"] != "M":
             found.setdefault((processes[line["pid"]].split()[0], lanes[line["pid"], line["tid"]]), []).append(line)
     return found
+
+
+def test_what_all_ranks_record_is_bounded() -> None:
+    assert [most_of_each(ranks) for ranks in (1, 8, 16, 4000)] == [500_000, 500_000, 250_000, 1000]
+    events = [LaneEvent("steps", f"update {number}", float(number), 1.0) for number in range(5)]
+    assert gzip.decompress(lines_of(0, "rank 0", [], events, most=2)).count(b'"ph": "X"') == 2
 
 
 def test_the_updates_that_were_asked_for(tmp_path: Path, tracer: Any, played: Played) -> None:
