@@ -43,6 +43,7 @@ step's parts."""
 ARMS: Mapping[str, Arm] = {
     BARE: Arm("bare loop over tensors", (*_BARE, "tensors")),
     "bare_loader": Arm("bare loop over torch's DataLoader", (*_BARE, "loader")),
+    "bare_records": Arm("bare loop over shuffled records of a file", (*_BARE, "records")),
     OURS: Arm("hvdtrain train", _TRAIN),
     UNMEASURED: Arm("hvdtrain train, a step's parts not timed", _UNMEASURED),
     "fabric": Arm("Lightning Fabric, DataLoader", (*_PEERS, "fabric"), is_peer=True),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import hvdtrain
-from benchmarks.overhead.problem import BATCH, FEATURES, LR, Clock, model, optimizer_of, records
+from benchmarks.overhead.problem import BATCH, LR, Clock, decode, model, optimizer_of, records
 from data_sharding import RecordBatch
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features
@@ -30,8 +30,7 @@ class Overhead(hvdtrain.Task):
         return hvdtrain.Splits(train=data.catalog(path))
 
     def decode(self, batch: RecordBatch) -> Features:
-        table = np.frombuffer(b"".join(batch), np.float32).reshape(len(batch), FEATURES + 1)
-        return {"x": table[:, :FEATURES].copy(), "y": table[:, FEATURES].copy()}
+        return decode(batch)
 
     def build_model(self) -> nn.Module:
         return model()

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from data_sharding import RecordBatch
+
 FEATURES = 9
 BATCH = 8
 WARM_UP = 2_000
@@ -23,6 +25,12 @@ def records() -> NDArray[np.float32]:
     """One row a record, [WARM_UP + STEPS batches, FEATURES + 1]: features, and the target, which is their sum."""
     x = np.random.default_rng(0).normal(size=((WARM_UP + STEPS) * BATCH, FEATURES)).astype(np.float32)
     return np.hstack([x, x.sum(1, keepdims=True)])
+
+
+def decode(batch: RecordBatch) -> dict[str, NDArray[Any]]:
+    """Rows of a file as the arrays "x" and "y"."""
+    table = np.frombuffer(b"".join(batch), np.float32).reshape(len(batch), FEATURES + 1)
+    return {"x": table[:, :FEATURES].copy(), "y": table[:, FEATURES].copy()}
 
 
 def tensors() -> tuple[torch.Tensor, torch.Tensor]:
