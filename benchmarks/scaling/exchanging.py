@@ -10,7 +10,7 @@ from mpi4py import MPI
 from torch.nn import functional
 
 from benchmarks.step import hand_protocol, networks_torch
-from benchmarks.step.workload import LR, SEED, inputs, labels, own_ids
+from benchmarks.step.workload import LR, SEED
 
 
 def main() -> None:
@@ -21,10 +21,7 @@ def main() -> None:
     model = networks_torch.build(options.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     sums = np.zeros(sum(parameter.numel() for parameter in model.parameters()), np.float32)
-    ids = own_ids(options.model, world.rank, world.size)
-    x, y = torch.from_numpy(inputs(options.model, ids)), torch.from_numpy(labels(ids))
-    if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2).contiguous()
+    x, y = networks_torch.own_batch(options.model, world.rank, world.size)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()

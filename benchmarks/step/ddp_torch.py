@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.step import hand_protocol, networks_torch
-from benchmarks.step.workload import LR, SEED, inputs, labels, own_ids
+from benchmarks.step.workload import LR, SEED
 
 
 def main() -> None:
@@ -23,10 +23,7 @@ def main() -> None:
     torch.manual_seed(SEED)
     model = DistributedDataParallel(networks_torch.build(options.model), gradient_as_bucket_view=options.bucket_views)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    ids = own_ids(options.model, rank, size)
-    x, y = torch.from_numpy(inputs(options.model, ids)), torch.from_numpy(labels(ids))
-    if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2).contiguous()
+    x, y = networks_torch.own_batch(options.model, rank, size)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.step import hand_protocol, networks_torch
-from benchmarks.step.workload import LR, SEED, inputs, labels, own_ids
+from benchmarks.step.workload import LR, SEED
 
 
 def main() -> None:
@@ -20,10 +20,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    ids = own_ids(options.model, hvd.rank(), hvd.size())
-    x, y = torch.from_numpy(inputs(options.model, ids)), torch.from_numpy(labels(ids))
-    if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2).contiguous()
+    x, y = networks_torch.own_batch(options.model, hvd.rank(), hvd.size())
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()
