@@ -192,9 +192,10 @@ def readable_by_others(job: DisturbedJob) -> str:
     """Command lines of all processes of this machine, and whatever the job has written."""
     processes = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     texts = [command_of(process) for process in processes]
-    for file in job.folder.rglob("*"):
-        with suppress(FileNotFoundError, IsADirectoryError):  # old checkpoints go while this is read
-            texts.append(file.read_bytes().decode("latin-1"))
+    for folder, _, names in os.walk(job.folder):  # which passes over folders that go meanwhile: old checkpoints do
+        for name in names:
+            with suppress(FileNotFoundError):
+                texts.append(Path(folder, name).read_bytes().decode("latin-1"))
     return "\n".join(texts)
 
 
