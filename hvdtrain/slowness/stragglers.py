@@ -44,6 +44,7 @@ _FEWEST: Final = min(rule.windows for rule in RULES)
 _WAITED: Final = 0.05  # share of their time in which the others wait, at least
 _LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
 _BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
+_CLEARLY: Final = 1.5  # times as long as the others' connections is that one in use whose link is slow
 _INSTANT: Final = 1e-9  # seconds, by which may be divided
 
 
@@ -160,9 +161,14 @@ class Stragglers:
         if max(busy) < _BUSY:
             return []
         rank = busy.index(max(busy))
-        is_alone = busy[rank] >= 2 * median(share for number, share in enumerate(busy) if number != rank)
+        is_alone = busy[rank] >= _CLEARLY * median(share for number, share in enumerate(busy) if number != rank)
+        if not is_alone and (len(windows) < _WINDOWS or self._has_slow_link()):
+            return []  # whose it is may still be told: acknowledgements wait in the queue of a slow link, too
         whose = rank if is_alone else None
         return [self._straggler(whose, totals[rank], (mean(waits), 0.0), "slow link", windows)]
+
+    def _has_slow_link(self) -> bool:
+        return any(cause == "slow link" and rank is not None for rank, cause in self._found)
 
     def _straggler(
         self, rank: int | None, own: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
@@ -177,8 +183,7 @@ class Stragglers:
         news = []
         for straggler in seen:
             rank, cause = straggler.rank, straggler.cause
-            guess: tuple[int | None, Cause] = (rank, "unknown")
-            if cause != "unknown" and self._causes.get(rank) == "unknown":
+            if (guess := self._guess_before(rank, cause)) is not None:
                 straggler = replace(straggler, since_step=self._found.pop(guess).since_step)
             before = self._found.get((rank, cause))
             if before is None:
@@ -188,6 +193,13 @@ class Stragglers:
             self._found[rank, cause] = straggler
         self._causes = {straggler.rank: straggler.cause for straggler in seen}
         return news
+
+    def _guess_before(self, rank: int | None, cause: Cause) -> tuple[int | None, Cause] | None:
+        """What was found of it while its cause, or whose link it is, could not be told."""
+        whose: tuple[int | None, Cause] = (None, "slow link")
+        if cause == "slow link" and rank is not None:
+            return whose if whose in self._found else None
+        return (rank, "unknown") if cause != "unknown" and self._causes.get(rank) == "unknown" else None
 
 
 def _totals(windows: Sequence[_Window]) -> list[RankTimes]:

@@ -124,12 +124,24 @@ def link(busy: Sequence[float], wait: float = 1.0) -> list[RankTimes]:
     ("busy", "rank"), [((0.9, 0.9), None), ((0.9, 0.1), 0), ((0.1, 0.1, 0.8), 2), ((0.8, 0.7, 0.8), None)]
 )
 def test_a_slow_link_is_named_where_all_wait_and_send(busy: Sequence[float], rank: int | None) -> None:
-    stragglers, news = watch([link(busy)] * 10)
+    stragglers, news = watch([link(busy)] * (10 if rank is not None else 20))
     assert [(found.rank, found.cause, found.slower_by) for found in stragglers.found] == [(rank, "slow link", 0.0)]
     assert len(news) == 1
     assert news[0].host == ("" if rank is None else HOSTS[rank])
     assert "slow link" in news[0].sentence
     assert "round trip in seconds: 0.02" in news[0].sentence
+
+
+def test_whose_link_is_slow_may_be_told_later() -> None:
+    """Acknowledgements wait behind what the slow side sends, so that at first both connections look busy."""
+    both, one = [link((0.9, 0.9))], [link((0.1, 0.9))]
+    assert watch(both * 10)[0].found == []
+    early, news = watch([*both * 4, *one * 16])
+    assert [(found.rank, found.cause) for found in early.found] == [(1, "slow link")]
+    assert len(news) == 1
+    late, news = watch([*both * 20, *one * 16, *both * 16])
+    assert [(found.rank, found.since_step) for found in late.found] == [(1, news[0].since_step)]
+    assert [found.rank for found in news] == [None, 1]
 
 
 @pytest.mark.parametrize("ranks", [link([0.05, 0.05]), link([0.9, 0.9], wait=0.1), link([0.0, 0.0])])
@@ -197,7 +209,7 @@ def test_one_rank_alone_is_never_slow() -> None:
 
 @pytest.mark.parametrize("busy", [(0.9, 0.9), (0.9, 0.1)])
 def test_a_straggler_is_read_from_json_as_it_was_written(busy: Sequence[float]) -> None:
-    (found,) = watch([link(busy)] * 10)[0].found
+    (found,) = watch([link(busy)] * 20)[0].found
     written = json.loads(json.dumps(asdict(found)))
     assert Straggler.from_json(written) == found
     for wrong in ({"cause": "magic"}, {"rank": "1"}, {"host": 3}, {"facts": {"cpu": "x"}}, {"since_step": None}):
