@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from data_sharding.errors import LoaderTimeoutError, PlanError
@@ -150,10 +149,17 @@ class OrderedPrefetch(Generic[T]):
 
     def _made(self, indices: range) -> list[_Result[T]]:
         """Results of these, or of the first ones, of which the last is an error."""
-        if self._produce_several is not None and len(indices) > 1:
-            # Whatever it is, SystemExit too: it is raised again below, at its own place.
-            with suppress(BaseException):
-                return [(value, None, self._weigh(value)) for value in self._produce_several(indices)]
+        if self._produce_several is None or len(indices) == 1:
+            return self._made_singly(indices)
+        try:
+            return [(value, None, self._weigh(value)) for value in self._produce_several(indices)]
+        except BaseException as raised:  # SystemExit too; each by itself tells which of them it is
+            results = self._made_singly(indices)
+            if results[-1][1] is None:  # now none of them fails: what went wrong once is an error all the same
+                return [(None, raised, self._depth)]
+            return results
+
+    def _made_singly(self, indices: range) -> list[_Result[T]]:
         results: list[_Result[T]] = []
         for index in indices:
             try:

@@ -81,11 +81,19 @@ def _load_step(planner: SlotPlanner, fetch: Fetch, who: str, step: int) -> Loade
         raise
 
 
-def _load_steps(planner: SlotPlanner, reader: RecordReader, decode: Decode, steps: range) -> list[LoadedBatch]:
+def _load_steps(
+    planner: SlotPlanner, reader: RecordReader, decode: Decode, who: str, steps: range
+) -> list[LoadedBatch]:
     """As `_load_step` one by one, but the records of all these steps are read at once."""
-    slots = [planner(step) for step in steps]
-    several = reader.load_several([(one.ids, one.random) for one in slots])
-    return [_batch_of(one, decoded(decode, records)) for one, records in zip(slots, several, strict=True)]
+    try:
+        slots = [planner(step) for step in steps]
+        several = reader.load_several([(one.ids, one.random) for one in slots])
+        return [_batch_of(one, decoded(decode, records)) for one, records in zip(slots, several, strict=True)]
+    except Exception as error:
+        error.add_note(
+            f"while loading steps {steps[0]} to {steps[-1]} of {who}, each of which could be loaded afterwards"
+        )
+        raise
 
 
 class ShardLoader:
@@ -157,7 +165,7 @@ class ShardLoader:
                 threads=max(threads, at_a_time),
                 timeout_s=timeout_s,
                 run_s=0.0 if here is None else _RUN_S,
-                produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here),
+                produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here, who),
             )
 
         self._begin, self._own = begin, own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,10 +24,8 @@ settings_of = st.fixed_dictionaries(
 )
 
 
-several_of = st.sampled_from(
-    [None, lambda produce, indices: [produce(i) for i in indices], lambda *_: 1 / 0, lambda *_: sys.exit(1)]
-)
-"""How several are made at once: one by one, as by one call, or not."""
+several_of = st.sampled_from([None, lambda produce, indices: [produce(i) for i in indices]])
+"""How several are made at once: one by one, or by one call."""
 
 
 def made_by(produce: Callable[[int], int], several: Any, settings: dict[str, Any]) -> OrderedPrefetch[int]:
@@ -71,6 +68,24 @@ def test_an_error_comes_after_all_results_before_it(settings: dict[str, float], 
     with pytest.raises(KeyError if bad < stop else StopIteration):
         prefetch.take()
     prefetch.close()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_an_error_that_comes_only_once_is_an_error(error: type[BaseException]) -> None:
+    """It comes where several are made at once. They are then made one by one to see which it is, and all go well."""
+    made: list[range] = []
+
+    def several(indices: range) -> list[int]:
+        made.append(indices)
+        raise error("once")
+
+    prefetch = OrderedPrefetch(int, 0, 200, depth=1, threads=1, timeout_s=WAIT_S, run_s=1e9, produce_several=several)
+    prefetch.start()
+    assert prefetch.take() == 0  # by itself
+    with pytest.raises(error, match="once"):
+        prefetch.take()
+    prefetch.close()
+    assert made == [range(1, 65)]
 
 
 def test_small_results_are_made_together_and_large_ones_one_by_one() -> None:
