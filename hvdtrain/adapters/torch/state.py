@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.torch.host_copies import host_copies, to_array
 from hvdtrain.errors import UsageError
 from hvdtrain.state import NO_STATE, State
 
@@ -26,7 +27,8 @@ def read_state(
     Raises:
         UsageError: the optimizer keeps something that is neither a tensor nor a number.
     """
-    return _arrays(model, optimizer, lambda name, tensor: to_array(tensor, earlier.get(name)))
+    with host_copies(next(model.parameters(), torch.empty(0)).device) as copy:
+        return _arrays(model, optimizer, lambda name, tensor: copy(tensor, earlier.get(name)))
 
 
 def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -149,14 +151,6 @@ def _slot(key: str, array: Any) -> tuple[str, Any]:
     if key.endswith(_NUMBER):
         return key.removesuffix(_NUMBER), array.item()
     return key, to_tensor(array)
-
-
-def to_array(tensor: torch.Tensor, into: NDArray[Any] | None = None) -> Any:
-    """A copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
-    host = None if into is None else torch.from_numpy(into)
-    if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)  # which GPUs copy to faster
-    return host.copy_(tensor.detach()).numpy()
 
 
 def _to_read(array: Any) -> torch.Tensor:

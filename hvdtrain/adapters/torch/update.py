@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.torch.host_copies import to_array
 from hvdtrain.adapters.torch.light_calls import optimizer_step
-from hvdtrain.adapters.torch.state import to_array, to_tensor
+from hvdtrain.adapters.torch.state import to_tensor
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
