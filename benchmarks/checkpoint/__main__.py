@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def main() -> None:
     options = _parse()
     names = [name for name, arm in ARMS.items() if options.peers_venv is not None or not arm.is_peer]
     result = saved.begun(versions(options.peers_venv))
+    step = [sys.executable, "-m", "benchmarks.checkpoint.resnet50_step"]
+    result["resnet50_step_seconds"] = printed_json(step, "step_seconds", environment("."), _DEADLINE_S)["step_seconds"]
     result["sizes"] = {}
     for megabytes in options.megabytes:
         runs: dict[str, list[dict[str, float]]] = {}

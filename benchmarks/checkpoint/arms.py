@@ -35,7 +35,9 @@ ARMS: Final[Mapping[str, Arm]] = {
     "torch_save": Arm("torch.save"),
     "dcp_async": Arm("torch.distributed.checkpoint.async_save"),
     "lightning_async": Arm("Lightning's AsyncCheckpointIO", is_peer=True),
+    "composer": Arm("Composer's save_checkpoint", is_peer=True),
 }
 
-MEGABYTES: Final = (10, 100, 205, 1000)
-"""Of the state: weights and SGD's momentum. 205 are those of ResNet-50."""
+OF_RESNET50: Final = 205
+MEGABYTES: Final = (10, 100, OF_RESNET50, 1000)
+"""Of the state: weights and SGD's momentum."""

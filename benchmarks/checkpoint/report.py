@@ -6,7 +6,8 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import claims, saved
-from benchmarks.checkpoint.arms import AGAIN, ARMS, OURS
+from benchmarks.checkpoint.arms import AGAIN, ARMS, OF_RESNET50, OURS
+from benchmarks.checkpoint.resnet50_step import BATCH, SIDE
 from benchmarks.checkpoint.worker import SAVES
 from benchmarks.comparison import Comparison
 from benchmarks.pictures import dots
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _LABELS = {name: arm.label for name, arm in ARMS.items()}
 _OWN = ("hvdtrain_sync",)
+_GOAL_OF_A_STEP = 0.05
 _AXIS = "stall of ours / stall of theirs; left of 1, training waits less for ours"
 
 
@@ -29,7 +31,8 @@ def markdown(result: dict[str, Any]) -> str:
         "and folders to the disk; the others do neither."
     )
     head = saved.head("Saving a checkpoint", result)
-    return "\n\n".join([head, intro, *(_table(size, found) for size, found in result["sizes"].items())]) + "\n"
+    tables = [_table(size, found) for size, found in result["sizes"].items()]
+    return "\n\n".join([head, intro, *_of_resnet50(result), *tables]) + "\n"
 
 
 def picture(result: dict[str, Any]) -> Figure:
@@ -39,6 +42,20 @@ def picture(result: dict[str, Any]) -> Figure:
         panel = dots.panel_of(f"{size} MB of state", Comparison(found["blocks"], OURS, AGAIN), _LABELS)
         panels.append(dots.Panel(panel.title, panel.rows, _AXIS))
     return dots.figure("Stall of a saving step; ours: hvdtrain, async", result, panels)
+
+
+def _of_resnet50(result: dict[str, Any]) -> list[str]:
+    """Its stall as a share of its step, if both were measured."""
+    step, found = result.get("resnet50_step_seconds"), result["sizes"].get(str(OF_RESNET50))
+    if step is None or found is None:
+        return []
+    share = Comparison(found["blocks"], OURS, AGAIN).median(OURS) / step
+    verdict = "reached" if share <= _GOAL_OF_A_STEP else "not reached"
+    return [
+        f"A step of ResNet-50 takes {step:.1f} s here ({BATCH} pictures of {SIDE} × {SIDE}, one thread), and its state "
+        f"with SGD's momentum is {OF_RESNET50} MB. **Goal**, a stall of at most {_GOAL_OF_A_STEP:.0%} of that step: "
+        f"{share:.1%}, {verdict}."
+    ]
 
 
 def _table(size: str, found: dict[str, Any]) -> str:

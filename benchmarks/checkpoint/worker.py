@@ -12,36 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import nn
 
-_TENSOR_ELEMENTS: Final = 250_000  # 1 MB
+from benchmarks.checkpoint import others
+from benchmarks.checkpoint.state import Bag, IsDurable, Save, optimizer_of
+
 _MATRIX: Final = 384
 _STEPS: Final = 20  # of which a usual step's time is the median
 SAVES: Final = 3
-
-IsDurable = Callable[[], bool]
-Save = Callable[[int], IsDurable]
-"""Begins to save after that many updates; what it returns says whether the checkpoint is complete."""
-
-
-class Bag(nn.Module):
-    """Weights of a total size, half of the state; their gradients are never made."""
-
-    def __init__(self, megabytes: int) -> None:
-        super().__init__()
-        count = max(1, megabytes // 2)
-        self.weights = nn.ParameterList(torch.randn(_TENSOR_ELEMENTS) for _ in range(count))
-
-
-def optimizer_of(model: Bag) -> torch.optim.Optimizer:
-    """SGD whose momentum is there, as large as the weights."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for weight in model.parameters():
-        optimizer.state[weight]["momentum_buffer"] = torch.randn_like(weight)
-    return optimizer
 
 
 def hvdtrain(model: Bag, optimizer: torch.optim.Optimizer, folder: Path, waits: bool) -> Save:
@@ -67,57 +47,15 @@ def hvdtrain(model: Bag, optimizer: torch.optim.Optimizer, folder: Path, waits: 
     return save
 
 
-def torch_save(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) -> Save:
-    """As scripts do it: neither hashes, nor flushed to the disk."""
-
-    def save(step: int) -> IsDurable:
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "a.pt")
-        return lambda: True
-
-    return save
-
-
-def dcp_async(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) -> Save:
-    """PyTorch's own, in a process group of one."""
-    import torch.distributed as dist
-    from torch.distributed import checkpoint as dcp
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-
-    def save(step: int) -> IsDurable:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        future: Any = dcp.async_save(state, checkpoint_id=folder / f"step{step}")
-        return lambda: bool(future.done())
-
-    return save
-
-
-def lightning_async(model: Bag, optimizer: torch.optim.Optimizer, folder: Path) -> Save:
-    """Lightning's plugin alone, without its Trainer's own work."""
-    from hvdtrain.models.torchvision_import import import_torchvision
-
-    import_torchvision()  # which Lightning imports: a build for CUDA fails beside a CPU torch without this
-    from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
-
-    plugin: Any = AsyncCheckpointIO(TorchCheckpointIO())
-
-    def save(step: int) -> IsDurable:
-        state = {"state_dict": model.state_dict(), "optimizer_states": [optimizer.state_dict()], "global_step": step}
-        plugin.save_checkpoint(state, folder / f"step{step}.ckpt")
-        queued = plugin._executor.submit(int)  # its only thread comes to this after the checkpoint
-        return lambda: bool(queued.done())
-
-    return save
-
-
 _ARMS: Mapping[str, Callable[[Bag, torch.optim.Optimizer, Path], Save]] = MappingProxyType(
     {
         "hvdtrain_async": lambda *of: hvdtrain(*of, waits=False),
         "hvdtrain_async_again": lambda *of: hvdtrain(*of, waits=False),
         "hvdtrain_sync": lambda *of: hvdtrain(*of, waits=True),
-        "torch_save": torch_save,
-        "dcp_async": dcp_async,
-        "lightning_async": lightning_async,
+        "torch_save": others.torch_save,
+        "dcp_async": others.dcp_async,
+        "lightning_async": others.lightning_async,
+        "composer": others.composer,
     }
 )
 

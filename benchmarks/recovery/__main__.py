@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks import saved
 from benchmarks.blocks import measured
 from benchmarks.recovery import report
-from benchmarks.recovery.arms import AGAIN, ARMS, DEFAULT, OURS
+from benchmarks.recovery.arms import AGAIN, ARMS, OURS
 from benchmarks.recovery.measure import seconds_to_next_step
 
 
@@ -16,7 +16,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
     parser.add_argument("-np", type=int, default=3, help="workers (3)")
     parser.add_argument("--blocks", type=int, default=5, help="ABBA blocks (5)")
-    parser.add_argument("--arms", nargs="*", default=list(DEFAULT), choices=list(ARMS))
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--out", type=Path, default=saved.RESULTS)
     return parser.parse_args()
 
