@@ -1,8 +1,6 @@
 """One training run, from its setup to its result."""
 
-import json
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,7 +11,7 @@ from typing import NamedTuple
 
 from data_sharding import Catalog
 from hvdtrain import activity
-from hvdtrain.adapters.interface import Adapter, TunableAdapter
+from hvdtrain.adapters.interface import TunableAdapter
 from hvdtrain.adapters.open import device_kind, open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
@@ -41,16 +39,13 @@ from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
-from hvdtrain.history.goodput import goodput
-from hvdtrain.history.json_lines import JsonLines
-from hvdtrain.run.closing_report import write_report
+from hvdtrain.run.ending import Ending
 from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import Totals, describe, environment, how_to_continue, print_table, result, shown_path
+from hvdtrain.run.result import Totals, describe, environment
 from hvdtrain.run.run_folder import RunFolder, choose_folder
 from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.registry import open_sinks
-from hvdtrain.run.sinks.terminal import table_columns
 from hvdtrain.run.start import (
     named_checkpoint,
     open_own_adapter,
@@ -153,17 +148,17 @@ class _Training:
             totals.resume_from(folder.metrics, position.step)
         own_callbacks = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
         start_seconds = time.perf_counter() - begin
-        report = _Report(setup, self.adapter, folder, totals, begin, start_seconds, comm.topology.launcher)
+        ending = Ending(setup, self.adapter, folder, totals, begin, start_seconds, comm.topology.launcher)
         with ExitStack() as stack:
             stack.enter_context(self._watched(position.step))
             begun = time.time() - (time.perf_counter() - begin)
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step, begun)
-            on_result = report.write if comm.topology.is_root else None
+            on_result = ending.write if comm.topology.is_root else None
             engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result, hosts)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
         if comm.topology.is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
-            report.print(outcome)
+            ending.print(outcome)
         return outcome.stopped_by
 
     def _open_callbacks(
@@ -263,59 +258,6 @@ class _Training:
         quarantine = folder.quarantine if setup.config.data.on_corrupt == "quarantine" else None
         steps, origin = setup.train.plan(0).steps, audit_of(setup.config.resume)
         return CoverageLedger(self.comm, folder.audit, setup.train, steps, quarantine, origin)
-
-
-@dataclass
-class _Report:
-    """result.json and the closing table; a run that trained nothing leaves a result of its kind alone.
-
-    Attributes:
-        begin: `time.perf_counter()` when the process began its work.
-        start_seconds: from then until training began.
-        launcher: as `Topology.launcher`.
-    """
-
-    setup: RunSetup
-    adapter: Adapter
-    folder: RunFolder
-    totals: Totals
-    begin: float
-    start_seconds: float
-    launcher: str
-
-    def write(self, outcome: RunResult) -> None:
-        """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
-        seconds = time.perf_counter() - self.begin, self.start_seconds
-        self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
-        self._summary["goodput"] = goodput(JsonLines(self.folder.metrics), time.time())
-        before = self.folder.result
-        is_kept = not self.totals.samples and before.exists()
-        self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
-        if not self._keeps_before:
-            write_json(before, self._summary)
-
-    def _report(self, outcome: RunResult) -> Path | None:
-        """Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for."""
-        option, seconds = self.setup.config.report, self._summary["seconds"]["total"]
-        if option == "auto" and "SIG" in outcome.stopped_by:
-            return None
-        return write_report(self.folder.path, option, seconds, outcome.finished)
-
-    def print(self, outcome: RunResult) -> None:
-        """After the sinks have left the terminal."""
-        folder = self.folder.path
-        if self._keeps_before and not outcome.stopped_by:
-            print("nothing was left to train; result.json stays as it was", flush=True)
-        report, option = self._report(outcome), self.setup.config.report
-        shown = f"`hvdtrain report {shown_path(folder)}` draws it" if report is None else shown_path(report)
-        columns = table_columns(sys.stdout, self.launcher)
-        print_table(self._summary, shown_path(folder), None if option == "never" else shown, columns)
-        if outcome.stopped_by:
-            print(
-                f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
-                f"to go on, {how_to_continue(self.setup.config, folder)}",
-                flush=True,
-            )
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:
