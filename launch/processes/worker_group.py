@@ -140,6 +140,8 @@ class LocalWorkerGroup:
         self._workers.clear()
 
     def _on_output(self, worker: Worker, stream: int, pipe: IO[bytes], events: WorkerEvents) -> None:
+        if pipe not in self._readers:
+            return  # the selector saw this in the same moment as the worker's end, which has read all and closed it
         data = worker.read(pipe)
         if data:
             events.wrote(worker.rank, stream, data)

@@ -300,6 +300,24 @@ class Noted:
         self.ends[rank] = end
 
 
+def test_last_words_and_the_end_that_are_seen_together_are_told_in_any_order() -> None:
+    group, events = LocalWorkerGroup([WorkerSpec(0, ["sh", "-c", "echo out; echo err >&2"], dict(os.environ))]), Noted()
+    with selectors.DefaultSelector() as selector:
+        group.watch(selector, events)
+        seen: list[selectors.SelectorKey] = []
+
+        def all_there() -> bool:
+            seen[:] = [key for key, _ in selector.select(0.02)]
+            return len(seen) == 3  # the end of the process, and its two streams
+
+        until(all_there)
+        for key in sorted(seen, key=lambda key: not isinstance(key.fileobj, int)):  # the end first
+            key.data()
+    assert events.ends[0] == WorkerExit(0)
+    assert sorted(events.said[0].split()) == [b"err", b"out"]
+    group.close()
+
+
 def test_a_worker_that_cannot_leave_its_world_says_so() -> None:
     lines = "from hvdtrain.world_channel import claim_world_channel; claim_world_channel().tell_fixed()"
     events = Noted()
