@@ -1,4 +1,4 @@
-"""Draw docs/images/{ls,top,logs,compare}.svg from two real trainings of two workers: python docs/view_pictures.py."""
+"""Draw docs/images/{bar,ls,top,logs,compare}.svg from real trainings of two workers: python docs/view_pictures.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from run_picture import draw, run_in_terminal
 
-COLUMNS = 110
+COLUMNS, BAR_COLUMNS = 110, 190
 TRAIN = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "2", "--", "train", "--progress", "none"]
 OPTIONS = {
     "calm": ["--epochs", "6", "--lr", "0.004"],
@@ -33,6 +33,13 @@ def view(folder: Path, picture: str, *argv: str, lines: slice = slice(50)) -> No
     draw("\n".join(written.rstrip().split("\n")[lines]), picture, " ".join(["hvdtrain", *argv]), COLUMNS)
 
 
+def draw_bar(folder: Path) -> None:
+    """Draw the begin of a training, with its bar as it is later on."""
+    command = ["hvdtrain", "launch", "local", "-np", "2", "--", "train", "--epochs", "40"]
+    written = run_in_terminal([sys.executable, "-m", *command], BAR_COLUMNS, folder)
+    draw(written[: written.rindex("\r", 0, len(written) * 2 // 3)], "bar", " ".join(command), BAR_COLUMNS)
+
+
 def await_steps(run: Path, steps: int) -> None:
     """Until the heartbeats tell that both workers have made so many steps."""
     beats = [run / "heartbeats" / f"rank_{rank}.json" for rank in range(2)]
@@ -43,6 +50,7 @@ def await_steps(run: Path, steps: int) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        draw_bar(folder)
         for name in ("calm", "bold"):
             train(folder, name).wait()
         with train(folder, "gone") as gone:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.run_styles import STATE_STYLES
+from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import Column, console, print_fitting
 from hvdtrain.history.comparison import Comparison, Outcome, as_json, compare
-from hvdtrain.history.differences import Difference
+from hvdtrain.history.differences import MISSING, Difference
 
 _DESCRIPTION = """\
 Say what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not
@@ -44,13 +45,16 @@ def _print(comparison: Comparison) -> None:
     )
     for run, letter in zip(comparison.runs, letters, strict=True):
         for problem in run.problems:
-            print(f"{letter}: {problem}")
-    _print_differences("config", comparison.config, letters)
-    _print_differences("environment", comparison.environment, letters)
+            print(f"{letter}: {printable(problem)}")
+    _print_differences("config", "config.yaml", comparison.config, letters)
+    _print_differences("environment", "env.json", comparison.environment, letters)
     _print_outcomes(comparison, letters)
 
 
-def _print_differences(title: str, rows: Sequence[Difference], letters: Sequence[str]) -> None:
+def _print_differences(title: str, file: str, rows: Sequence[Difference] | None, letters: Sequence[str]) -> None:
+    if rows is None:
+        print(f"\n{title}: unknown, as {file} of one run cannot be read")
+        return
     if not rows:
         print(f"\n{title}: equal")
         return
@@ -109,7 +113,9 @@ def _number(value: float | None) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return "null"
-    return value if isinstance(value, str) else json.dumps(value, default=repr)
+    if value is MISSING:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, default=repr, ensure_ascii=False)
 
 
 def _letters(count: int) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Final
 from rich.console import Console
 
 from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.signs import printable
 from hvdtrain.errors import UsageError
 from hvdtrain.history.log_file import LogLine
 from hvdtrain.history.merged_logs import RunLogs, follow
@@ -26,6 +27,7 @@ with their record. With --follow, new lines are printed as they come, until the 
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _LOOK_SECONDS: Final = 0.5
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+_MOST_RANKS: Final = 100_000
 _RANKS: Final = 10  # that a message names
 _COLOURS: Final = ((logging.ERROR, "\x1b[31m"), (logging.WARNING, "\x1b[33m"))
 _PLAIN: Final = "\x1b[0m"
@@ -68,7 +70,7 @@ def _ranks(text: str) -> list[int]:
     """ "0,4-7" → [0, 4, 5, 6, 7]."""
     parts = [_RANGE.fullmatch(part) for part in text.split(",")]
     ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part is not None]
-    if len(ends) < len(parts):
+    if len(ends) < len(parts) or any(first > last or last - first > _MOST_RANKS for first, last in ends):
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks such as 3, or 0,4-7")
     return [rank for first, last in ends for rank in range(first, last + 1)]
 
@@ -98,7 +100,7 @@ def _print(lines: Iterator[LogLine], level: str) -> None:
     colours = console.is_terminal and not console.no_color
     for line in lines:
         if line.level >= least or line.level == 0:  # of unknown level, before the first record
-            text = f"rank {line.rank}  {line.text.decode(errors='replace')}"
+            text = f"rank {line.rank}  {printable(line.text.decode(errors='replace'))}"
             colour = next((code for least_level, code in _COLOURS if line.level >= least_level), "") if colours else ""
             sys.stdout.write(f"{colour}{text}{_PLAIN if colour else ''}\n")
     sys.stdout.flush()

@@ -11,12 +11,14 @@ from typing import Any, Final
 from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.run_styles import STATE_STYLES
+from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import Column, print_fitting
-from hvdtrain.history.overview import Overview, overviews
+from hvdtrain.history.overview import Overview, overviews, require_folders
 
 _DESCRIPTION = """\
 List runs with their state and result, the newest first. States: running; finished; stopped (the same command continues
-it); failed; lost (it has ended without telling so, for example by SIGKILL). A narrow terminal shows fewer columns."""
+it); failed; lost (it has ended without telling so, for example by SIGKILL); unknown (its files cannot be read). A
+narrow terminal shows fewer columns."""
 _DEFAULT: Final = Path("runs")
 
 
@@ -32,14 +34,17 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with all that is known")
     options = parser.parse(argv)
-    found = overviews(options.folders or [_DEFAULT])
+    folders = options.folders or [_DEFAULT]
+    there = [folder for folder in folders if folder.is_dir()]
+    found = overviews(there)
     if options.json:
         print(json.dumps([_as_json(one) for one in found], indent=2))
-    elif not found:
-        sys.stderr.write(f"hvdtrain: no runs in {', '.join(map(str, options.folders or [_DEFAULT]))}\n")
-    else:
+    elif found:
         print_fitting(_columns(found, _names(found)))
         _print_problems(found)
+    elif there:
+        sys.stderr.write(f"hvdtrain: no runs in {', '.join(map(str, there))}\n")
+    require_folders(folders)  # after those that can be listed
     return 0
 
 
@@ -51,11 +56,11 @@ def _columns(found: Sequence[Overview], names: Sequence[str]) -> list[Column]:
         Column("framework", [one.framework for one in found], priority=2),
         Column("task", [one.task for one in found], priority=1),
         Column("workers", [_number(one.workers) for one in found], is_number=True, priority=4),
-        Column("steps", [_steps(one) for one in found], is_number=True),
+        Column("steps", [_steps(one) for one in found], is_number=True, priority=7),
         Column("result", [_result(one) for one in found]),
         Column("samples/s", [_number(one.samples_per_second) for one in found], is_number=True, priority=5),
         Column("duration", [_time(one.seconds) for one in found], is_number=True, priority=3),
-        Column("age", [_time(one.begun and max(0.0, now - one.begun)) for one in found], is_number=True),
+        Column("age", [_time(one.begun and max(0.0, now - one.begun)) for one in found], is_number=True, priority=6),
     ]
 
 
@@ -88,9 +93,9 @@ def _time(seconds: float | None) -> str:
 
 def _print_problems(found: Sequence[Overview]) -> None:
     for one, name in zip(found, _names(found), strict=True):
-        notes = [one.state.note, *one.problems] if one.state.word in ("running", "failed", "lost") else one.problems
+        notes = one.problems if one.state.word in ("finished", "stopped") else [one.state.note, *one.problems]
         for note in filter(None, notes):
-            sys.stdout.write(f"{name}: {note}\n")
+            sys.stdout.write(f"{printable(name)}: {printable(note)}\n")
 
 
 def _as_json(one: Overview) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
+from hvdtrain.cli.signs import PLAIN, encode_in_ascii
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError, did_you_mean
 from hvdtrain.failure_record import Kind, claim_failure_file, write_failure
 from hvdtrain.topology import Topology, detect_topology
@@ -65,9 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     claim_failure_file()
     atexit.register(gc.freeze)  # else Python's last collection visits all that a framework has made, for a second
+    encode_in_ascii()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show × must not end a training run
+            stream.reconfigure(errors=PLAIN)  # a terminal that cannot show × must not end a training run
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:

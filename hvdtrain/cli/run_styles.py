@@ -11,4 +11,5 @@ STATE_STYLES: Final[Mapping[Word, str]] = {
     "stopped": "yellow",
     "failed": "bold red",
     "lost": "red",
+    "unknown": "red",
 }

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hvdtrain.cli.signs import printable
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
 _GAP = 2
 _PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
@@ -42,8 +44,13 @@ def console() -> Console:
     """Of standard output. A pipe gets long lines, and no colours."""
     from rich.console import Console
 
-    found = Console()
-    return found if found.is_terminal else Console(width=_PIPE_COLUMNS)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            """Nobody reads any more: rich would end the process with exit code 1."""
+            raise BrokenPipeError
+
+    found = Screen()
+    return found if found.is_terminal else Screen(width=_PIPE_COLUMNS)
 
 
 def print_fitting(columns: Sequence[Column]) -> None:
@@ -55,9 +62,11 @@ def print_fitting(columns: Sequence[Column]) -> None:
     shown = _fitting([column for column in columns if any(column.cells)], screen.width)
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in shown:
-        table.add_column(column.head, justify="right" if column.is_number else "left", overflow="fold")
+        side: JustifyMethod = "right" if column.is_number else "left"
+        keeps_whole = column.is_number or bool(column.style)  # half of a number would be taken for a number
+        table.add_column(column.head, justify=side, overflow="fold", no_wrap=keeps_whole)
     for row in range(len(columns[0].cells)):
-        table.add_row(*(Text(c.cells[row], style=c.style[row] if c.style else "") for c in shown))
+        table.add_row(*(Text(printable(c.cells[row]), style=c.style[row] if c.style else "") for c in shown))
     screen.print(table)
 
 
@@ -81,5 +90,5 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a value such as n[1-3] is no markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a value such as n[1-3] is no markup
     Console().print(table)

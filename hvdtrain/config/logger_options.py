@@ -1,5 +1,6 @@
 """The options that say where metrics go besides the run folder's own files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,10 +30,11 @@ class LoggerOptions:
     def __post_init__(self) -> None:
         require_range(self, NOT_NEGATIVE, {"logger_histograms": "1", "logger_pictures": "8"})
         names = named_loggers(self)
+        refuse_first([_alone(names)])
         unknown = next((name for name in names if name not in LOGGERS), None)
         if unknown is not None:
             raise UsageError(
-                f"--loggers is {self.loggers}, and there is no logger {unknown!r}.",
+                f"--loggers is {self.loggers!r}, and there is no logger {unknown!r}.",
                 "What is not there can be given nothing.",
                 did_you_mean(unknown, [*LOGGERS, "auto", "none"]),
             )
@@ -47,6 +49,16 @@ class LoggerOptions:
                 for what, count in (("histograms", self.logger_histograms), ("pictures", self.logger_pictures))
             ]
         )
+
+
+def _alone(names: Sequence[str]) -> tuple[object, str, str, str]:
+    alone = next((name for name in names if name in ("auto", "none")), "")
+    return (
+        alone and len(names) > 1,
+        f"--loggers is {','.join(names)}.",
+        f"{alone} is given alone: it stands for all loggers.",
+        f"give --loggers {','.join(name for name in names if name not in ('auto', 'none')) or 'none'}.",
+    )
 
 
 def named_loggers(options: LoggerOptions) -> tuple[str, ...]:

@@ -53,5 +53,16 @@ def trace_steps(text: str) -> TraceSteps:
     return TraceSteps(first, last)
 
 
+def require_trained(text: str, updates: int) -> None:
+    """Raise `UsageError` where a training of so many updates has none of those of `--trace`."""
+    first = trace_steps(text).first
+    if first is not None and first > updates:
+        raise UsageError(
+            f"--trace is {text}.",
+            f"Training ends after update {updates}, so that nothing would be recorded.",
+            f"name earlier updates, e.g. --trace {max(1, updates - 9)}:{updates}.",
+        )
+
+
 def _refusal(text: str, conflict: str) -> UsageError:
     return UsageError(f"--trace is {text}.", conflict, "try --trace 100:110, or --trace 10.")

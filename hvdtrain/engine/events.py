@@ -258,7 +258,9 @@ class StoppedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has."""
+    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has: if all is not
+    `finished` then, `max_steps` has ended the run.
+    """
 
     step: int
     samples_seen: int

@@ -55,7 +55,7 @@ class Comparison:
 
     Attributes:
         runs: at a glance.
-        config, environment: keys that differ.
+        config, environment: keys that differ; None where those of one run are unknown.
         outcomes: numbers of their results, or of what they have reached so far.
         weights: SHA-256 of the final weights of each run, "" where it is unknown.
         data: fingerprints of the training data.
@@ -64,8 +64,8 @@ class Comparison:
     """
 
     runs: tuple[Overview, ...]
-    config: list[Difference]
-    environment: list[Difference]
+    config: list[Difference] | None
+    environment: list[Difference] | None
     outcomes: list[Outcome]
     weights: tuple[str, ...]
     data: tuple[str, ...]
@@ -89,22 +89,28 @@ def compare(folders: Sequence[Path]) -> Comparison:
     facts = [read_facts(folder) for folder in folders]
     data = tuple(_data(folder) for folder in folders)
     weights = tuple(text(mapping(one.result, "weights"), "sha256") for one in facts)
-    config = differences([one.config for one in facts], _OWN_KEYS)
-    same_data = _all_equal(data)
-    knows_order = all(one.config for one in facts)
-    same_order = not any(row.key in _ORDER for row in config)
     runs = tuple(overview(folder) for folder in folders)
+    configs = [one.config for one in facts]
+    if all(run.framework for run in runs):  # which a config may leave to the task
+        configs = [{**config, "framework": run.framework} for run, config in zip(runs, configs, strict=True) if config]
+    config = _differences(configs, _OWN_KEYS) if all(one.config for one in facts) else None
+    same_data = _all_equal(data)
+    same_order = config is not None and not any(row.key in _ORDER for row in config)
     return Comparison(
         runs=runs,
         config=config,
-        environment=differences([one.environment for one in facts], _OWN_FACTS),
+        environment=_differences([one.environment for one in facts], _OWN_FACTS),
         outcomes=_outcomes([_result(run, one.result) for run, one in zip(runs, facts, strict=True)]),
         weights=weights,
         data=data,
         same_weights=_all_equal(weights),
         same_data=same_data,
-        same_batches=(same_data and same_order) if knows_order and same_data is not None else None,
+        same_batches=None if config is None or same_data is None else same_data and same_order,
     )
+
+
+def _differences(sides: Sequence[Mapping[str, Any]], own: Sequence[str]) -> list[Difference] | None:
+    return differences(sides, own) if all(sides) else None
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -123,21 +129,29 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _rows(rows: Sequence[Difference]) -> dict[str, list[Any]]:
+def _rows(rows: Sequence[Difference] | None) -> dict[str, list[Any]] | None:
+    if rows is None:
+        return None
     return {row.key: [None if value is MISSING else value for value in row.values] for row in rows}
 
 
 def _result(run: Overview, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Of a run that has not ended, what it has reached so far."""
-    if run.state.word in ("finished", "stopped") and result is not None:
-        return result
     end = read_metrics_end(run.path / "metrics.jsonl")
+    kind = "validation" if end.validation is not None or mapping(result, "best") else "training"
+    if run.state.word in ("finished", "stopped") and result is not None:
+        return {**result, "metrics": _named(mapping(result, "metrics"), kind)}
     return {
         "steps": run.steps,
-        "metrics": measures(end.validation) or measures(end.train),
+        "metrics": _named(measures(end.validation) or measures(end.train), kind),
         "samples_per_second": run.samples_per_second,
         "seconds": {"total": run.seconds},
     }
+
+
+def _named(metrics: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Measures of training are no measures of validation, although they have the same names."""
+    return {f"{kind} {name}": value for name, value in metrics.items()}
 
 
 def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:

@@ -17,6 +17,7 @@ _KINDS: Final = {
     "stopped early": "early stop",
     "checkpoint failed": "checkpoint failed",
 }
+_WHY: Final = {"failed": "error", "checkpoint failed": "reason", "ended": "stopped_by"}
 _MOST: Final = 500  # of each end of a run
 _LONGEST: Final = 2000  # characters of a cause
 
@@ -24,10 +25,10 @@ _LONGEST: Final = 2000  # characters of a cause
 @dataclass(frozen=True)
 class Happening:
     """Attributes:
-    kind: one of the values of `_KINDS`.
+    kind: one of the values of `_KINDS`, or "stop" for an end before all was trained.
     step: updates before it.
     at: `time.time()`; None where the line does not say.
-    text: what the line says of it, the cause of a restart or an error.
+    text: what the line says of it, the cause of a stop or of a restart, or an error.
     after_end: whether the start before has ended, for "resume": else it was interrupted.
     """
 
@@ -57,9 +58,10 @@ class Happenings:
         kind = _KINDS.get(event) if isinstance(event, str) else None
         if kind is None:
             return
-        told = text(line, {"failed": "error", "checkpoint failed": "reason"}.get(str(event), "cause"))[:_LONGEST]
+        told = text(line, _WHY.get(str(event), "cause"))[:_LONGEST]
+        kind = "stop" if kind == "end" and told else kind
         happening = Happening(kind, step, at, told, kind == "resume" and self._is_ended)
-        self._is_ended = kind == "end" or (self._is_ended and kind not in ("start", "resume"))
+        self._is_ended = kind in ("end", "stop") or (self._is_ended and kind not in ("start", "resume"))
         if len(self.first) < _MOST:
             self.first.append(happening)
             return

@@ -89,8 +89,9 @@ def heartbeat_file(run: Path, rank: int) -> Path:
     return run / FOLDER / f"rank_{rank}.json"
 
 
-def read_heartbeats(run: Path) -> dict[int, Heard]:
-    """The heartbeats of the run's last start, by rank. What is missing, half written or broken is left out.
+def read_heartbeats(run: Path, unread: set[int] | None = None) -> dict[int, Heard]:
+    """The heartbeats of the run's last start, by rank. What is missing, half written or broken is left out, and its
+    rank added to `unread`.
 
     The clocks of hosts and file servers may differ. An age is by the one that makes it smaller, so that a rank is not
     taken for silent because of its clock.
@@ -102,6 +103,8 @@ def read_heartbeats(run: Path) -> dict[int, Heard]:
             heard = read_heartbeat(run, rank)
             if heard is not None:
                 found[rank] = heard
+            elif unread is not None:
+                unread.add(rank)
     if not found:
         return {}
     first = found.get(0) or max(found.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0

@@ -8,16 +8,22 @@ from hvdtrain.history.heartbeats import Heard, read_heartbeats
 
 
 class Listener:
-    """Listens to the ranks of the run in the folder `run`."""
+    """Listens to the ranks of the run in the folder `run`.
+
+    Attributes:
+        unread: ranks whose files could not be read when they were looked at last.
+    """
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._last: dict[int, tuple[tuple[str, int, int], float]] = {}  # which heartbeat, and when it was written
         self._looked_at: float | None = None
+        self.unread: set[int] = set()
 
     def hear(self) -> dict[int, Heard]:
         """The heartbeats of the last start, by rank, with their ages by the clock of this process."""
-        found, now = read_heartbeats(self._run), self._clock()
+        self.unread = set()
+        found, now = read_heartbeats(self._run, self.unread), self._clock()
         last: dict[int, tuple[tuple[str, int, int], float]] = {}
         for rank, heard in found.items():
             which = (heard.beat.start, heard.beat.pid, heard.beat.beat)

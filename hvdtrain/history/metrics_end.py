@@ -30,6 +30,7 @@ class MetricsEnd:
         start: "started" or "resumed"; the other lines are later ones.
         end: "ended" or "failed".
         time: of the last line, by `time.time()` of rank 0's host.
+        problem: why there are no lines, where the file is there: a sentence without its end; else "".
     """
 
     train: Mapping[str, Any] | None = None
@@ -37,6 +38,12 @@ class MetricsEnd:
     start: Mapping[str, Any] | None = None
     end: Mapping[str, Any] | None = None
     time: float | None = None
+    problem: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line is known."""
+        return (self.train, self.validation, self.start, self.end) == (None,) * 4
 
     @property
     def step(self) -> int | None:
@@ -49,8 +56,10 @@ def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
     """Read at most `most` bytes from the end of a metrics.jsonl. A file that is not there has no lines."""
     found: dict[str, dict[str, Any]] = {}
     at: float | None = None
-    with suppress(OSError, UnusableFileError):
+    problem = ""
+    try:
         for text in last_lines(path, most):
+            problem = "metrics.jsonl has no line that can be read"
             if "train" in found and text.startswith(b'{"split": "train"'):
                 continue  # which are most lines
             line = _parsed(text)
@@ -59,7 +68,14 @@ def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
             found.setdefault(kind, line)
             if kind == "start":
                 break
-    return MetricsEnd(found.get("train"), found.get("validation"), found.get("start"), found.get("end"), at)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        problem = f"metrics.jsonl cannot be read: {error.strerror or error}"
+    except UnusableFileError as error:
+        problem = f"metrics.jsonl {error}"
+    kinds = found.get("train"), found.get("validation"), found.get("start"), found.get("end")
+    return MetricsEnd(*kinds, at, "" if any(kinds) else problem)
 
 
 def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:

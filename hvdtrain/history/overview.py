@@ -60,19 +60,19 @@ class Overview:
     problems: tuple[str, ...]
 
 
-def overviews(folders: Sequence[Path]) -> list[Overview]:
-    """All runs in these folders or below them, the newest first.
-
-    Raises:
-        UsageError: one of them is not there.
-    """
+def require_folders(folders: Sequence[Path]) -> None:
+    """Raise `UsageError` where one of them is no folder."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(
-                f"There is no folder {folder}.",
+                f"{folder} is a file." if folder.exists() else f"There is no folder {folder}.",
                 "No runs can be listed there.",
                 "name run folders, or folders that contain some: hvdtrain ls DIR.",
             )
+
+
+def overviews(folders: Sequence[Path]) -> list[Overview]:
+    """All runs in these folders or below them, the newest first."""
     runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
     found = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
     return sorted(found, key=lambda view: (-(view.begun or 0.0), view.name))
@@ -101,7 +101,7 @@ def overview(run: Path) -> Overview:
         samples_per_second=number(result or end.train, "samples_per_second"),
         seconds=_seconds(result, state, begin, end),
         begun=begin,
-        problems=facts.problems,
+        problems=(*facts.problems, *([f"{end.problem}."] if end.problem and state.word != "unknown" else [])),
     )
 
 

@@ -14,8 +14,11 @@ from hvdtrain.history.bounded_file import UnusableFileError, read_bounded
 _CONFIG_BYTES: Final = 2**20
 _ENVIRONMENT_BYTES: Final = 16 * 2**20  # it names the host of each rank
 _RESULT_BYTES: Final = 64 * 2**20  # it has the seconds of each rank, and a line for each restart
-_OF_A_RUN: Final = ("config.yaml", "env.json", "metrics.jsonl", "result.json", "logs", "checkpoints", "heartbeats")
-"""One of these is in every folder that a run has begun to fill."""
+_OF_A_RUN: Final = (
+    *("env.json", "metrics.jsonl", "result.json", "logs/rank_0.log", "heartbeats/rank_0.json"),
+    "checkpoints/latest",
+)
+"""One of these is in every folder that a run has begun to fill, and in few others."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ def read_facts(folder: Path) -> RunFacts:
     config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
     environment = _read(folder / "env.json", _ENVIRONMENT_BYTES, json.loads, problems)
     result = read_result(folder, problems)
+    if result is not None and not (isinstance(result.get("status"), str) and isinstance(result.get("steps"), int)):
+        problems.append("result.json does not say how the run ended, or after how many steps.")
     return RunFacts(folder, config or {}, environment or {}, result, tuple(problems))
 
 

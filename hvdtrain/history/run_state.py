@@ -15,7 +15,7 @@ from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.world_channel import is_change
 
-Word = Literal["running", "finished", "stopped", "failed", "lost"]
+Word = Literal["running", "finished", "stopped", "failed", "lost", "unknown"]
 
 RESTART_SECONDS: Final = 30.0
 """A launcher with --max-restarts needs less to start a run again. Until its workers have imported their framework,
@@ -31,7 +31,8 @@ class RunState:
 
     Attributes:
         word: "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues
-            it; "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder.
+            it; "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder; "unknown":
+            what would tell cannot be read.
         note: for people, what `word` does not say; may be empty.
     """
 
@@ -48,7 +49,7 @@ def is_over(run: Path) -> bool:
     """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
     result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
     word = state_of(run, result, end, heartbeats, is_locked(run)).word
-    if word in ("failed", "lost"):
+    if word in ("failed", "lost", "unknown"):
         ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
         return min(ages, default=math.inf) > RESTART_SECONDS
     return word != "running"
@@ -77,11 +78,24 @@ def state_of(
         return RunState("failed", failure)
     if _changes_workers(end):
         return RunState("running", "its workers change")
-    if end.end is not None or (end == MetricsEnd() and result is not None):  # without its metrics, the result tells
-        if text(result, "status") == "finished":
-            return RunState("finished")
-        return RunState("stopped", "the same command continues it" if result else "its result is not known")
+    if end.end is not None or (end.is_empty and result is not None):  # without its metrics, the result tells
+        return _ended(result, end)
+    if end.problem:
+        return RunState("unknown", f"how it ended is not known: {end.problem}")
     return RunState("lost", _resumes_from(run))
+
+
+def _ended(result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
+    """Of a run whose last line, or else its result, is there."""
+    told = text(result, "status") or ("finished" if (end.end or {}).get("finished") is True else "")
+    unknown = "" if result else "its result is not known"
+    if told == "finished":
+        return RunState("finished", unknown)
+    cause = text(end.end, "stopped_by")
+    if not cause:
+        return RunState("stopped", unknown or "the same command continues it")
+    continues = "a larger one continues it" if cause == "--max-steps" else "the same command continues it"
+    return RunState("stopped", f"{cause} has ended it; {unknown or continues}")
 
 
 def _changes_workers(end: MetricsEnd) -> bool:

@@ -22,6 +22,7 @@ _FEW_POINTS: Final = 40
 _OUTLIERS: Final = 100  # times the median: a linear axis would show nothing else
 _POINTS: Final = 4096  # of all lines of a chart together
 _MOST_MARKS: Final = 60
+_LEAST_SPAN: Final = 0.02  # of an axis, as a share of its values
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,9 @@ def _scale(axes: "Axes", points: Sequence[Point]) -> None:
             axes.yaxis.set_major_locator(few_ticks())
     else:
         axes.yaxis.set_major_locator(few_ticks())
+        middle, room = (min(values) + max(values)) / 2, _LEAST_SPAN * max(map(abs, values)) / 2
+        if max(values) - min(values) < 2 * room:  # else ticks differ in digits that no label has
+            axes.set_ylim(middle - room, middle + room)
     axes.yaxis.set_major_formatter(lambda value, _: wording.compact(value))
 
 

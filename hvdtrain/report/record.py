@@ -100,7 +100,11 @@ def read_record(
     metrics = read_metrics(run, told)
     stalls, unread = read_stalls(run)
     problems = [*facts.problems, *metrics.problems, *unread]
-    if facts.result is None and state.word != "running" and not any("result.json" in p for p in problems):
+    if (
+        facts.result is None
+        and state.word not in ("running", "failed")
+        and not any("result.json" in p for p in problems)
+    ):
         problems.append("There is no result.json: what the run came to is taken from metrics.jsonl.")
     checkpoints = list(_checkpoints(run, problems))
     return RunRecord(sign, facts, state, metrics, read_proof(run), checkpoints, stalls, tuple(problems))

@@ -13,6 +13,7 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
+from hvdtrain.config.trace_option import require_trained
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import require_validation
 from hvdtrain.data.catalog_source import CatalogSource
@@ -203,6 +204,8 @@ def _build_sources(config: TrainConfig, task: Task, data: _Data, comm: Communica
     else:
         train, fingerprint = source(data.train, True), data.train.fingerprint
     steps = train.plan(0).steps
+    if config.trace is not None:
+        require_trained(config.trace, min(epochs * steps, config.max_steps or epochs * steps))
     scaled = scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch)
     schedule = schedule_of(config, scaled, epochs, config.warmup_epochs, steps)
     validation = source(data.validation, False) if data.validation is not None else None

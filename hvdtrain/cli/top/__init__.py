@@ -50,7 +50,7 @@ def _looks_at(run: Path) -> Callable[[], Look]:
     def look() -> Look:
         heard, end = listener.hear(), read_metrics_end(run / "metrics.jsonl")
         state = state_of(run, read_result(run), end, heard, is_locked(run))
-        return Look(run.resolve().name, state, heard, end, workers)
+        return Look(run.resolve().name, state, heard, end, workers, frozenset(listener.unread))
 
     return look
 

@@ -1,6 +1,6 @@
 """What `hvdtrain top` says of each rank, and which ranks come first where there is no room for all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -45,8 +45,8 @@ class Row:
     age: str = ""
 
 
-def rows(heard: Mapping[int, Heard], size: int, most: int) -> tuple[list[Row], int]:
-    """At most `most` rows, and how many ranks have none.
+def rows(heard: Mapping[int, Heard], size: int, most: int, unread: Collection[int] = ()) -> tuple[list[Row], int]:
+    """At most `most` rows, and how many ranks have none. Args: `unread`: ranks whose heartbeats cannot be read.
 
     All ranks are in their order. Where there are too many, those that need a look come first: ranks that have failed,
     are silent, or are behind.
@@ -54,7 +54,8 @@ def rows(heard: Mapping[int, Heard], size: int, most: int) -> tuple[list[Row], i
     ranks: Sequence[int] = range(size)
     if size > most:
         ranks = sorted(ranks, key=lambda rank: _urgency(heard.get(rank)))[:most]
-    return [_row(rank, heard.get(rank)) for rank in ranks], max(0, size - most)
+    found = [_row(rank, heard.get(rank), rank in unread) for rank in ranks]
+    return found, max(0, size - most)
 
 
 def _urgency(heard: Heard | None) -> tuple[float, ...]:
@@ -68,9 +69,9 @@ def _urgency(heard: Heard | None) -> tuple[float, ...]:
     return (kind, -heard.age if heard.is_silent else 0.0, behind, slow, beat.rank)
 
 
-def _row(rank: int, heard: Heard | None) -> Row:
+def _row(rank: int, heard: Heard | None, is_unread: bool) -> Row:
     if heard is None:
-        return Row(rank, "", "not heard of", "bad")
+        return Row(rank, "", "its heartbeat cannot be read" if is_unread else "not heard of", "bad")
     beat = heard.beat
     return Row(
         rank,

@@ -20,6 +20,10 @@ from hvdtrain.history.run_state import RunState
 _HEADING_LINES: Final = 8  # above the ranks and below them, on a narrow terminal
 _LEAST_ROWS: Final = 3
 _BAR: Final = 20
+_GIVE_WAY: Final = ("GPU", "GPU memory", "memory", "steps/s", "last sign", "step")
+"""Columns that a narrow terminal does not show, the first one first."""
+
+_LEAST_STATE, _LEAST_HOST, _MOST_HOST, _GAP = 16, 6, 24, 2
 _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
 
 
@@ -31,6 +35,7 @@ class Look:
         name: of the run, for people.
         heard: the heartbeats by rank.
         workers: how many there are, as env.json tells; None where it does not.
+        unread: ranks whose heartbeats are there and cannot be read.
     """
 
     name: str
@@ -38,15 +43,16 @@ class Look:
     heard: Mapping[int, Heard]
     end: MetricsEnd
     workers: int | None
+    unread: frozenset[int] = frozenset()
 
 
 def picture(look: Look, lines: int | None) -> RenderableType:
     """The picture. Args: `lines`: of the terminal, which it fits into; None: it shows all ranks."""
-    size = size_of(look.heard, look.workers)
+    size = max(size_of(look.heard, look.workers), max(look.unread, default=-1) + 1)
     most = size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
-    shown, left = rows(look.heard, size, most)
+    shown, left = rows(look.heard, size, most, look.unread)
     parts: list[RenderableType] = [_heading(look, size), _progress(look), Text("")]
-    parts += [_table(shown)] if shown else [Text("No rank has written a heartbeat yet.", style="dim")]
+    parts += [_Table(shown)] if shown else [Text("No rank has written a heartbeat yet.", style="dim")]
     if left:
         parts.append(Text(f"… and {left:,} more ranks, which are further and not silent", style="dim"))
     return Group(*parts)
@@ -131,14 +137,23 @@ def _values(look: Look) -> Sequence[str]:
     ]
 
 
-def _table(shown: Sequence[Row]) -> Table:
-    """Columns that would be empty, or the same in each row, are left out."""
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("rank", justify="right", no_wrap=True)
-    several = len({row.host for row in shown} - {""}) > 1
-    if several:
-        table.add_column("host", no_wrap=True, overflow="ellipsis", min_width=6, max_width=24)
-    table.add_column("state", min_width=16)
+@dataclass(frozen=True)
+class _Table:
+    """The ranks, with as many columns as there is room for."""
+
+    rows: Sequence[Row]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = _columns(self.rows)
+        for name in _GIVE_WAY:
+            if _width(self.rows, columns) > options.max_width:
+                columns.pop(name, None)
+        spare = max(0, options.max_width - _width(self.rows, columns))
+        yield _table(self.rows, columns, min(_MOST_HOST, _LEAST_HOST + spare // 2))
+
+
+def _columns(shown: Sequence[Row]) -> dict[str, list[str]]:
+    """Numbers by their heads; columns that would be empty are left out."""
     numbers = {
         "step": [row.step for row in shown],
         "steps/s": [row.rate for row in shown],
@@ -147,11 +162,31 @@ def _table(shown: Sequence[Row]) -> Table:
         "GPU": [row.gpu_use for row in shown],
         "last sign": [row.age and f"{row.age} ago" for row in shown],
     }
-    told = {name: cells for name, cells in numbers.items() if any(cells)}
-    for name in told:
+    return {name: cells for name, cells in numbers.items() if any(cells)}
+
+
+def _width(shown: Sequence[Row], columns: Mapping[str, Sequence[str]]) -> int:
+    """The least that these columns need beside rank, host and state."""
+    fixed = len("rank") + _LEAST_STATE + (_GAP + _LEAST_HOST if _has_several_hosts(shown) else 0)
+    return fixed + 2 * _GAP + sum(max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items())
+
+
+def _has_several_hosts(shown: Sequence[Row]) -> bool:
+    return len({row.host for row in shown} - {""}) > 1
+
+
+def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_width: int) -> Table:
+    """The host has a column where there are several."""
+    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, _GAP, 0, 0), header_style="bold")
+    table.add_column("rank", justify="right", no_wrap=True)
+    several = _has_several_hosts(shown)
+    if several:
+        table.add_column("host", no_wrap=True, overflow="ellipsis", min_width=_LEAST_HOST, max_width=host_width)
+    table.add_column("state", min_width=_LEAST_STATE)
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for number_, row in enumerate(shown):
         state = Text(row.state, style=_STYLES[row.mood], no_wrap=True, overflow="ellipsis")  # the column that gives way
-        cells = [Text(column[number_]) for column in told.values()]
+        cells = [Text(column[number_]) for column in columns.values()]
         table.add_row(str(row.rank), *([Text(row.host)] if several else []), state, *cells)
     return table

@@ -1,7 +1,7 @@
 """What differs between runs, in options and in outcome."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from hvdtrain.history.comparison import Comparison, compare
 from hvdtrain.history.differences import MISSING, Difference
@@ -17,11 +17,13 @@ _MOST: Final = 500  # rows of a table
 
 def runs_list(runs: Sequence[RunRecord]) -> Markup:
     """The runs with their letters, lines and outcomes."""
+    names = [run.name for run in runs]
     items = [
         tag(
             "li",
             tag("strong", swatch(palette.colour(number), palette.dashes(number)), run.short),
             tag("span", f"{run.what}. {outcome.sentence(run)}"),
+            tag("span", f"Folder: {run.path}") if names.count(run.name) > 1 else None,
         )
         for number, run in enumerate(runs)
     ]
@@ -40,15 +42,24 @@ def differences(runs: Sequence[RunRecord]) -> Markup:
     """What was the same, and tables of the options and the machines that were not."""
     comparison = compare([run.path for run in runs])
     columns = ("what", *(run.short for run in runs))
-    unknown = [run.short for run in runs if not run.facts.config]
     return join(
         bullets(_same(comparison), class_="findings"),
-        tag("p", f"The options of {wording.listed(unknown)} are not known.") if unknown else None,
         tag("h3", "Options"),
-        _table("Options that differ", columns, comparison.config) or tag("p", "The options are the same."),
+        _table("Options that differ", columns, comparison.config)
+        or tag("p", _no_table(runs, comparison.config, "options", [run.facts.config for run in runs])),
         tag("h3", "Versions and machines"),
-        _table("Versions and machines that differ", columns, comparison.environment) or tag("p", "They are the same."),
+        _table("Versions and machines that differ", columns, comparison.environment)
+        or tag("p", _no_table(runs, comparison.environment, "machines", [run.facts.environment for run in runs])),
     )
+
+
+def _no_table(
+    runs: Sequence[RunRecord], rows: Sequence[Difference] | None, what: str, told: Sequence[Mapping[str, Any]]
+) -> str:
+    if rows is not None:
+        return f"The {what} are the same."
+    unknown = [run.short for run, values in zip(runs, told, strict=True) if not values]
+    return f"The {what} of {wording.listed(unknown)} are not known."
 
 
 def _same(comparison: Comparison) -> Iterator[str]:
@@ -58,6 +69,7 @@ def _same(comparison: Comparison) -> Iterator[str]:
     yield f"Records of each update: {same[comparison.same_batches]}."
 
 
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Difference]) -> Markup | None:
-    cells = [[row.key, *(wording.NOTHING if v is MISSING else cell(v) for v in row.values)] for row in rows[:_MOST]]
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Difference] | None) -> Markup | None:
+    shown = (rows or [])[:_MOST]
+    cells = [[row.key, *(wording.NOTHING if v is MISSING else cell(v) for v in row.values)] for row in shown]
     return table(caption, columns, cells, numbers=False) if cells else None

@@ -1,6 +1,6 @@
 """What happened: restarts and what they cost, stops, failures, stalls."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hvdtrain.history.happenings import Happening
 from hvdtrain.report import wording
@@ -34,11 +34,17 @@ def sentences(run: RunRecord) -> Iterator[str]:
         again, lost = wording.plural(found["lost_steps"], "update"), wording.seconds(seconds["lost"])
         yield f"{again} had to be trained again, which had taken {lost}."
     elif run.metrics.lines:
-        yield "The run was never interrupted."
+        yield from _without_restarts([each.kind for each in run.metrics.happenings])
     if seconds["total"] > 0:
         yield f"{wording.share(found['share'])} of all time trained the weights that are there."
     if run.stalls:
         yield f"Training stood still in {wording.plural(len(run.stalls), 'start')}; what the watchdog found is below."
+
+
+def _without_restarts(kinds: Sequence[str]) -> Iterator[str]:
+    if "failure" not in kinds:
+        stops = kinds.count("stop")
+        yield f"The run was stopped {_times(stops)}, and lost nothing by it." if stops else "It was never interrupted."
 
 
 def _times(number: int) -> str:

@@ -22,7 +22,7 @@ def sentence(run: RunRecord) -> str:
             early = " It stopped early, as validation no longer improved." if run.result.get("stopped_early") else ""
             return f"Finished {after}{on}{took}.{early}"
         case "stopped":
-            return f"Stopped {after}{on}{took}, before all was trained. The same command continues it."
+            return f"Stopped {after}{on}{took}, before all was trained. {note[:1].upper()}{note[1:]}."
         case "failed":
             return f"Failed {after}{on}{took}: {note or 'nothing says why'}."
         case "running":

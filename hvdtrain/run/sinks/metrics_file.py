@@ -50,8 +50,9 @@ class MetricsFile:
                 self._write({"event": "checkpoint skipped", "step": step})
             case events.StoppedEarly():
                 self._write({"event": "stopped early", **asdict(event)})
-            case events.RunEnded(step=step, stopped_by=reason):
-                self._write({"event": "ended", "step": step, **({"stopped_by": reason} if reason else {})})
+            case events.RunEnded(step=step, finished=finished, stopped_by=reason):
+                cause = {} if finished else {"stopped_by": reason or "--max-steps"}
+                self._write({"event": "ended", "step": step, "finished": finished, **cause})
             case events.RunFailed(step=step, error=error) if not self._file.closed:
                 self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
 

@@ -94,13 +94,14 @@ class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself doe
         speed, shares, validation, best = (
             f"{{{word}}}" if self.words[word] else "" for word in ("speed", "shares", "validation", "best")
         )
-        if self.words["measure"]:  # then there is one of training and one of validation
-            told = f"validation {validation}{best}" if validation else ""
+        told = f"validation {validation}{best}" if validation else ""
+        if self.words["measure"]:  # of training
             end = [*filter(None, ("{elapsed}<{remaining}", speed, shares, told))]
             yield f"{{head}}{{measure}}|{{bar}}| {{n_fmt}}/{{total_fmt}} [{', '.join(end)}]"
         for shown in (
-            ("{elapsed}<{remaining}", speed, shares, validation + best),
-            ("{elapsed}<{remaining}", speed, validation + best),
+            ("{elapsed}<{remaining}", speed, shares, told),
+            ("{elapsed}<{remaining}", speed, told),
+            ("{remaining} left", speed, told),
             ("{remaining} left", speed, validation + best),
             ("{remaining} left", speed, validation),
             ("{remaining} left", validation),

@@ -58,6 +58,8 @@ class Tracer:
         match event:
             case events.RunStarted(step=step):
                 self._window = self.steps.after(step)
+                if self._window is None:
+                    _log.warning("No trace will be written: training goes on after update %d.", step)
                 self._begin_after(step)
             case events.StepEnded(step=step):
                 if self._trace is not None:

@@ -49,11 +49,41 @@ def test_a_list_shows_every_run_and_what_is_wrong_with_some(runs: Path, capsys: 
     assert list(lines)[0] == "run"
     assert lines["good"][1:7] == ["finished", "torch", "digits", "2", "100", "accuracy"]
     assert lines["killed"][1] == "lost"
-    assert lines["broken"][1] == "stopped"
+    assert lines["broken"][1] == "finished"  # as its last line says
     assert "killed: it ended without a word, as a killed run does, and has no checkpoint\n" in out
     assert "broken: config.yaml is damaged or half written.\n" in out
     assert "broken: result.json is damaged or half written.\n" in out
     assert shown(["ls", str(runs / "good")], capsys).count("\n") == 2
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_list_goes_on_beside_what_cannot_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a-file").touch()
+    assert main(["ls", "a-file", "runs/good"]) == 2
+    out, err = capsys.readouterr()
+    assert "good" in out
+    assert "a-file is a file. No runs can be listed there.\nHINT: " in err
+
+
+def test_names_and_logs_do_not_control_the_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "good").rename(runs / "red\x1b[31m")
+    FakeRun(runs / "red\x1b[31m").log(0, [HEAD % (1, b"INFO", b"\x1b]0;title\x07\x9b")])
+    for command in (["ls"], ["logs", "runs/red\x1b[31m"]):
+        out = shown(command, capsys)
+        assert not set(out) & {"\x1b", "\x07", "\x9b"}
+        assert "\\x1b" in out
+
+
+def test_what_cannot_be_read_is_said_and_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = FakeRun.begun(tmp_path / "run").folder
+    (run / "metrics.jsonl").unlink(missing_ok=True)
+    (run / "metrics.jsonl").mkdir()
+    (run / "heartbeats").mkdir()
+    (run / "heartbeats" / "rank_0.json").write_text("{")
+    assert "how it ended is not known: metrics.jsonl cannot be read: Is a directory" in shown(["ls", str(run)], capsys)
+    out = shown(["top", "--once", str(run)], capsys)
+    assert "its heartbeat cannot be read" in out
+    assert "unknown" in out
 
 
 def test_a_list_for_scripts(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +127,9 @@ def test_a_comparison_tells_what_differs_only(capsys: pytest.CaptureFixture[str]
     assert re.search(r"^lr +0\.1 +0\.2$", out, re.MULTILINE)
     assert "environment: equal" in out
     assert "epochs" not in out
-    assert re.search(r"^accuracy +0\.9 +0\.75 +−0\.15 *$", out, re.MULTILINE)
+    assert re.search(r"^validation accuracy +0\.9 +– *$", out, re.MULTILINE)
+    assert re.search(r"^training accuracy +– +0\.75 *$", out, re.MULTILINE)
+    assert re.search(r"^steps +100 +7 +−93 *$", out, re.MULTILINE)
     assert re.search(r"^best loss +0\.25 +– *$", out, re.MULTILINE)
     assert "weights: unknown" in out
     assert "data: equal (f)" in out
@@ -108,7 +140,7 @@ def test_a_comparison_tells_what_differs_only(capsys: pytest.CaptureFixture[str]
 def test_a_comparison_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(shown(["compare", "--json", "runs/good", "runs/killed"], capsys))
     assert found["config"] == {"lr": [0.1, 0.2]}
-    assert found["outcome"]["accuracy"] == {"values": [0.9, 0.75], "changes": [pytest.approx(-0.15)]}
+    assert found["outcome"]["validation accuracy"] == {"values": [0.9, None], "changes": [None]}
     assert [run["state"] for run in found["runs"]] == ["finished", "lost"]
     assert found["data"]["same_batches"] is True
 

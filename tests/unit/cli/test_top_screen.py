@@ -64,6 +64,11 @@ def test_a_picture_fits_its_terminal(columns: int, ranks: int) -> None:
     assert len(drawn(ranks, columns, None)) >= ranks
 
 
+def test_a_narrow_terminal_shows_fewer_columns_and_none_of_them_cut() -> None:
+    heads = [line.split() for line in drawn(2, 40, 24) if line.startswith("rank")]
+    assert heads == [["rank", "host", "state", "step"]]
+
+
 class Terminal:
     """`hvdtrain top` on a terminal of 24 lines and 100 columns."""
 

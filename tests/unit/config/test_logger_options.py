@@ -27,7 +27,9 @@ def test_names_are_those_that_were_given_each_once(loggers: str, histograms: int
     ("argv", "fact", "hint"),
     [
         (["--loggers", "tensorbord"], "there is no logger 'tensorbord'", "did you mean 'tensorboard'?"),
-        (["--loggers", "wandb,auto"], "there is no logger 'auto'", "Valid: auto, mlflow, none, tensorboard, wandb"),
+        (["--loggers", "wandb,autos"], "there is no logger 'autos'", "did you mean 'auto'?"),
+        (["--loggers", "wandb,auto"], "--loggers is wandb,auto.", "give --loggers wandb."),
+        (["--loggers", "none,none,auto"], "--loggers is none,auto.", "give --loggers none."),
         (["--loggers", ""], "there is no logger ''", "Valid: "),
         (["--logger-histograms", "-1"], "--logger-histograms is -1", "--logger-histograms 1"),
         (["--logger-pictures", "-1"], "--logger-pictures is -1", "--logger-pictures 8"),

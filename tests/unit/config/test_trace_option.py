@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvdtrain.config.parser import parse_train_config
-from hvdtrain.config.trace_option import MOST, WARM_UP, TraceSteps, trace_steps
+from hvdtrain.config.trace_option import MOST, WARM_UP, TraceSteps, require_trained, trace_steps
 from hvdtrain.errors import UsageError
 
 
@@ -55,3 +55,11 @@ def test_refused(text: str, why: str) -> None:
 def test_not_with_several_updates_a_call() -> None:
     with pytest.raises(UsageError, match="--trace and --steps-per-call 8 are both given"):
         parse_train_config(["--trace", "5:6", "--steps-per-call", "8"])
+
+
+def test_updates_that_are_never_trained_are_refused() -> None:
+    for text, updates in (("10:12", 10), ("3:40", 20), ("10", 5)):  # the last one may end early, which is told then
+        require_trained(text, updates)
+    with pytest.raises(UsageError, match="Training ends after update 30, so that nothing would be recorded") as caught:
+        require_trained("31:40", 30)
+    assert "--trace 21:30" in str(caught.value)

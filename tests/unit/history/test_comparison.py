@@ -59,8 +59,8 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     assert found.config == [Difference("data.threads", (1, 4)), Difference("lr", (0.1, 0.2))]
     assert found.environment == [Difference("topology.size", (2, 3))]
     outcomes = {row.name: row for row in found.outcomes}
-    assert outcomes["accuracy"].values == (0.9, 0.8)
-    assert outcomes["accuracy"].changes() == [pytest.approx(-0.1)]
+    assert outcomes["validation accuracy"].values == (0.9, 0.8)
+    assert outcomes["validation accuracy"].changes() == [pytest.approx(-0.1)]
     assert outcomes["samples/s"].changes() == [2.5]
     assert outcomes["best loss"].values == (0.25, 0.25)
     assert (found.same_weights, found.same_data, found.same_batches) == (False, True, True)
@@ -82,7 +82,10 @@ def test_what_is_unknown_is_not_said_to_be_equal(tmp_path: Path) -> None:
     found = compare([tmp_path / "one", tmp_path / "two"])
     assert (found.same_weights, found.same_data, found.same_batches) == (None, None, None)
     outcomes = {row.name: row.values for row in found.outcomes}
-    assert (outcomes["steps"], outcomes["accuracy"], outcomes["best loss"]) == ((100, 7), (0.9, 0.75), (0.25, None))
+    assert (outcomes["steps"], outcomes["best loss"]) == ((100, 7), (0.25, None))
+    # The first one has validated, the other one has only trained so far.
+    assert (outcomes["validation accuracy"], outcomes["training accuracy"]) == ((0.9, None), (None, 0.75))
+    assert (found.config, as_json(found)["config"]) == (None, None)
     assert found.runs[1].problems == ("config.yaml is damaged or half written.",)
 
 

@@ -13,7 +13,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
 from hvdtrain.errors import UsageError
 from hvdtrain.history.heartbeats import Heartbeat
-from hvdtrain.history.overview import Measure, overview, overviews
+from hvdtrain.history.overview import Measure, overview, overviews, require_folders
 from hvdtrain.run.run_folder import RunFolder
 
 
@@ -82,4 +82,4 @@ def test_runs_are_found_below_folders_and_the_newest_is_first(tmp_path: Path) ->
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="There is no folder"):
-        overviews([tmp_path / "none"])
+        require_folders([tmp_path, tmp_path / "none"])

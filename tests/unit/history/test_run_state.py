@@ -83,6 +83,29 @@ def test_a_lost_run_says_whether_it_can_be_continued(tmp_path: Path) -> None:
     assert state(run).note.endswith("the same command continues it from its last checkpoint")
 
 
+@pytest.mark.parametrize(
+    ("stopped_by", "note"),
+    [
+        ("SIGTERM (rank 0)", "SIGTERM (rank 0) has ended it; the same command continues it"),
+        ("", "--max-steps has ended it; a larger one continues it"),
+    ],
+)
+def test_what_has_stopped_a_run_is_told(stopped_by: str, note: str, tmp_path: Path) -> None:
+    run = FakeRun.begun(tmp_path).events(events.RunEnded(5, 40, False, stopped_by))
+    write_json(tmp_path / "result.json", {"status": "stopped"})
+    assert state(run) == RunState("stopped", note)
+
+
+def test_what_cannot_be_read_leaves_the_state_unknown(tmp_path: Path) -> None:
+    run = FakeRun.begun(tmp_path).ended()
+    (tmp_path / "result.json").unlink()
+    assert state(run) == RunState("finished", "its result is not known")
+    (tmp_path / "metrics.jsonl").write_bytes(b"\0\n\xff\n")
+    assert state(run) == RunState("unknown", "how it ended is not known: metrics.jsonl has no line that can be read")
+    (tmp_path / "metrics.jsonl").write_bytes(b"")  # killed before the first line
+    assert state(run).word == "lost"
+
+
 def test_without_metrics_the_result_tells(tmp_path: Path) -> None:
     run = FakeRun.begun(tmp_path).ended()
     (tmp_path / "metrics.jsonl").unlink()

@@ -110,11 +110,13 @@ def test_what_the_run_has_found_slow_is_told_with_its_cause_and_only_once(place:
         run = write_run(tmp_path, [*lines[:-1], told, {**told, **link}, lines[-1]])
     else:
         run = write_run(tmp_path, lines, result={"stragglers": [STRAGGLER, link, "of another version"]})
-    findings = [e.text for e in page_of(run).all("li") if "Updates 20" in e.text]
+    findings = [e.text for e in page_of(run).all("li") if "slow" in e.text]
+    # What was told when it was found does not know for how long it went on.
+    updates = "From update 20 on" if place == "metrics.jsonl" else "Updates 20 to 190"
     assert findings == [
-        "Updates 20 to 190: Rank 1 on node7 is slow by 75%, and the others wait 40% of their time for it; "
+        f"{updates}: Rank 1 on node7 is slow by 75%, and the others wait 40% of their time for it; "
         "the cause is: slow disk (share of time waiting for disks: 60%).",
-        "Updates 20 to 190: All ranks wait 40% of their time for the network: slow link.",
+        f"{updates}: All ranks wait 40% of their time for the network: slow link.",
     ]
 
 
@@ -202,8 +204,18 @@ def test_what_nobody_foresaw_costs_its_own_section_only(tmp_path: Path) -> None:
     assert len(found.all("svg", role="img")) == 5
 
 
+def test_what_has_stopped_a_run_is_told(tmp_path: Path) -> None:
+    ended = {"event": "ended", "step": 150, "finished": False, "stopped_by": "SIGTERM (all ranks)", "time": 1250.0}
+    lines = [line for line in usual_lines() if line.get("event") not in ("resumed", "ended")]
+    text = page_of(write_run(tmp_path, [*lines, ended], result={"status": "stopped"})).text()
+    assert "SIGTERM (all ranks) has ended it; the same command continues it." in text
+    assert "The run was stopped once, and lost nothing by it." in text
+    assert "never interrupted" not in text
+
+
 def test_a_folder_that_has_only_begun(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank_0.log").touch()
     found = page_of(tmp_path)
     assert found.problems() == []
     assert "metrics.jsonl is missing: there are no curves and no times." in found.text()

@@ -54,7 +54,7 @@ def last_drawn(columns: int, monkeypatch: pytest.MonkeyPatch, launcher: str = "s
         (80, ("75/360", "left", "accuracy 0.9722]"), ("samples/s",)),
         (100, ("75/360", "left", "12,345 samples/s", "accuracy 0.9722]"), ("best",)),
         (115, ("75/360", "12,345 samples/s", "accuracy 0.9722 (best 0.9800)]"), ("left", "data")),
-        (150, (f"12,345 samples/s, {SHARES}, accuracy 0.9722 (best 0.9800)]",), ("validation", "accuracy 0.9800 |")),
+        (150, (f"12,345 samples/s, {SHARES}, validation accuracy 0.9722 (best 0.9800)]",), ("accuracy 0.9800 |",)),
         (
             200,
             ("loss 0.0512  accuracy 0.9800 |", f"samples/s, {SHARES}, validation accuracy 0.9722 (best 0.9800)]"),

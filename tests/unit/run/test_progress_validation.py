@@ -36,11 +36,11 @@ def shown(kind: Literal["bar", "lines"], *told: events.Event) -> str:
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (Best("accuracy", 0.75, 8, 1), ", accuracy 0.7500 (best)"),
-        (Best("accuracy", 0.8, 4, 0), ", accuracy 0.7500 (best 0.8000)"),
-        (Best("top5", 0.9, 4, 0), ", top5 0.8750 (best 0.9000)"),
-        (Best("loss", 0.4, 4, 0), ", accuracy 0.7500 (best loss 0.4000)"),
-        (None, ", accuracy 0.7500"),
+        (Best("accuracy", 0.75, 8, 1), ", validation accuracy 0.7500 (best)"),
+        (Best("accuracy", 0.8, 4, 0), ", validation accuracy 0.7500 (best 0.8000)"),
+        (Best("top5", 0.9, 4, 0), ", validation top5 0.8750 (best 0.9000)"),
+        (Best("loss", 0.4, 4, 0), ", validation accuracy 0.7500 (best loss 0.4000)"),
+        (None, ", validation accuracy 0.7500"),
     ],
 )
 def test_a_bar_shows_the_last_and_the_best(best: Best | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

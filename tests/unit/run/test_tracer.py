@@ -167,6 +167,7 @@ def test_no_update_of_them(
     assert not (tmp_path / "traces").exists()
     assert played.done == []
     assert ("No trace was written: training ended before update 30." in caplog.text) == told
+    assert ("No trace will be written: training goes on after update 8." in caplog.text) != told
 
 
 def test_a_training_that_fails_is_not_held_up(tmp_path: Path, tracer: Any, played: Played) -> None:
