@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ def seconds_to_first_step(arm: Arm, np: int, cold: bool = False) -> float:
         cold: drop the page cache first (root only).
 
     Raises:
-        RuntimeError: the command failed, or not every rank made a step.
+        RuntimeError: not every rank made a step.
     """
     if cold:
         _drop_page_cache()
@@ -43,10 +44,11 @@ def seconds_to_first_step(arm: Arm, np: int, cold: bool = False) -> float:
             check=False,
         )
         ends = first_steps(times)
-    if done.returncode != 0 or len(ends) != np:
-        raise RuntimeError(
-            f"{' '.join(argv)}: exit code {done.returncode}, ranks {sorted(ends)}\n{done.stderr[-3000:]}"
-        )
+    about = f"{' '.join(argv)}: exit code {done.returncode}, ranks {sorted(ends)}\n{done.stderr[-3000:]}"
+    if len(ends) != np:
+        raise RuntimeError(about)
+    if done.returncode != 0:  # what was measured is before: torch.distributed now and then aborts as it ends
+        print(f"ended with an error after its first steps: {about}", file=sys.stderr)
     return max(ends.values()) - begin
 
 
