@@ -13,6 +13,7 @@ from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import NO_STATE, State
 
@@ -77,6 +78,9 @@ class AdapterState(ABC):
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
+
+    def gather_state(self, comm: Communicator, keeps: bool) -> None:  # noqa: B027
+        """See `Adapter`; here each rank has the whole state."""
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()

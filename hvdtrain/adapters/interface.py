@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.state import NO_STATE, State
 
 
@@ -69,6 +70,9 @@ class Adapter(Protocol):
 
     def tell_parts(self, tell: SpanSink | None) -> None:
         """From now on `tell` is told each part of each step, where the host runs them; None ends that."""
+
+    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+        """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective."""
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         """A copy of everything that training changes, in host memory.

@@ -103,6 +103,11 @@ class CheckpointWriter:
         """Checkpoints that were collected. The same on all ranks."""
         return self._collected
 
+    @property
+    def copies(self) -> bool:
+        """Whether this rank copies the state."""
+        return self._part is not None
+
     def ended(self) -> int:
         """Checkpoints that were collected or of which this rank has done its part. The least of all ranks counts."""
         if self._part is None:

@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Precision, memory and speed": ("precision", "activation_checkpointing", "compile", "channels_last"),
     "Gradients and communication": (
         *("max_grad_norm", "sync_batch_norm", "compression", "powersgd_rank", "reduce_op", "sync_every"),
-        *("gradient_sync", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
+        *("gradient_sync", "shard", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
         *("stall_timeout", "watchdog", "watchdog_action"),
     ),
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),

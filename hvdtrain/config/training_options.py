@@ -22,6 +22,7 @@ from hvdtrain.config.process_set_syntax import require_readable
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 ReduceOp = Literal["average", "sum", "adasum"]
+Shard = Literal["none", "optimizer", "gradients"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class TrainingOptions:
             whole table.
         gradient_sync: buckets, or for comparison horovod: each gradient by a message of its own, which Horovod fuses;
             in torch by its DistributedOptimizer.
+        shard: each of W workers keeps 1/W of the optimizer's state (optimizer: ZeRO stage 1), or of that and of the
+            summed gradients (gradients: ZeRO stage 2); weights are whole on all workers.
         bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
             measurement at the start of a long run finds fastest, otherwise 25). On CPUs, an uncompressed gradient of
             1 MiB or more is a bucket by itself.
@@ -99,6 +102,7 @@ class TrainingOptions:
     process_sets: str | None = None
     sparse_gradients: Literal["dense", "allgather"] = "dense"
     gradient_sync: Literal["buckets", "horovod"] = "buckets"
+    shard: Shard = "none"
     bucket_cap_mb: float | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +113,10 @@ class TrainingOptions:
         require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
-        for combinations in (_combinations_of_gradients, _combinations_of_buckets, _combinations_of_local_sgd):
+        for combinations in (
+            *(_combinations_of_gradients, _combinations_of_buckets, _combinations_of_local_sgd),
+            _combinations_of_shards,
+        ):
             refuse_first(combinations(self))
         if self.process_sets is not None:
             require_readable(self.process_sets)
@@ -246,6 +253,32 @@ def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, s
             "--process-sets is given without --sync-every.",
             "The sets would train different models for ever.",
             "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
+        ),
+    ]
+
+
+def _combinations_of_shards(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    sharded = options.shard != "none"
+    others = {
+        f"--compression {options.compression}": options.compression != "none",
+        f"--reduce-op {options.reduce_op}": options.reduce_op == "adasum",
+        f"--sync-every {options.sync_every}": options.sync_every is not None,
+        f"--gradient-sync {options.gradient_sync}": options.gradient_sync != "buckets",
+        f"--sparse-gradients {options.sparse_gradients}": options.sparse_gradients != "dense",
+    }
+    other = next((name for name, given in others.items() if given), "")
+    return [
+        (
+            sharded and other,
+            f"--shard {options.shard} is given with {other}.",
+            "Each worker gets its part of the summed gradients by a reducescatter, which the other option replaces.",
+            "leave one of them out.",
+        ),
+        (
+            sharded and options.optimizer in ("lars", "lamb"),
+            f"--shard {options.shard} is given with --optimizer {options.optimizer}.",
+            "Each worker updates parts of weights, and this optimizer needs the norm of a whole one.",
+            "use adamw or sgd, or leave --shard out.",
         ),
     ]
 

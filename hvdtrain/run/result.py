@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,7 @@ class Totals:
         self.validation_seconds = 0.0
         self.checkpoint_seconds = 0.0
         self.samples = 0
+        self.memory: dict[str, list[int]] = {}
         self.first_loss: float | None = None
 
     def __call__(self, event: Event) -> None:
@@ -45,6 +47,7 @@ class Totals:
             case events.Logged():
                 self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
                 self.samples += event.samples
+                self._note_memory(resident=event.memory, device=event.device_memory)
                 if event.step == 1:
                     self.first_loss = event.values["loss"]
             case events.Evaluated(seconds=seconds, rank_seconds=ranks):
@@ -53,6 +56,12 @@ class Totals:
                 self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, own, strict=True)]
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
+
+    def _note_memory(self, **ranks: Sequence[int]) -> None:
+        for kind, numbers in ranks.items():
+            if numbers:
+                known = self.memory.get(kind, [0] * len(numbers))
+                self.memory[kind] = [max(pair) for pair in zip(known, numbers, strict=True)]
 
     def resume_from(self, metrics: Path, step: int) -> None:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
@@ -122,7 +131,7 @@ def result(
     about: dict[str, Any], outcome: RunResult, totals: Totals, seconds: tuple[float, float], parameters: int
 ) -> dict[str, Any]:
     """Content of result.json. Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means
-    over ranks.
+    over ranks. "memory_bytes" is the most of each rank at a line of metrics: of its process, and of its GPU.
 
     Args:
         about: what the run is: framework, task, world size, global batch size, what was tuned.
@@ -162,6 +171,7 @@ def result(
             str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}
             for rank, times in enumerate(outcome.step_times)
         },
+        "memory_bytes": totals.memory,
         "stragglers": [asdict(straggler) for straggler in outcome.stragglers],
         "parameters": parameters,
         "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},

@@ -50,31 +50,47 @@ LOW = {
     "bf16": "--precision bf16 --optimizer sgd --lr 0.05",
     "fp16": "--precision fp16 --optimizer sgd --lr 0.05 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
 }
+# Buckets of so few numbers that a rank has pieces of several weights, and of one bias a part.
+SHARDED = {
+    "shard-optimizer": "--shard optimizer --optimizer adamw --weight-decay 0.1 --accumulate-steps 3 "
+    "--max-grad-norm 0.5 --ema-decay 0.9 --bucket-cap-mb 0.001",
+    "shard-gradients": "--shard gradients --optimizer sgd --lr 0.05 --accumulate-steps 2 --max-grad-norm 0.5 "
+    "--bucket-cap-mb 0.001",
+}
 CASES = {
     "torch": SINGLE
     | TOGETHER
     | LOW
+    | SHARDED
     | {
         "channels-last": "--channels-last --optimizer adam --weight-decay 1e-2",
         "deterministic": "--deterministic --accumulate-steps 2",
         "horovod": "--gradient-sync horovod --accumulate-steps 2 --optimizer sgd --lr 0.05",
+        "shard-channels-last": "--shard gradients --channels-last --optimizer adam --weight-decay 1e-2",
+        "shard-fp16": f"{LOW['fp16']} --shard gradients",
     },
     "tensorflow": {"plain": ""}
     | TOGETHER
     | LOW
+    | SHARDED
     | {"adamw": SINGLE["adamw"], "accumulate": SINGLE["accumulate"]}
     | {
         "calls": "--steps-per-call 2 --bucket-cap-mb 0.001 --log-interval 50 --optimizer sgd --lr 0.05 "
         "--max-grad-norm 0.5",
         "horovod": "--gradient-sync horovod --optimizer sgd --lr 0.05",
+        "shard-fp16": f"{LOW['fp16']} --shard optimizer",
+        "shard-calls": "--shard optimizer --steps-per-call 2 --log-interval 50 --optimizer sgd --lr 0.05",
     },
 }
 SIZES = {"torch": (2, 3), "tensorflow": (2,)}
 # What three ranks share otherwise than two: the batch, in one piece or several, and all that the options do together.
-AT_THREE = {*TOGETHER, "plain", "accumulate", "fp16"}
+AT_THREE = {*TOGETHER, *SHARDED, "plain", "accumulate", "fp16", "shard-fp16"}
 # Those that have something to resume: an optimizer's state, an average, a scale. At two ranks, they have most of it.
-RESUMED_ALONE = {"torch": {*CASES["torch"]}, "tensorflow": {*TOGETHER, "fp16", "adamw"}}
-INTERRUPTED_AT_TWO = {"torch": {"lamb-together", "fp16"}, "tensorflow": {"fp16", "calls"}}
+RESUMED_ALONE = {"torch": {*CASES["torch"]}, "tensorflow": {*TOGETHER, *SHARDED, "fp16", "adamw"}}
+INTERRUPTED_AT_TWO = {
+    "torch": {"lamb-together", "fp16", *SHARDED},
+    "tensorflow": {"fp16", "calls", *SHARDED},
+}
 ALL = [(framework, case) for framework, cases in CASES.items() for case in cases]
 # Sums in another order, after 6 steps; Adam's first steps turn any difference of a gradient near 0 into a whole step.
 EXACT = 2e-5
@@ -107,6 +123,9 @@ def runs(
                 cases[f"{name}-stopped"] = [*flags, *INTERRUPTED]
             if is_resumed(framework, size, name):
                 cases[f"{name}-resumed"] = [*flags, "--resume", str(on_the_way(folder, name, size))]
+            if name in SHARDED and size == 2:
+                checkpoint = on_the_way(start(framework, 1), name, 1)
+                cases[f"{name}-crossed"] = [*flags, "--resume", str(checkpoint)]
         (folder / "cases.json").write_text(json.dumps(cases))
         command = ["python", str(WORKER), str(folder), str(folder / "cases.json"), framework]
         if size == 1:
@@ -153,7 +172,7 @@ def furthest(one: State, other: State) -> float:
 
 
 def tolerance(case: str) -> float:
-    return COARSE if case in LOW else EXACT
+    return COARSE if case.removeprefix("shard-") in LOW else EXACT
 
 
 @pytest.mark.timeout(900)
@@ -179,6 +198,13 @@ def test_interrupted_and_resumed_equals_uninterrupted(framework: str, case: str,
         stopped = arrays_of(on_the_way(folder, case, size))
         assert furthest(resumed, whole) <= (0 if framework == "torch" else tolerance(case) / 10)
         assert furthest(stopped, whole) > 3 * tolerance(case)  # else nothing was compared
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "case"), [pair for pair in ALL if pair[1] in SHARDED])
+def test_two_ranks_with_shards_go_on_from_one_rank_without(framework: str, case: str, runs: Runs) -> None:
+    whole, crossed = state_of(runs(framework, 1) / case), state_of(runs(framework, 2) / f"{case}-crossed")
+    assert furthest(crossed, whole) < EXACT
 
 
 @pytest.mark.timeout(900)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import AdapterState
+from hvdtrain.adapters.base import AdapterState, Arrays
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
@@ -22,6 +22,8 @@ from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.several_steps import SeveralSteps
+from hvdtrain.adapters.keras.sharded_state import ShardedArrays
+from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
@@ -30,6 +32,7 @@ from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task, check_measures, require_trainable
 from hvdtrain.topology import Topology
@@ -43,7 +46,8 @@ class KerasAdapter(AdapterState):
     """
 
     compiles_buckets = True
-    _arrays = state
+    _arrays: Arrays = state
+    _sharded: ShardedArrays | None = None
     _gradient_sync: GradientSync
     _update: Update
 
@@ -54,13 +58,20 @@ class KerasAdapter(AdapterState):
         self._task, self._options = task, options
         self._seed, self._rank = seed, topology.rank
         self.model: keras.Model = build_model(task, options, topology)
-        self.optimizer: keras.optimizers.Optimizer = open_optimizer(task, self.model, lr, options)
+        self.optimizer: keras.optimizers.Optimizer = open_optimizer(
+            task, self.model, lr, options, alone=not topology.is_distributed
+        )
         self._seed_states = [*seed_states(self.model), own_seed_state()]
         self._waiting = Waiting()
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
-        loss_scale = LossScale() if options.precision == "fp16" else None
-        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale, options.log_grad_norm)
-        self._gradient_sum = GradientSum(self.model.trainable_variables) if options.accumulate_steps > 1 else None
+        if isinstance(self._gradient_sync, ShardedSync):
+            self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
+        loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
+        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale, options.log_grad_norm, norm)
+        self._updated = self._gradient_sync.updated(self.model.trainable_variables)
+        self._sums_reduced = options.shard == "gradients"  # so that no rank keeps more than its part
+        summed = self._updated if self._sums_reduced else self.model.trainable_variables
+        self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
@@ -105,6 +116,10 @@ class KerasAdapter(AdapterState):
         self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
         self._train_several = SeveralSteps(self._train_graph)
 
+    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+        if self._sharded is not None:
+            self._sharded.gather(comm, self.optimizer, keeps)
+
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
@@ -146,22 +161,27 @@ class KerasAdapter(AdapterState):
         self._draw_anew(numbers.seeds)
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         assert self._gradient_sum is not None
-        self._gradient_sum.add(gradients)
+        self._gradient_sum.add(self._reduced(gradients) if self._sums_reduced else gradients)
         self._add(measures, real)
 
     def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
         numbers = StepNumbers.unpacked(packed)
         self._draw_anew(numbers.seeds)
-        variables = self.model.trainable_variables
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
+        if self._sums_reduced:
+            gradients = self._reduced(gradients)
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
         self._add(measures, real)
-        gradients = _for_all(self._gradient_sync.reduce(gradients, variables), variables)
+        gradients = _for_all(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
-        changed, norm = self._update.apply(gradients, variables, numbers.scale)
+        changed, norm = self._update.apply(gradients, self._updated, numbers.scale)
+        self._gradient_sync.distribute()
         self._average.update(numbers.step)
         return changed, norm
+
+    def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
+        return self._gradient_sync.reduce(gradients, self.model.trainable_variables)
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, training=False), real)
@@ -207,6 +227,6 @@ def _layout(batch: LoadedBatch) -> tuple[object, ...]:
     return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
 
 
-def _for_all(gradients: list[Any], variables: list[Any]) -> list[Any]:
+def _for_all(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     """Zeros where the loss needs no gradient, so that Keras decays those weights too, as torch does here."""
     return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]

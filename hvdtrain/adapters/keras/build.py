@@ -10,6 +10,7 @@ from hvdtrain.adapters.keras.device import built_for
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
 from hvdtrain.adapters.keras.local_sgd import LocalSgd
 from hvdtrain.adapters.keras.optimizers import build_optimizer
+from hvdtrain.adapters.keras.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.keras.sparse import open_sparse_gradients
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
@@ -31,11 +32,16 @@ def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any
     return model
 
 
-def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions) -> Any:
-    """The options' optimizer or the task's, with all of its variables."""
+def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions, alone: bool) -> Any:
+    """The options' optimizer or the task's, with all of its variables; without them where several workers share them.
+
+    Args:
+        alone: one process.
+    """
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     require_usable(model, optimizer)
-    optimizer.build(model.trainable_variables)
+    if alone or options.shard == "none":
+        optimizer.build(model.trainable_variables)
     return optimizer
 
 
@@ -50,6 +56,8 @@ def open_gradient_sync(
     if options.sync_every is not None:
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set, waiting)
+    if options.shard != "none" and topology.is_distributed:
+        return open_sharded_sync(model, optimizer, options, waiting)
     variables = model.trainable_variables
     hook = open_comm_hook(variables, options, alone=not topology.is_distributed)
     return SummedGradients(hook, waiting, variables, bucket_bytes(options))

@@ -20,7 +20,19 @@ class GradientSync(SyncState, ABC):
 
     @abstractmethod
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """What the optimizer needs for each variable. Called while the step is traced; collective when it runs."""
+        """What the optimizer needs for each variable that is `updated`. Called while the step is traced; collective
+        when it runs."""
+
+    def updated(self, variables: Sequence[Any]) -> Sequence[Any]:
+        """What this rank's optimizer trains of them."""
+        return variables
+
+    def total_norm(self, gradients: Sequence[Any]) -> Any:
+        """The norm of all gradients together, given those of what is `updated`; None is nothing. As `reduce`."""
+        return tf.linalg.global_norm([gradient for gradient in gradients if gradient is not None])
+
+    def distribute(self) -> None:
+        """The optimizer has changed what is `updated`: make that the weights of all ranks. As `reduce`."""
 
 
 class NoSync(GradientSync):

@@ -1,6 +1,6 @@
 """One update of the weights from reduced gradients, traced into the step: unscale, clip, apply; and their average."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,10 @@ from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
+def _norm(gradients: Sequence[Any]) -> Any:
+    return tf.linalg.global_norm([g for g in gradients if g is not None])
+
+
 class Update(ScaledUpdate):
     """Changes the weights of an optimizer's variables.
 
@@ -21,6 +25,7 @@ class Update(ScaledUpdate):
         loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once: the
             norm shows both whether a gradient is not finite, and by how much to clip.
         logs_norm: the norm is computed although nothing but `norms` needs it.
+        total_norm: of all gradients together, given those of an update; other ranks may have more of them.
     """
 
     def __init__(
@@ -29,9 +34,10 @@ class Update(ScaledUpdate):
         max_norm: float | None = None,
         loss_scale: LossScale | None = None,
         logs_norm: bool = False,
+        total_norm: Callable[[Sequence[Any]], Any] = _norm,
     ) -> None:
         super().__init__(loss_scale, tf.maximum)
-        self._optimizer, self._max_norm = optimizer, max_norm
+        self._optimizer, self._max_norm, self._total_norm = optimizer, max_norm, total_norm
         self._knows_norm = logs_norm or max_norm is not None or loss_scale is not None
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
@@ -43,14 +49,14 @@ class Update(ScaledUpdate):
         """
         if self._loss_scale is not None:
             return self._apply_scaled(gradients, variables, scale)
-        norm = _norm(gradients) if self._knows_norm else tf.constant(0.0)
+        norm = self._total_norm(gradients) if self._knows_norm else tf.constant(0.0)
         if self._max_norm is not None:
             gradients = _multiplied(gradients, clip_coefficient(norm, self._max_norm, tf.minimum))
         self._optimizer.apply(gradients, variables)
         return tf.constant(True), norm
 
     def _apply_scaled(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
-        norm = _norm(gradients) / scale
+        norm = self._total_norm(gradients) / scale
         finite = tf.math.is_finite(norm)
         factor = 1.0 / scale
         if self._max_norm is not None:
@@ -76,10 +82,6 @@ class Update(ScaledUpdate):
         if self._knows_norm:
             for norm in tf.unstack(norms):
                 self.norms.add(norm)
-
-
-def _norm(gradients: Sequence[Any]) -> Any:
-    return tf.linalg.global_norm([g for g in gradients if g is not None])
 
 
 def _multiplied(gradients: Sequence[Any], factor: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import AdapterState
+from hvdtrain.adapters.base import AdapterState, Arrays
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.laps import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS, Laps, SpanSink
@@ -24,6 +24,8 @@ from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measure_sums import MeasureSums
 from hvdtrain.adapters.torch.optimizers import build_optimizer
+from hvdtrain.adapters.torch.sharded_state import ShardedArrays
+from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.algorithms.ema import NoAverage
@@ -31,6 +33,7 @@ from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task, check_measures, require_trainable
@@ -40,7 +43,8 @@ from hvdtrain.topology import Topology
 class TorchAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`."""
 
-    _arrays = state
+    _arrays: Arrays = state
+    _sharded: ShardedArrays | None = None
     _gradient_sync: GradientSync
     _update: Update
 
@@ -60,9 +64,12 @@ class TorchAdapter(AdapterState):
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
-        trained = [p for p in self.model.parameters() if p.requires_grad]
+        if isinstance(self._gradient_sync, ShardedSync):
+            self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
         loss_scale = LossScale() if options.precision == "fp16" else None
-        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale, options.log_grad_norm)
+        trained = self._gradient_sync.updated([p for p in self.model.parameters() if p.requires_grad])
+        norm = self._gradient_sync.total_norm
+        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale, options.log_grad_norm, norm)
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._sums = MeasureSums()
         self._stopwatch, self._skipped = Stopwatch(), 0
@@ -84,7 +91,7 @@ class TorchAdapter(AdapterState):
         for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
             group["lr"] = lr * factor
         changed = self._update.step()
-        if self._options.sync_every is not None:
+        if self._gradient_sync.acts_after_update:
             laps.end(OPTIMIZER)
             with self._waiting():
                 self._gradient_sync.after_update(step)
@@ -102,6 +109,10 @@ class TorchAdapter(AdapterState):
 
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
+
+    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+        if self._sharded is not None:
+            self._sharded.gather(comm, self.model, self.optimizer, keeps)
 
     def _syncing(self) -> AbstractContextManager[None]:
         """Between steps."""

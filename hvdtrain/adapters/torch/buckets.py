@@ -30,10 +30,11 @@ class Bucket(ABC):
 
     def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
         self.name, self.parameters = bucket.name, parameters
-        self._begin = hook.open(bucket)
+        self._begin, self._leaves_all = hook.open(bucket), hook.leaves_all
         self._missing = set(parameters)
         self._reduction: PendingReduction | None = None
         self._handle: Handle = None
+        self._is_reduced = False
 
     @property
     def has_begun(self) -> bool:
@@ -59,20 +60,32 @@ class Bucket(ABC):
         self._handle = next(self._reduction)
 
     def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
-        """Wait for the pending message; returns whether it was the last one."""
+        """Wait for the pending message, if there is one; returns whether it was the last one."""
+        if self._is_reduced:
+            return True
         assert self._reduction is not None
         activity.now.collective = self.name
         try:
             self._handle = self._reduction.send(wait(self._handle))
         except StopIteration:
-            return True
-        return False
+            self._is_reduced = True
+            if not self._leaves_all:
+                self._drop()
+        return self._is_reduced
+
+    def reduce(self, wait: Callable[[Handle], object]) -> None:
+        """Wait for all messages."""
+        while not self.is_reduced(wait):
+            pass
+
+    def _drop(self) -> None:  # noqa: B027
+        """Give the memory of gradients free, where they are not in a buffer."""
 
     def clear(self) -> None:
         """Forget the gradients."""
         # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
         # itself: at most half of the memory traffic of zeros that are written, read and added to.
-        self._reduction = None
+        self._reduction, self._is_reduced = None, False
         self._missing.update(self.parameters)
         for parameter in self.parameters:
             parameter.grad = None
@@ -89,7 +102,7 @@ class _Shared(Bucket):
         views = [_laid_out_like(parameter, part) for parameter, part in zip(parameters, parts, strict=True)]
         self._views = dict(zip(parameters, views, strict=True))
         names = [name for name, _ in trainable]
-        super().__init__(GradBucket(name, flat, list(zip(names, views, strict=True))), parameters, hook)
+        super().__init__(GradBucket(name, flat, list(zip(names, views, strict=True)), trainable), parameters, hook)
 
     def take(self, parameter: nn.Parameter) -> None:
         gradient, view = parameter.grad, self._views[parameter]
@@ -109,7 +122,7 @@ class _Single(Bucket):
 
     def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
         ((_, self._parameter),) = trainable
-        self._bucket = GradBucket(name, self._parameter.new_empty(0), [])
+        self._bucket = GradBucket(name, self._parameter.new_empty(0), [], trainable)
         super().__init__(self._bucket, [self._parameter], hook)
         self._order = _order(self._new())
         self._gradient: torch.Tensor | None = None
@@ -139,9 +152,13 @@ class _Single(Bucket):
             self.start()
         self._parameter.grad = self._gradient
 
+    def _drop(self) -> None:
+        self._parameter.grad = self._gradient = None
+        self._bucket.flat = self._bucket.flat.new_empty(0)
+
     def clear(self) -> None:
         super().clear()
-        self._gradient, self._bucket.flat = None, self._bucket.flat.new_empty(0)
+        self._drop()
 
 
 def _order(tensor: torch.Tensor) -> list[int]:

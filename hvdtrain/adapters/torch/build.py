@@ -9,6 +9,7 @@ from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activati
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.horovod_sync import HorovodGradients
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
+from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
 from hvdtrain.comm.horovod import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
@@ -72,6 +73,8 @@ def open_gradient_sync(
     if options.sync_every is not None:
         own_set = None if options.process_sets is None else own_process_set()
         return LocalSgd(model, optimizer, options.sync_every, own_set)
+    if options.shard != "none":
+        return open_sharded_sync(model, optimizer, options)
     if options.gradient_sync == "horovod":
         multiplier = 1.0 if options.reduce_op == "average" else float(topology.size)
         return HorovodGradients(trainable_of(model), options.accumulate_steps, multiplier)

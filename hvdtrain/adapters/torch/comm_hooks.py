@@ -4,11 +4,12 @@ Each hook starts its communication in the backward pass, as soon as the bucket's
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from hvdtrain.adapters.gradient_sync import HookState
 
@@ -31,15 +32,23 @@ class GradBucket:
         flat: of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that
             is a bucket by itself, where the hook `reduces_in_place`; such a bucket has no `views`.
         views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
+        members: names and parameters, in the order of `flat`, and of the same memory layout.
     """
 
     name: str
     flat: torch.Tensor
     views: list[tuple[str, torch.Tensor]]
+    members: Sequence[tuple[str, nn.Parameter]] = ()
 
 
 class CommHook(HookState, ABC):
-    """How the gradients of a bucket are reduced over ranks."""
+    """How the gradients of a bucket are reduced over ranks.
+
+    Attributes:
+        leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
+    """
+
+    leaves_all = True
 
     @abstractmethod
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:

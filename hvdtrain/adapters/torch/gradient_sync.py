@@ -7,7 +7,7 @@ The same idea as PyTorch DDP's gradient buckets (Li et al., VLDB 2020) with `gra
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,10 @@ class GradientSync(SyncState, ABC):
 
     Attributes:
         sending: is called when communication begins while this rank still computes.
+        acts_after_update: `after_update` does something.
     """
+
+    acts_after_update = False
 
     sending: Callable[[], None] = staticmethod(lambda: None)
 
@@ -47,6 +50,14 @@ class GradientSync(SyncState, ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget the gradients."""
+
+    def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+        """What this rank's optimizer trains of them."""
+        return parameters
+
+    def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The norm of all gradients together, given those of what is `updated`. Collective where these are parts."""
+        return torch.nn.utils.get_total_norm(gradients)
 
 
 class NoSync(GradientSync):
@@ -134,10 +145,14 @@ class SummedGradients(GradientSync):
                 raise _too_late(bucket.name)
             bucket.take(parameter)
             if not self._held and bucket.is_full(parameter):
-                self.sending()
-                bucket.start()
+                self._on_full(bucket)
 
         return hook
+
+    def _on_full(self, bucket: Bucket) -> None:
+        """All gradients of the bucket are there."""
+        self.sending()
+        bucket.start()
 
 
 def _too_late(name: str) -> UsageError:

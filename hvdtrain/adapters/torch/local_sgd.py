@@ -34,6 +34,8 @@ class LocalSgd(PeriodicAverage, GradientSync):
         process_set: Horovod's set that this rank is in; None: each rank is alone.
     """
 
+    acts_after_update = True
+
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int, process_set: Any) -> None:
         import horovod.torch as hvd
 

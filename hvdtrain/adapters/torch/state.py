@@ -1,7 +1,7 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,24 +42,50 @@ def _arrays(
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     state: State = {name: to_host(name, tensor) for name, tensor in tensors.items()}
     for name, parameter in model.named_parameters():
-        for slot, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, torch.Tensor):
-                key = f"optimizer/{name}/{slot}"
-                state[key] = to_host(key, value)
-            elif isinstance(value, bool | int | float):
-                state[f"optimizer/{name}/{slot}{_NUMBER}"] = np.asarray(value)
-            elif value is not None:
-                raise _no_array(optimizer, slot, value)
+        state |= slots_of(optimizer, name, parameter, to_host)
     return state
 
 
-def load_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+def slots_of(
+    optimizer: torch.optim.Optimizer,
+    name: str,
+    trained: torch.Tensor,
+    to_host: Callable[[str, torch.Tensor], NDArray[Any]],
+) -> State:
+    """What the optimizer keeps of the parameter `name`, which it trains as `trained`: "optimizer/NAME/SLOT"."""
+    slots: State = {}
+    for slot, value in optimizer.state.get(trained, {}).items():
+        key = f"optimizer/{name}/{slot}"
+        if isinstance(value, torch.Tensor):
+            slots[key] = to_host(key, value)
+        elif isinstance(value, bool | int | float):
+            slots[key + _NUMBER] = np.asarray(value)
+        elif value is not None:
+            raise _no_array(optimizer, slot, value)
+    return slots
+
+
+Trained = tuple[torch.Tensor, Callable[[NDArray[Any]], NDArray[Any]]]
+"""What an optimizer trains of a parameter, and what makes the same of an array of the parameter's shape."""
+
+
+def load_state(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: State,
+    trained: Mapping[str, Sequence[Trained]] | None = None,
+) -> None:
     """Put `state` into model and optimizer: the optimizer first, so that it cannot change the weights.
+
+    Args:
+        trained: of each parameter by its name what the optimizer trains; None: the parameters.
 
     Raises:
         UsageError: names or shapes are not this model's.
     """
-    _load_optimizer(model, optimizer, state)
+    if trained is None:
+        trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
+    _load_optimizer(trained, optimizer, state)
     weights = {n.removeprefix("model/"): _to_read(a) for n, a in state.items() if n.startswith("model/")}
     try:
         model.load_state_dict(weights)
@@ -125,26 +151,27 @@ def _no_array(optimizer: torch.optim.Optimizer, slot: str, value: object) -> Usa
     )
 
 
-def _load_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+def _load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.optim.Optimizer, state: State) -> None:
     index_of = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     slots: dict[int, dict[str, Any]] = {}
-    for name, parameter in model.named_parameters():
+    for name, its_parts in trained.items():
         prefix = f"optimizer/{name}/"
         found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
-        if found and id(parameter) not in index_of:
+        if found and any(id(part) not in index_of for part, _ in its_parts):
             raise UsageError(
                 f"The saved optimizer trained {name!r}, which this one does not.",
                 "Its state would be lost.",
                 "build the optimizer over the parameters it was saved with, or start again with --resume never.",
             )
         if found:
-            slots[index_of[id(parameter)]] = dict(_slot(key, array) for key, array in found.items())
+            for part, of in its_parts:
+                slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in found.items())
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-    for trained, own in optimizer.state.items():
+    for parameter, own in optimizer.state.items():
         for slot, value in own.items():
             # Fused kernels go through memory, so that a slot must lie there as its parameter does (channels last, say).
-            if isinstance(value, torch.Tensor) and value.shape == trained.shape:
-                own[slot] = torch.empty_like(trained, dtype=value.dtype, requires_grad=False).copy_(value)
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                own[slot] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _slot(key: str, array: Any) -> tuple[str, Any]:

@@ -1,7 +1,7 @@
 """One update of the weights from reduced gradients: unscale, clip, optimizer step, in this order; and their average."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ class Update(ScaledUpdate):
         loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
             torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
         logs_norm: the norm is computed although nothing but `norms` needs it.
+        total_norm: of all gradients together, given those of `parameters`; other ranks may have more of them.
     """
 
     def __init__(
@@ -33,9 +34,11 @@ class Update(ScaledUpdate):
         max_norm: float | None = None,
         loss_scale: LossScale | None = None,
         logs_norm: bool = False,
+        total_norm: Callable[[Sequence[torch.Tensor]], torch.Tensor] = torch.nn.utils.get_total_norm,
     ) -> None:
         super().__init__(loss_scale, torch.maximum if loss_scale is None else max)
         self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
+        self._total_norm = total_norm
         self._needs_norm = logs_norm or max_norm is not None
 
     def step(self) -> bool:
@@ -44,7 +47,7 @@ class Update(ScaledUpdate):
             return self._scaled_step(self._loss_scale)
         if self._needs_norm:
             gradients = _numbers(self._parameters)
-            norm = torch.nn.utils.get_total_norm(gradients)
+            norm = self._total_norm(gradients)
             self.norms.add(norm)
             if self._max_norm is not None:
                 torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
@@ -53,7 +56,7 @@ class Update(ScaledUpdate):
 
     def _scaled_step(self, loss_scale: LossScale) -> bool:
         gradients = _numbers(self._parameters)
-        norm = float(torch.nn.utils.get_total_norm(gradients)) / loss_scale.scale
+        norm = float(self._total_norm(gradients)) / loss_scale.scale
         finite = math.isfinite(norm)
         if finite:
             clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)

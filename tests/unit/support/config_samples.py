@@ -107,6 +107,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "process_sets": ("node", "node"),
     "sparse_gradients": ("allgather", "allgather"),
     "gradient_sync": ("horovod", "horovod"),
+    "shard": ("gradients", "gradients"),
     "bucket_cap_mb": ("4", 4.0),
 }
 """For each key a value as SageMaker would pass it, and what it means."""

@@ -140,6 +140,9 @@ class NumpyAdapter:
     def tell_parts(self, tell: SpanSink | None) -> None:
         pass
 
+    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+        pass
+
     def state(self, earlier: Mapping[str, Any] = NO_STATE) -> State:  # noqa: ARG002
         model = {f"model/{name}": array.copy() for name, array in self.model.items()}
         return model | {f"optimizer/{name}/velocity": array.copy() for name, array in self.velocity.items()}

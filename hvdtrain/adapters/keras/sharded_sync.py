@@ -1,0 +1,208 @@
+"""State sharding in Keras: as `hvdtrain.adapters.torch.sharded_sync`, traced into the step.
+
+A variable of TensorFlow has memory of its own, so that the optimizer trains copies of this rank's parts of the weights,
+which the allgather brings back.
+"""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvdtrain.adapters.gradient_sync import HookState, bucket_bytes, in_buckets
+from hvdtrain.adapters.keras.gradient_sync import GradientSync
+from hvdtrain.adapters.keras.gradients import densified
+from hvdtrain.adapters.keras.optimizers import RuleOptimizer
+from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.shards import pieces_of
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+
+_BY_NUMBER = tuple(
+    getattr(keras.optimizers, name)
+    for name in ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
+)
+"""Optimizers that update each number of a weight by its own gradient and state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The part of a variable that this rank updates.
+
+    Attributes:
+        variable: as the model has it.
+        weights: [end - start], a copy of that part.
+        start: its first number.
+        end: behind its last one.
+    """
+
+    variable: Any
+    weights: Any
+    start: int
+    end: int
+
+
+class _Shard:
+    """A bucket, and this rank's part of it.
+
+    Args:
+        number: of the bucket.
+        variables: in the bucket, one after the other.
+    """
+
+    def __init__(self, number: int, variables: Sequence[Any], rank: int, size: int) -> None:
+        self.variables = variables
+        self.lengths = [math.prod(variable.shape) for variable in variables]
+        self.dtype = tf.as_dtype(variables[0].dtype)
+        described = ";".join(str(tuple(variable.shape)) for variable in variables)
+        self.name = f"hvdtrain_gradients_{number}_{self.dtype.name}_{zlib.crc32(described.encode()):08x}"
+        self.pieces = [_piece(variables[i], start, end) for i, start, end in pieces_of(self.lengths, rank, size)]
+        self.part_lengths = [piece.end - piece.start for piece in self.pieces]
+
+
+def _piece(variable: Any, start: int, end: int) -> Piece:
+    flat = tf.reshape(variable.value, [-1])[start:end]
+    weights = keras.Variable(flat, dtype=variable.dtype, trainable=True, name=variable.name)
+    weights._path = variable.path  # by which optimizers name their own variables
+    return Piece(variable, weights, start, end)
+
+
+class ShardedSync(GradientSync):
+    """See the module.
+
+    Args:
+        variables: the trainable ones, in the model's order.
+        optimizer: not built; it trains this rank's pieces.
+        hvd: horovod.tensorflow.
+        waiting: counts the time.
+        loss_multiplier: see `HookState`.
+        cap: bytes of the largest bucket of several gradients.
+
+    Attributes:
+        pieces: what this rank's optimizer trains, as copies.
+        slots: of each of the optimizer's variables that belongs to a piece, by its id, that piece.
+    """
+
+    def __init__(
+        self, variables: Sequence[Any], optimizer: Any, hvd: Any, waiting: Waiting, loss_multiplier: float, cap: int
+    ) -> None:
+        super().__init__(HookState(loss_multiplier))
+        self._hvd, self._waiting = hvd, waiting
+        groups = in_buckets(
+            reversed(variables),
+            lambda v: v.dtype,
+            lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size,
+            cap,
+        )
+        self._shards = [_Shard(number, group, hvd.rank(), hvd.size()) for number, group in enumerate(groups)]
+        self.pieces = [piece for shard in self._shards for piece in shard.pieces]
+        self.slots: dict[int, Piece] = {}
+        self._build(optimizer)
+
+    def updated(self, variables: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
+        return [piece.weights for piece in self.pieces]
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients of this rank's pieces."""
+        found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
+        flat = [self._flattened(shard, found) for shard in self._shards]
+        parts = self._waiting.over(
+            flat, lambda: [self._scattered(*pair) for pair in zip(self._shards, flat, strict=True)]
+        )
+        return [
+            piece
+            for shard, part in zip(self._shards, parts, strict=True)
+            for piece in (tf.split(part, shard.part_lengths) if shard.pieces else ())
+        ]
+
+    def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:
+        flat = []
+        for place, variable in enumerate(shard.variables):
+            gradient = gradients.get(id(variable))
+            dense = tf.zeros_like(variable.value) if gradient is None else densified(place, gradient, variable).value
+            flat.append(tf.reshape(dense, [-1]))
+        return tf.concat(flat, 0)
+
+    def _scattered(self, shard: _Shard, flat: Any) -> Any:
+        part = self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)
+        return tf.ensure_shape(part, [sum(shard.part_lengths)])
+
+    def distribute(self) -> None:
+        own = [
+            tf.concat([piece.weights.value for piece in shard.pieces] or [tf.zeros([0], shard.dtype)], 0)
+            for shard in self._shards
+        ]
+        gathered = self._waiting.over(
+            own, lambda: [self._gathered(*pair) for pair in zip(self._shards, own, strict=True)]
+        )
+        for shard, flat in zip(self._shards, gathered, strict=True):
+            for variable, part in zip(shard.variables, tf.split(flat, shard.lengths), strict=True):
+                variable.assign(tf.reshape(part, variable.shape))
+
+    def _gathered(self, shard: _Shard, own: Any) -> Any:
+        flat = self._hvd.allgather(own, name=f"{shard.name}_weights", ignore_name_scope=True)
+        return tf.ensure_shape(flat, [sum(shard.lengths)])
+
+    def total_norm(self, gradients: Sequence[Any]) -> Any:
+        squares = tf.square(super().total_norm(gradients)) if gradients else tf.constant(0.0)
+        total = self._hvd.allreduce(squares, op=self._hvd.Sum, name="hvdtrain_gradients_norm", ignore_name_scope=True)
+        return tf.sqrt(total)
+
+    def refresh(self) -> None:
+        """Copy this rank's parts again: the weights were loaded."""
+        for piece in self.pieces:
+            piece.weights.assign(tf.reshape(piece.variable.value, [-1])[piece.start : piece.end])
+
+    def _build(self, optimizer: Any) -> None:
+        """With this rank's pieces, noting which of its variables are for which piece."""
+        by_weights = {id(piece.weights): piece for piece in self.pieces}
+        for name in ("_exempt", "_exclude_from_weight_decay"):  # ours, and Keras': ids of variables
+            exempt = getattr(optimizer, name, None)
+            if exempt:
+                own = {id(piece.weights) for piece in self.pieces if id(piece.variable) in exempt}
+                setattr(optimizer, name, type(exempt)(exempt | own))
+        add = optimizer.add_variable_from_reference
+
+        def noted(reference_variable: Any, *arguments: Any, **named: Any) -> Any:
+            variable = add(reference_variable, *arguments, **named)
+            self.slots[id(variable)] = by_weights[id(reference_variable)]
+            return variable
+
+        optimizer.add_variable_from_reference = noted
+        optimizer.build([piece.weights for piece in self.pieces])
+        del optimizer.add_variable_from_reference
+
+
+def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, waiting: Waiting) -> ShardedSync:
+    """What --shard asks for.
+
+    Raises:
+        UsageError: the optimizer, or the model, needs more than a part of a variable.
+    """
+    import horovod.tensorflow as hvd
+
+    _require_by_number(model, optimizer)
+    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
+    return ShardedSync(model.trainable_variables, optimizer, hvd, waiting, multiplier, bucket_bytes(options))
+
+
+def _require_by_number(model: Any, optimizer: Any) -> None:
+    name = type(optimizer).__name__
+    if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):
+        needs = f"the optimizer {name}"
+    elif optimizer.clipnorm is not None or optimizer.global_clipnorm is not None or optimizer.use_ema:
+        needs = f"clipnorm, global_clipnorm or use_ema of {name}"
+    elif any(variable.constraint is not None for variable in model.trainable_variables):
+        needs = "constraints on weights"
+    else:
+        return
+    raise UsageError(
+        f"--shard is given with {needs}.",
+        "Each worker updates parts of weights, and this needs whole ones.",
+        f"use one of {', '.join(sorted(each.__name__ for each in _BY_NUMBER))} of keras.optimizers, with "
+        "--max-grad-norm or --ema-decay where you want these, or leave --shard out.",
+    )

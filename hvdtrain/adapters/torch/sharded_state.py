@@ -1,0 +1,80 @@
+"""The state of a sharded optimizer in torch, as the arrays that one without shards has: gathered, and divided again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hvdtrain.adapters.slices import join_slices
+from hvdtrain.adapters.torch import state as whole
+from hvdtrain.adapters.torch.sharded_sync import ShardedSync
+from hvdtrain.adapters.torch.shards import Piece, in_memory_order
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.state import NO_STATE, State
+
+
+class ShardedArrays:
+    """Implements `Arrays`: checkpoints are those of a run without shards, for any number of workers.
+
+    Args:
+        sync: knows this rank's pieces of the parameters.
+    """
+
+    drifting_buffers = staticmethod(whole.drifting_buffers)
+    load_rank_local_state = staticmethod(whole.load_rank_local_state)
+
+    def __init__(self, sync: ShardedSync) -> None:
+        self._sync = sync
+        self._gathered: State = {}
+
+    def gather(self, comm: Communicator, model: torch.nn.Module, optimizer: torch.optim.Optimizer, keeps: bool) -> None:
+        """Collect what `read_state` will return; `keeps`: whether this rank will call it. Collective."""
+        own: State = {}
+        for piece in self._pieces():
+            own |= whole.slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: tensor.numpy(force=True))
+        joined = join_slices(comm, own, keeps)
+        parameters = dict(model.named_parameters())
+        self._gathered = {name: _shaped(array, parameters[_parameter_in(name)]) for name, array in joined.items()}
+
+    def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
+        """After `gather`, whose arrays it gives away; the optimizer itself knows none of the model's parameters."""
+        gathered, self._gathered = self._gathered, {}
+        return whole.read_state(model, optimizer, earlier) | gathered
+
+    def view_state(self, model: Any, optimizer: Any) -> State:
+        """Without the optimizer's."""
+        return whole.view_state(model, optimizer)
+
+    def load_state(self, model: Any, optimizer: Any, state: State) -> None:
+        """Of each array of the optimizer this rank's part."""
+        own: dict[str, list[whole.Trained]] = {name: [] for name, _ in model.named_parameters()}
+        for piece in self._pieces():
+            own[piece.name].append((piece.weights, lambda array, piece=piece: _part(array, piece)))  # type: ignore[misc]
+        whole.load_state(model, optimizer, state, own)
+
+    def _pieces(self) -> list[Piece]:
+        return [piece for shard in self._sync.shards for piece in shard.pieces]
+
+
+def _parameter_in(name: str) -> str:
+    """Of "optimizer/PARAMETER/SLOT"."""
+    return name.removeprefix("optimizer/").rpartition("/")[0]
+
+
+def _shaped(array: NDArray[Any], parameter: torch.Tensor) -> NDArray[Any]:
+    """Numbers in the order of the parameter's memory, in its shape; a number as it is."""
+    if array.ndim == 0:
+        return np.asarray(array)
+    tensor = torch.from_numpy(array)
+    return tensor.as_strided(parameter.shape, parameter.stride()).contiguous().numpy()
+
+
+def _part(array: NDArray[Any], piece: Piece) -> NDArray[Any]:
+    """Of an array of the parameter's shape, the numbers of the piece; a number as it is."""
+    if array.ndim == 0 and piece.parameter.ndim > 0:
+        return array
+    values = whole.to_tensor(array)
+    laid_out = torch.empty_strided(piece.parameter.shape, piece.parameter.stride(), dtype=values.dtype).copy_(values)
+    return in_memory_order(piece.name, laid_out)[piece.start : piece.end].numpy()

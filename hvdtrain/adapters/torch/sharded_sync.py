@@ -1,0 +1,188 @@
+"""State sharding in torch: each rank updates a part of every bucket's weights, and keeps the optimizer's state of it.
+
+Rajbhandari et al. 2020 (arXiv:1910.02054, "ZeRO"), stages 1 and 2. A reducescatter sums gradients, of which each rank
+gets its part; the optimizer changes that part of the weights in their own memory; an allgather distributes the weights.
+Together they send as much as the ring allreduce that they replace.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hvdtrain import activity
+from hvdtrain.adapters.gradient_sync import LARGE_BYTES, bucket_bytes
+from hvdtrain.adapters.torch.buckets import Bucket, Trainable
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
+from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
+from hvdtrain.adapters.torch.shards import Shard
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+
+_BY_NUMBER = tuple(
+    getattr(torch.optim, name)
+    for name in ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+)
+"""Optimizers that update each number of a weight by its own gradient and state."""
+
+_GATHERED = 4  # buckets of weights that travel at a time: limits the memory for copies
+_REDUCED = 4  # buckets of gradients that may be on their way before the backward pass waits for the first of them
+
+
+class ScatteredSum(CommHook):
+    """Gradients summed by a reducescatter; this rank's part becomes the gradient of its pieces of the weights.
+
+    Args:
+        hvd: horovod.torch.
+        loss_multiplier: see `HookState`.
+
+    Attributes:
+        shards: one for each bucket.
+    """
+
+    reduces_in_place = True
+    leaves_all = False
+
+    def __init__(self, hvd: Any, loss_multiplier: float) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd = hvd
+        self.shards: list[Shard] = []
+
+    def large_bytes(self, on_gpu: bool) -> float:  # noqa: ARG002
+        """On GPUs too: a gradient that is a bucket by itself is not kept in a buffer when it has been summed."""
+        return LARGE_BYTES
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        shard = Shard(bucket.name, bucket.members, self._hvd.rank(), self._hvd.size())
+        self.shards.append(shard)
+
+        def reduction() -> PendingReduction:
+            shard.add_gradients((yield self._hvd.reducescatter_async(bucket.flat, name=bucket.name, op=self._hvd.Sum)))
+
+        return reduction
+
+
+class ShardedSync(SummedGradients):
+    """See the module.
+
+    Args:
+        trainable: names and parameters, in the model's order.
+        optimizer: without state; from now on it trains this rank's pieces of the parameters.
+        hvd: horovod.torch.
+        loss_multiplier: see `HookState`.
+        cap: bytes of the largest bucket of several gradients.
+        shards_gradients: gradients of each micro batch are reduced, during its backward pass, so that no rank keeps
+            more than its part of them; else they are added up in full, and reduced once in an update.
+    """
+
+    acts_after_update = True
+
+    def __init__(
+        self,
+        trainable: Trainable,
+        optimizer: torch.optim.Optimizer,
+        hvd: Any,
+        loss_multiplier: float,
+        cap: int,
+        shards_gradients: bool,
+    ) -> None:
+        hook = ScatteredSum(hvd, loss_multiplier)
+        self._hvd, self._shards_gradients = hvd, shards_gradients
+        self._ready: set[Bucket] = set()
+        self.shards: Sequence[Shard] = hook.shards
+        super().__init__(trainable, hook, hvd.synchronize, cap)
+        self._give_pieces_to(optimizer)
+
+    def buckets(self, cap: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Nothing can be chosen: the buckets decide which numbers of the optimizer's state are this rank's."""
+        return ()
+
+    def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:  # noqa: ARG002
+        """This rank's pieces of them."""
+        return [piece.weights for shard in self.shards for piece in shard.pieces]
+
+    def set_grad_sync(self, last: bool) -> None:
+        if self._shards_gradients and any(bucket.has_begun for bucket in self._buckets):  # of the last micro batch
+            super().finish()
+            super().clear()
+            self._ready.clear()
+        super().set_grad_sync(last or self._shards_gradients)
+
+    def clear(self) -> None:
+        super().clear()
+        self._ready.clear()
+        for shard in self.shards:
+            shard.clear_gradients()
+
+    def _on_full(self, bucket: Bucket) -> None:
+        """Without gradients to save, as always; else in the order of the buckets, and few at a time.
+
+        All ranks have then begun the same first buckets, whatever order their gradients come in, and whoever waits
+        for one waits for ranks that will begin it: DDP begins its buckets in their order too.
+        """
+        if not self._shards_gradients:
+            super()._on_full(bucket)
+            return
+        self._ready.add(bucket)
+        begun = sum(each.has_begun for each in self._buckets)
+        for number, each in enumerate(self._buckets[begun:], begun):
+            if each not in self._ready:
+                break
+            super()._on_full(each)
+            if number >= _REDUCED:
+                self._buckets[number - _REDUCED].reduce(self._wait)
+
+    def after_update(self, step: int) -> None:  # noqa: ARG002
+        """Distribute the weights. Collective."""
+        pending: deque[tuple[Shard, Any]] = deque()
+        for shard in self.shards:
+            handle = self._hvd.allgather_async(shard.own_weights(), name=f"{shard.name}.weights")
+            pending.append((shard, handle))
+            if len(pending) == _GATHERED:
+                self._take_weights(*pending.popleft())
+        for shard, handle in pending:
+            self._take_weights(shard, handle)
+
+    def _take_weights(self, shard: Shard, handle: Any) -> None:
+        activity.now.collective = f"{shard.name}.weights"
+        shard.take_weights(self._wait(handle))
+
+    def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        own = super().total_norm(gradients).square()
+        total: torch.Tensor = self._hvd.allreduce(own, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
+        return total.sqrt()
+
+    def _give_pieces_to(self, optimizer: torch.optim.Optimizer) -> None:
+        pieces: Mapping[nn.Parameter, list[nn.Parameter]] = {
+            parameter: [piece.weights for piece in shard.pieces if piece.parameter is parameter]
+            for shard in self.shards
+            for _, parameter in shard.members
+        }
+        for group in optimizer.param_groups:
+            group["params"] = [piece for parameter in group["params"] for piece in pieces.get(parameter, ())]
+
+
+def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions) -> ShardedSync:
+    """What --shard asks for.
+
+    Raises:
+        UsageError: the optimizer needs more than a part of a parameter.
+    """
+    import horovod.torch as hvd
+
+    _require_by_number(optimizer)
+    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
+    cap, gradients = bucket_bytes(options), options.shard == "gradients"
+    return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, cap, gradients)
+
+
+def _require_by_number(optimizer: torch.optim.Optimizer) -> None:
+    if type(optimizer) in _BY_NUMBER:
+        return
+    raise UsageError(
+        f"--shard is given with the optimizer {type(optimizer).__name__}.",
+        "Each worker would update parts of weights, and this optimizer may need a whole weight for each number of it.",
+        f"use one of {', '.join(sorted(each.__name__ for each in _BY_NUMBER))} of torch.optim, or leave --shard out.",
+    )

@@ -1,0 +1,50 @@
+"""`--shard`: each rank keeps its part of the optimizer's state, and of the summed gradients. The numbers that it trains
+are in test_option_laws.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).parent / "workers" / "sharded_gradients.py"
+RANKS = 3
+
+
+def test_each_rank_keeps_its_part_only(run_ranks: Callable[..., Any]) -> None:
+    finished = run_ranks(["python", str(WORKER)], RANKS, "horovodrun-gloo", 180)
+    assert finished.returncode == 0, finished.tail()
+    ranks = [json.loads(line) for line in re.findall(r"\{\"rank\".*\}", finished.stdout)]
+    assert sorted(found["rank"] for found in ranks) == [*range(RANKS)], finished.tail()
+    for shard in ("optimizer", "gradients"):
+        assert all(found[shard]["furthest"] < 2e-5 for found in ranks)
+        whole, parts = ranks[0]["none"]["state_bytes"], [found[shard]["state_bytes"] for found in ranks]
+        assert sum(parts) == whole
+        assert max(parts) < whole / RANKS + 1000  # numbers cannot be cut
+        assert all(found[shard]["kept_gradient_bytes"] == 0 for found in ranks)
+    assert all(found["none"]["kept_gradient_bytes"] > 0 for found in ranks)
+
+
+@pytest.mark.parametrize(("framework", "name"), [("torch", "Adafactor"), ("tensorflow", "Lamb")])
+def test_an_optimizer_that_needs_whole_weights_is_refused(
+    framework: str, name: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """As a task may choose it."""
+    base = {"torch": "torch.optim.Adafactor(model.parameters(), lr=lr)", "tensorflow": "keras.optimizers.Lamb(lr)"}
+    library = {"torch": "torch", "tensorflow": "keras"}[framework]
+    (tmp_path / "own_task.py").write_text(
+        f"import {library}\n"
+        "from hvdtrain.tasks.registry import load_task\n\n\n"
+        f"class Own(load_task('digits', '{framework}')):\n"
+        "    def build_optimizer(self, model, lr):\n"
+        f"        return {base[framework]}\n"
+    )
+    argv = ["python", "-m", "hvdtrain", "--task", "own_task:Own", "--shard", "optimizer", "--output-dir", "out"]
+    finished = run_ranks(argv, 2, "mpirun", 180, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert finished.returncode == 2, finished.tail()
+    assert f"--shard is given with the optimizer {name}." in finished.stderr, finished.tail()
+    assert not (tmp_path / "out").exists()
