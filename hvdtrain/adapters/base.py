@@ -12,7 +12,6 @@ from hvdtrain.adapters.gradient_sync import SyncState
 from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
-from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import NO_STATE, State
@@ -69,18 +68,15 @@ class AdapterState(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Nothing may be changed."""
 
-    def take_part_times(self) -> Mapping[str, QuantileSketch]:
-        """See `Adapter`; here a step is one operation."""
-        return {}
-
     def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
         """See `Adapter`; nothing is told here."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> None:  # noqa: B027
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:  # noqa: ARG002
         """See `Adapter`; here each rank has the whole state."""
+        return False
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()

@@ -25,7 +25,7 @@ class Sums:
         grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping
             or loss scaling computed it anyway; with local SGD that of this rank's own gradients.
         grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
-        parts: seconds of the parts of steps, by their names in `laps.PARTS`; empty where a step is one operation.
+        parts: seconds of the parts of steps, by their names in `laps.PARTS`; those that can be told apart.
         device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.
         device_use: share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on
             a CPU, or where NVML cannot be asked.
@@ -66,13 +66,17 @@ class Adapter(Protocol):
         """Totals since the last call, waiting for the device; resets them."""
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
-        """How long each part of a step took in the steps since the last call; empty where a step is one operation."""
+        """How long each part of a step took in the steps since the last call."""
 
     def tell_parts(self, tell: SpanSink | None) -> None:
         """From now on `tell` is told each part of each step, where the host runs them; None ends that."""
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> None:
-        """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective."""
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
+        """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective.
+
+        Returns:
+            Whether there was anything: then these arrays are no rank's own, and need more memory than training does.
+        """
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         """A copy of everything that training changes, in host memory.

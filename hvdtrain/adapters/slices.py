@@ -24,7 +24,7 @@ def join_slices(
         own: this rank's slices [n], which follow each other in the order of ranks; or numbers [], which are the same on
             all ranks that have them. A rank that has nothing of an array leaves it out.
         keeps: whether this rank needs them; else the result is empty.
-        message_bytes: of several arrays in one message, of all ranks together; bounds what is copied.
+        message_bytes: the most in one message, of all ranks together; bounds what ranks copy that keep nothing.
     """
     told: dict[str, _Slice] = {
         name: (array.nbytes, array.dtype.str, array.tobytes().hex() if array.ndim == 0 else None)
@@ -38,15 +38,40 @@ def join_slices(
         name: np.frombuffer(bytes.fromhex(number), dtype)[0] for name, (_, dtype, number) in first.items() if number
     }
     for names in _groups(first, all_told, message_bytes):
-        values = comm.allgather(_bytes_of(own, names), "hvdtrain.slices.values")
-        if keeps:
-            parts = _divided(values, [[one.get(name, (0,))[0] for name in names] for one in all_told])
-            joined |= {name: part.view(first[name][1]) for name, part in zip(names, parts, strict=True)}
+        lengths = [[one[name][0] if name in one else 0 for name in names] for one in all_told]
+        parts = _joined(comm, _bytes_of(own, names), np.array(lengths), keeps, message_bytes)
+        joined |= {name: part.view(first[name][1]) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
 
 
+def _joined(
+    comm: Communicator, own: NDArray[np.uint8], lengths: NDArray[np.int64], keeps: bool, most: int
+) -> list[NDArray[np.uint8]]:
+    """Each array's bytes, on ranks that keep them; [] on others.
+
+    Args:
+        own: this rank's bytes of all of the arrays.
+        lengths: of each rank's slices, [ranks, arrays].
+        most: bytes of a message, of all ranks together.
+    """
+    of_rank = lengths.sum(1)
+    received = [np.empty(length, np.uint8) for length in of_rank] if keeps else []
+    piece = max(1, most // len(lengths))
+    for begin in range(0, int(of_rank.max(initial=0)), piece):
+        values = comm.allgather(own[begin : begin + piece], "hvdtrain.slices.values")
+        ends = np.cumsum(np.clip(of_rank - begin, 0, piece))
+        for rank, part in enumerate(np.split(values, ends[:-1]) if keeps else ()):
+            received[rank][begin : begin + part.size] = part
+    ends_in_rank = np.cumsum(lengths, 1)
+    return [
+        np.concatenate([one[end - length : end] for one, end, length in zip(received, *columns, strict=True)])
+        for columns in zip(ends_in_rank.T, lengths.T, strict=True)
+        if keeps
+    ]
+
+
 def _groups(first: Mapping[str, _Slice], all_told: list[dict[str, _Slice]], most: int) -> Iterator[list[str]]:
-    """Names of arrays that travel in one message; a large one is alone."""
+    """Names of arrays that travel together; a large one is alone, and travels in several messages."""
     group: list[str] = []
     size = 0
     for name, (_, _, number) in first.items():
@@ -65,13 +90,3 @@ def _groups(first: Mapping[str, _Slice], all_told: list[dict[str, _Slice]], most
 def _bytes_of(own: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
     parts = [np.ascontiguousarray(own[name]).view(np.uint8) for name in names if name in own]
     return np.concatenate(parts) if parts else np.empty(0, np.uint8)
-
-
-def _divided(values: NDArray[np.uint8], lengths: list[list[int]]) -> list[NDArray[np.uint8]]:
-    """Each array's bytes, out of all ranks' one after the other. Args: `lengths`: of each part, [ranks][arrays]."""
-    ends = np.cumsum(np.array(lengths)).reshape(len(lengths), -1)
-    starts = ends - np.array(lengths)
-    return [
-        np.concatenate([values[start:end] for start, end in zip(starts[:, column], ends[:, column], strict=True)])
-        for column in range(ends.shape[1])
-    ]

@@ -115,7 +115,12 @@ class CheckpointWriter:
         return self._collected + sum(write.done() for write in self._writes)
 
     def begin(
-        self, copy: CopyState, position: Position, best: Best | None = None, account: Callable[[], None] | None = None
+        self,
+        copy: CopyState,
+        position: Position,
+        best: Best | None = None,
+        account: Callable[[], None] | None = None,
+        reuses: bool = True,
     ) -> None:
         """Copy the state, which all ranks have, and begin to write it. Fewer than `COPIES` are under way.
 
@@ -123,6 +128,7 @@ class CheckpointWriter:
             copy: called on ranks that write.
             best: where `best` is to point; default: to the best that `position` knows.
             account: called on rank 0, in the thread, before the checkpoint is written. Raises OSError.
+            reuses: whether a later copy may be made in the memory of this one, which is kept until then.
         """
         if len(self._begun) >= COPIES:
             raise RuntimeError("a checkpoint was begun before an earlier one was collected")
@@ -131,7 +137,7 @@ class CheckpointWriter:
             state = copy(self._free.pop() if self._free else NO_STATE)
             before = self._writes[-1] if self._writes else None
             own_account = account if self.comm.topology.is_root else None
-            self._writes.append(in_background(lambda: self._write(state, position, best, own_account, before)))
+            self._writes.append(in_background(lambda: self._write(state, position, best, own_account, before, reuses)))
             _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
@@ -218,6 +224,7 @@ class CheckpointWriter:
         best: Best | None,
         account: Callable[[], None] | None,
         before: Future[Saved] | None,
+        reuses: bool,
     ) -> Saved:
         if before is not None:
             wait([before])
@@ -234,7 +241,8 @@ class CheckpointWriter:
         except (OSError, DamagedCheckpointError) as error:
             return _not_written(position.step, error)
         finally:
-            self._free.append(state)
+            if reuses:
+                self._free.append(state)
 
 
 def writing_ranks(size: int, writers: int) -> list[int]:

@@ -42,6 +42,11 @@ class Column:
 
 def console() -> Console:
     """Of standard output. A pipe gets long lines, and no colours."""
+    found = _screen()
+    return found if found.is_terminal else _screen(_PIPE_COLUMNS)
+
+
+def _screen(width: int | None = None) -> Console:
     from rich.console import Console
 
     class Screen(Console):
@@ -49,8 +54,7 @@ def console() -> Console:
             """Nobody reads any more: rich would end the process with exit code 1."""
             raise BrokenPipeError
 
-    found = Screen()
-    return found if found.is_terminal else Screen(width=_PIPE_COLUMNS)
+    return Screen(width=width)
 
 
 def print_fitting(columns: Sequence[Column]) -> None:
@@ -82,7 +86,6 @@ def _fitting(columns: list[Column], width: int) -> list[Column]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:
     """Print rows under column heads; with `numbers`, all columns but the first to the right."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -91,4 +94,4 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a value such as n[1-3] is no markup
-    Console().print(table)
+    _screen().print(table)

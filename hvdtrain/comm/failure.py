@@ -25,7 +25,7 @@ from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 # importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.
 _SIGNS = (
     *("Horovod has been shut down", "HorovodAllreduce", "HorovodAllgather", "HorovodAlltoall", "HorovodBroadcast"),
-    *("HorovodGrouped", "Connection closed by peer", "Connection reset by peer"),
+    *("HorovodReducescatter", "HorovodGrouped", "Connection closed by peer", "Connection reset by peer"),
 )
 
 

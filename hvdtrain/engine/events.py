@@ -55,7 +55,7 @@ class Seconds:
         allreduce: waiting for other ranks' gradients after the own ones were ready.
         checkpoint: saving.
         compute: all the rest.
-        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where a step is one operation (Keras).
+        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where they cannot be told apart.
         allreduce_hidden: communication that went on beside `compute`, at most.
         validation: of whole validations, which `Evaluated` tells.
     """

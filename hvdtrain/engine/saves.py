@@ -74,9 +74,9 @@ class Saves:
         if self.policy.cadence is not None:
             self.policy.cadence.began()
         with self.watch.span("checkpoint") as span:
-            self.adapter.gather_state(self.writer.comm, self.writer.copies)
+            gathered = self.adapter.gather_state(self.writer.comm, self.writer.copies)
             account = self.ledger.account(position.step)
-            self.writer.begin(self.adapter.state, position, best, account)
+            self.writer.begin(self.adapter.state, position, best, account, reuses=not gathered)
         self._waited[position.step] = span.seconds
         if not self.policy.in_background:
             self.finish()

@@ -25,8 +25,10 @@ def test_each_rank_keeps_its_part_only(run_ranks: Callable[..., Any]) -> None:
         whole, parts = ranks[0]["none"]["state_bytes"], [found[shard]["state_bytes"] for found in ranks]
         assert sum(parts) == whole
         assert max(parts) < whole / RANKS + 1000  # numbers cannot be cut
-        assert all(found[shard]["kept_gradient_bytes"] == 0 for found in ranks)
-    assert all(found["none"]["kept_gradient_bytes"] > 0 for found in ranks)
+    # Before the messages of the last backward pass are waited for. Rank 1 has not begun: it has no first bucket.
+    for found in (found for found in ranks if found["rank"] != 1):
+        kept = {shard: found[shard]["kept_gradient_bytes"] for shard in ("none", "optimizer", "gradients")}
+        assert kept["none"] == kept["optimizer"] > 2 * kept["gradients"], kept
 
 
 @pytest.mark.parametrize(("framework", "name"), [("torch", "Adafactor"), ("tensorflow", "Lamb")])

@@ -1,6 +1,7 @@
 """The Keras 3 adapter (TensorFlow backend): one compiled step, gradients summed over ranks inside it."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any
@@ -21,6 +22,7 @@ from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_stat
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
+from hvdtrain.adapters.keras.graph_laps import GraphLaps
 from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
@@ -28,9 +30,11 @@ from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
+from hvdtrain.adapters.laps import PARTS
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
@@ -63,6 +67,7 @@ class KerasAdapter(AdapterState):
         )
         self._seed_states = [*seed_states(self.model), own_seed_state()]
         self._waiting = Waiting()
+        self._laps = GraphLaps(_told_parts(options, topology), options.steps_per_call)
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
         if isinstance(self._gradient_sync, ShardedSync):
             self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
@@ -90,10 +95,9 @@ class KerasAdapter(AdapterState):
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
-                numbers = tf.constant(self._numbers(part, step, number, lr))
-                self._collect(_layout(part), *self._tensors(part), numbers)
-            numbers = tf.constant(self._numbers(last, step, len(parts), lr))
-            changed, norm = self._train(_layout(last), *self._tensors(last), numbers)
+                self._collect(_layout(part), *self._copied(part, step, number, lr))
+            changed, norm = self._train(_layout(last), *self._copied(last, step, len(parts), lr))
+            self._laps.end_steps(1)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
@@ -108,6 +112,7 @@ class KerasAdapter(AdapterState):
             numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
             with self._syncing(), task_errors():
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
+            self._laps.end_steps(len(updates))
             self._update.after_steps(norms)
 
     def set_bucket_cap(self, cap: int) -> None:
@@ -116,9 +121,10 @@ class KerasAdapter(AdapterState):
         self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
         self._train_several = SeveralSteps(self._train_graph)
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
         if self._sharded is not None:
             self._sharded.gather(comm, self.optimizer, keeps)
+        return self._sharded is not None
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
@@ -127,6 +133,13 @@ class KerasAdapter(AdapterState):
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
         seeds = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
         return StepNumbers(step, lr, self._update.scale, max(batch.global_weight, 1.0), seeds).packed()
+
+    def _copied(self, batch: LoadedBatch, step: int, number: int, lr: float) -> tuple[Any, ...]:
+        """Features, weights and numbers of a micro batch, on the device."""
+        begin = time.perf_counter()
+        tensors = *self._tensors(batch), tf.constant(self._numbers(batch, step, number, lr))
+        self._laps.copied(begin)
+        return tensors
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._create_sums(batch)
@@ -143,6 +156,8 @@ class KerasAdapter(AdapterState):
             if self.model.losses:
                 loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
             loss *= scale
+            if not self._options.compile:  # XLA has no clock
+                self._laps.mark("forward", [loss])
         gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
         require_trainable(any(gradient is not None for gradient in gradients))
         return gradients, measures
@@ -157,17 +172,22 @@ class KerasAdapter(AdapterState):
 
     def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""
+        self._laps.begin((features, packed))
         numbers = StepNumbers.unpacked(packed)
         self._draw_anew(numbers.seeds)
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         assert self._gradient_sum is not None
+        self._laps.mark("backward", gradients)
         self._gradient_sum.add(self._reduced(gradients) if self._sums_reduced else gradients)
         self._add(measures, real)
+        self._laps.end(is_last=False)
 
     def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
+        self._laps.begin((features, packed))
         numbers = StepNumbers.unpacked(packed)
         self._draw_anew(numbers.seeds)
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
+        self._laps.mark("backward", gradients)
         if self._sums_reduced:
             gradients = self._reduced(gradients)
         if self._gradient_sum is not None:
@@ -176,12 +196,20 @@ class KerasAdapter(AdapterState):
         gradients = _for_all(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
         changed, norm = self._update.apply(gradients, self._updated, numbers.scale)
-        self._gradient_sync.distribute()
+        self._laps.mark("optimizer", [tf.convert_to_tensor(variable) for variable in self._updated])
+        if self._sharded is not None:
+            self._gradient_sync.distribute()
+            self._laps.mark("allreduce", [tf.convert_to_tensor(v) for v in self.model.trainable_variables])
         self._average.update(numbers.step)
+        self._laps.end(is_last=True)
         return changed, norm
 
     def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
-        return self._gradient_sync.reduce(gradients, self.model.trainable_variables)
+        variables = self.model.trainable_variables
+        first = next(iter(self._gradient_sync.buckets(bucket_bytes(self._options))), None)
+        if first is not None:  # the last layers' gradients, with which communication begins
+            self._laps.sending(gradients[-first:])
+        return self._laps.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, training=False), real)
@@ -212,14 +240,25 @@ class KerasAdapter(AdapterState):
     def read_sums(self) -> Sums:
         values = {name: float(value.numpy()) for name, value in self._sums.items()}
         norms, memory = self._update.norms.read(), memory_peak()
-        sums = Sums(values, self._waiting.take(), self._skipped, *norms, device_memory=memory)
+        parts = self._laps.take()
+        sums = Sums(values, self._waiting.take(), self._skipped, *norms, parts, device_memory=memory)
         for variable in self._sums.values():
             variable.assign(0.0)
         self._skipped = 0
         return sums
 
+    def take_part_times(self) -> Mapping[str, QuantileSketch]:
+        return self._laps.take_sketches()
+
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
+
+
+def _told_parts(options: TrainingOptions, topology: Topology) -> list[str]:
+    """The parts of a step that can be told apart."""
+    without_clock = ("forward",) if options.compile else ()  # XLA has none: what it compiles is one part
+    alone = () if topology.is_distributed else ("allreduce", "allreduce_hidden")
+    return [name for name in PARTS if name not in (*without_clock, *alone)]
 
 
 def _layout(batch: LoadedBatch) -> tuple[object, ...]:

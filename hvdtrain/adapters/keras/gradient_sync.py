@@ -10,6 +10,7 @@ from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, require_ada
 from hvdtrain.adapters.keras.comm_hooks import Adasum, BFloat16Sum, CommHook, Float16Sum, PlainReduction
 from hvdtrain.adapters.keras.gradients import grouped, reduce_by_hook
 from hvdtrain.adapters.keras.powersgd import PowerSgd
+from hvdtrain.adapters.keras.update import global_norm
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.algorithms.powersgd import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
@@ -29,7 +30,7 @@ class GradientSync(SyncState, ABC):
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:
         """The norm of all gradients together, given those of what is `updated`; None is nothing. As `reduce`."""
-        return tf.linalg.global_norm([gradient for gradient in gradients if gradient is not None])
+        return global_norm(gradients)
 
     def distribute(self) -> None:
         """The optimizer has changed what is `updated`: make that the weights of all ranks. As `reduce`."""

@@ -82,7 +82,7 @@ def reduce_gradients(
 
 def _dense(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Dense gradients with None for None; and those that are not None, with their places."""
-    _refuse_overwritten(variables)
+    refuse_overwritten(variables)
     there = [densified(i, g, v) for i, (g, v) in enumerate(zip(gradients, variables, strict=True)) if g is not None]
     dense: list[Any] = [None] * len(gradients)
     for gradient in there:
@@ -147,7 +147,8 @@ def _refuse_xla() -> None:
         )
 
 
-def _refuse_overwritten(variables: Iterable[Any]) -> None:
+def refuse_overwritten(variables: Iterable[Any]) -> None:
+    """Raise `UsageError` for variables that Keras overwrites with their gradients."""
     names = [v.path for v in variables if getattr(v, "overwrite_with_gradient", False)]
     if names:
         raise UsageError(

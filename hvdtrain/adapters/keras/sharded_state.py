@@ -57,9 +57,26 @@ class ShardedArrays:
         """Of each array of the optimizer this rank's part; nothing where the state has none of them."""
         whole.load_state(model, _NO_OPTIMIZER, {n: a for n, a in state.items() if not n.startswith("optimizer/")})
         if any(name.startswith("optimizer/") for name in state):
+            self._require_all_known(optimizer, state)
             for variable in _of(optimizer):
                 self._load(variable, state)
         self._sync.refresh()
+
+    def _require_all_known(self, optimizer: Any, state: State) -> None:
+        """Raise `UsageError` for arrays that would be lost. This rank knows the kinds of all slots, if it has any."""
+        kinds, own = set(), {f"optimizer/{variable.path}" for variable in _of(optimizer)}
+        for variable in _of(optimizer):
+            if id(variable) in self._sync.slots:
+                path = self._sync.slots[id(variable)].variable.path
+                kinds.add(variable.path.rpartition("/")[2].removeprefix(path.replace("/", "_")))
+        saved = {name for name in state if name.startswith("optimizer/")} - own
+        lost = sorted(name for name in saved if kinds and not name.endswith(tuple(kinds)))
+        if lost:
+            raise UsageError(
+                "The saved state does not fit the optimizer.",
+                f"It has {lost[0]}, which this optimizer does not keep.",
+                "train with the optimizer that it was saved with, or from the start with --resume never.",
+            )
 
     def _load(self, variable: Any, state: State) -> None:
         array, piece = state.get(f"optimizer/{variable.path}"), self._sync.slots.get(id(variable))

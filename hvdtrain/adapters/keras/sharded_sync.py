@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.gradient_sync import HookState, bucket_bytes, in_buckets
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
-from hvdtrain.adapters.keras.gradients import densified
+from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.shards import pieces_of
@@ -148,9 +148,12 @@ class ShardedSync(GradientSync):
         return tf.ensure_shape(flat, [sum(shard.lengths)])
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:
-        squares = tf.square(super().total_norm(gradients)) if gradients else tf.constant(0.0)
-        total = self._hvd.allreduce(squares, op=self._hvd.Sum, name="hvdtrain_gradients_norm", ignore_name_scope=True)
-        return tf.sqrt(total)
+        norm = tf.cast(super().total_norm(gradients), tf.float64) if gradients else tf.constant(0.0, tf.float64)
+        (total,) = self._waiting.over([norm], lambda: [self._summed(tf.square(norm), "hvdtrain_gradients_norm")])
+        return tf.cast(tf.sqrt(total), tf.float32)
+
+    def _summed(self, value: Any, name: str) -> Any:
+        return self._hvd.allreduce(value, op=self._hvd.Sum, name=name, ignore_name_scope=True)
 
     def refresh(self) -> None:
         """Copy this rank's parts again: the weights were loaded."""
@@ -185,6 +188,7 @@ def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, wait
     """
     import horovod.tensorflow as hvd
 
+    refuse_overwritten(model.trainable_variables)
     _require_by_number(model, optimizer)
     multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
     return ShardedSync(model.trainable_variables, optimizer, hvd, waiting, multiplier, bucket_bytes(options))
@@ -196,6 +200,8 @@ def _require_by_number(model: Any, optimizer: Any) -> None:
         needs = f"the optimizer {name}"
     elif optimizer.clipnorm is not None or optimizer.global_clipnorm is not None or optimizer.use_ema:
         needs = f"clipnorm, global_clipnorm or use_ema of {name}"
+    elif optimizer.built:
+        needs = "an optimizer that build_optimizer() has built for whole weights already"
     elif any(variable.constraint is not None for variable in model.trainable_variables):
         needs = "constraints on weights"
     else:

@@ -12,7 +12,8 @@ from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
 
-def _norm(gradients: Sequence[Any]) -> Any:
+def global_norm(gradients: Sequence[Any]) -> Any:
+    """Of all gradients together; None is nothing."""
     return tf.linalg.global_norm([g for g in gradients if g is not None])
 
 
@@ -34,7 +35,7 @@ class Update(ScaledUpdate):
         max_norm: float | None = None,
         loss_scale: LossScale | None = None,
         logs_norm: bool = False,
-        total_norm: Callable[[Sequence[Any]], Any] = _norm,
+        total_norm: Callable[[Sequence[Any]], Any] = global_norm,
     ) -> None:
         super().__init__(loss_scale, tf.maximum)
         self._optimizer, self._max_norm, self._total_norm = optimizer, max_norm, total_norm

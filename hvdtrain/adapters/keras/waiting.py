@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.clock import moment
+
 
 @functools.cache
 def _waits() -> tuple[Any, Any]:
@@ -40,11 +42,9 @@ class Waiting:
 
     def over(self, inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> list[Any]:
         """What `collective` returns. Called while a step is traced; None is skipped on both sides."""
-        with tf.control_dependencies([i for i in inputs if i is not None]):
-            ready = tf.timestamp()
+        ready = moment(inputs)
         results = marked_wait(inputs, collective)
-        with tf.control_dependencies([r for r in results if r is not None]):
-            self._seconds.assign_add(tf.timestamp() - ready)
+        self._seconds.assign_add(moment(results) - ready)
         return results
 
     def take(self) -> float:

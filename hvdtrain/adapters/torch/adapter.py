@@ -66,6 +66,7 @@ class TorchAdapter(AdapterState):
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
         if isinstance(self._gradient_sync, ShardedSync):
             self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
+            self._gradient_sync.waiting = self._interrupted
         loss_scale = LossScale() if options.precision == "fp16" else None
         trained = self._gradient_sync.updated([p for p in self.model.parameters() if p.requires_grad])
         norm = self._gradient_sync.total_norm
@@ -110,9 +111,10 @@ class TorchAdapter(AdapterState):
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> None:
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
         if self._sharded is not None:
             self._sharded.gather(comm, self.model, self.optimizer, keeps)
+        return self._sharded is not None
 
     def _syncing(self) -> AbstractContextManager[None]:
         """Between steps."""
@@ -122,6 +124,14 @@ class TorchAdapter(AdapterState):
     def _between_steps(self) -> Iterator[None]:
         with self._stopwatch.span("average"), waits_for_peers():
             yield
+
+    @contextmanager
+    def _interrupted(self, part: int) -> Iterator[None]:
+        """In a part of a step."""
+        self._laps.end(part)
+        with self._waiting():
+            yield
+        self._laps.end(ALLREDUCE)
 
     def _waiting(self) -> AbstractContextManager[None]:
         """In a step, whose laps count the time."""

@@ -49,7 +49,10 @@ class ShardedArrays:
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
         """Of each array of the optimizer this rank's part."""
-        own: dict[str, list[whole.Trained]] = {name: [] for name, _ in model.named_parameters()}
+        own: dict[str, list[whole.Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
+        for name in state:
+            if name.startswith("optimizer/") and _parameter_in(name) not in own:
+                raise whole.not_trained(_parameter_in(name))
         for piece in self._pieces():
             own[piece.name].append((piece.weights, lambda array, piece=piece: _part(array, piece)))  # type: ignore[misc]
         whole.load_state(model, optimizer, state, own)

@@ -5,8 +5,10 @@ gets its part; the optimizer changes that part of the weights in their own memor
 Together they send as much as the ring allreduce that they replace.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import nn
 
 from hvdtrain import activity
 from hvdtrain.adapters.gradient_sync import LARGE_BYTES, bucket_bytes
+from hvdtrain.adapters.laps import BACKWARD, OPTIMIZER
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
@@ -28,7 +31,7 @@ _BY_NUMBER = tuple(
 """Optimizers that update each number of a weight by its own gradient and state."""
 
 _GATHERED = 4  # buckets of weights that travel at a time: limits the memory for copies
-_REDUCED = 4  # buckets of gradients that may be on their way before the backward pass waits for the first of them
+_REDUCED = 4
 
 
 class ScatteredSum(CommHook):
@@ -75,9 +78,14 @@ class ShardedSync(SummedGradients):
         cap: bytes of the largest bucket of several gradients.
         shards_gradients: gradients of each micro batch are reduced, during its backward pass, so that no rank keeps
             more than its part of them; else they are added up in full, and reduced once in an update.
+        at_a_time: buckets that may be on their way in the backward pass before it waits for the first of them.
+
+    Attributes:
+        waiting: makes the block in which this rank waits for others, given the part of the step that it interrupts.
     """
 
     acts_after_update = True
+    waiting: Callable[[int], AbstractContextManager[object]] = staticmethod(lambda _: nullcontext())
 
     def __init__(
         self,
@@ -87,12 +95,17 @@ class ShardedSync(SummedGradients):
         loss_multiplier: float,
         cap: int,
         shards_gradients: bool,
+        at_a_time: float = _REDUCED,
     ) -> None:
         hook = ScatteredSum(hvd, loss_multiplier)
-        self._hvd, self._shards_gradients = hvd, shards_gradients
+        self._hvd, self._shards_gradients, self._at_a_time = hvd, shards_gradients, at_a_time
+        self._has_passed = False  # a backward pass of this update, whose gradients were not waited for
+        self._norms_device = next((parameter.device for _, parameter in trainable), torch.device("cpu"))
         self._ready: set[Bucket] = set()
         self.shards: Sequence[Shard] = hook.shards
         super().__init__(trainable, hook, hvd.synchronize, cap)
+        place = {parameter: number for number, (_, parameter) in enumerate(reversed(trainable))}
+        self._order = sorted(self._buckets, key=lambda bucket: max(place[p] for p in bucket.parameters))
         self._give_pieces_to(optimizer)
 
     def buckets(self, cap: int) -> tuple[int, ...]:  # noqa: ARG002
@@ -104,20 +117,23 @@ class ShardedSync(SummedGradients):
         return [piece.weights for shard in self.shards for piece in shard.pieces]
 
     def set_grad_sync(self, last: bool) -> None:
-        if self._shards_gradients and any(bucket.has_begun for bucket in self._buckets):  # of the last micro batch
-            super().finish()
+        if self._shards_gradients and self._has_passed:
+            with self.waiting(BACKWARD):
+                super().finish()
             super().clear()
             self._ready.clear()
+        self._has_passed = True
         super().set_grad_sync(last or self._shards_gradients)
 
     def clear(self) -> None:
         super().clear()
         self._ready.clear()
+        self._has_passed = False
         for shard in self.shards:
             shard.clear_gradients()
 
     def _on_full(self, bucket: Bucket) -> None:
-        """Without gradients to save, as always; else in the order of the buckets, and few at a time.
+        """Without gradients to save, as always; else in the order in which buckets usually are full, few at a time.
 
         All ranks have then begun the same first buckets, whatever order their gradients come in, and whoever waits
         for one waits for ranks that will begin it: DDP begins its buckets in their order too.
@@ -126,13 +142,14 @@ class ShardedSync(SummedGradients):
             super()._on_full(bucket)
             return
         self._ready.add(bucket)
-        begun = sum(each.has_begun for each in self._buckets)
-        for number, each in enumerate(self._buckets[begun:], begun):
+        begun = sum(each.has_begun for each in self._order)
+        for number, each in enumerate(self._order[begun:], begun):
             if each not in self._ready:
                 break
             super()._on_full(each)
-            if number >= _REDUCED:
-                self._buckets[number - _REDUCED].reduce(self._wait)
+            if number >= self._at_a_time:
+                with self.waiting(BACKWARD):
+                    self._order[number - int(self._at_a_time)].reduce(self._wait)
 
     def after_update(self, step: int) -> None:  # noqa: ARG002
         """Distribute the weights. Collective."""
@@ -150,9 +167,11 @@ class ShardedSync(SummedGradients):
         shard.take_weights(self._wait(handle))
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-        own = super().total_norm(gradients).square()
-        total: torch.Tensor = self._hvd.allreduce(own, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
-        return total.sqrt()
+        norm = super().total_norm(gradients) if gradients else torch.zeros(())
+        own = norm.to(self._norms_device, torch.float64).square()
+        with self.waiting(OPTIMIZER):
+            total: torch.Tensor = self._hvd.allreduce(own, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
+        return total.sqrt().float()
 
     def _give_pieces_to(self, optimizer: torch.optim.Optimizer) -> None:
         pieces: Mapping[nn.Parameter, list[nn.Parameter]] = {
@@ -174,8 +193,10 @@ def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, option
 
     _require_by_number(optimizer)
     multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
-    cap, gradients = bucket_bytes(options), options.shard == "gradients"
-    return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, cap, gradients)
+    # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
+    at_a_time = math.inf if options.sync_batch_norm else _REDUCED
+    kind = bucket_bytes(options), options.shard == "gradients", at_a_time
+    return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, *kind)
 
 
 def _require_by_number(optimizer: torch.optim.Optimizer) -> None:

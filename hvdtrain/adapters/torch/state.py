@@ -158,11 +158,7 @@ def _load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.o
         prefix = f"optimizer/{name}/"
         found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
         if found and any(id(part) not in index_of for part, _ in its_parts):
-            raise UsageError(
-                f"The saved optimizer trained {name!r}, which this one does not.",
-                "Its state would be lost.",
-                "build the optimizer over the parameters it was saved with, or start again with --resume never.",
-            )
+            raise not_trained(name)
         if found:
             for part, of in its_parts:
                 slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in found.items())
@@ -172,6 +168,15 @@ def _load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.o
             # Fused kernels go through memory, so that a slot must lie there as its parameter does (channels last, say).
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
                 own[slot] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+
+
+def not_trained(name: str) -> UsageError:
+    """A checkpoint has a state of the optimizer for this parameter."""
+    return UsageError(
+        f"The saved optimizer trained {name!r}, which this one does not.",
+        "Its state would be lost.",
+        "build the optimizer over the parameters it was saved with, or start again with --resume never.",
+    )
 
 
 def _slot(key: str, array: Any) -> tuple[str, Any]:

@@ -49,7 +49,7 @@ class Update(ScaledUpdate):
             gradients = _numbers(self._parameters)
             norm = self._total_norm(gradients)
             self.norms.add(norm)
-            if self._max_norm is not None:
+            if self._max_norm is not None and gradients:
                 torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
         optimizer_step(self._optimizer)
         return True
@@ -60,7 +60,8 @@ class Update(ScaledUpdate):
         finite = math.isfinite(norm)
         if finite:
             clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)
-            torch._foreach_mul_(gradients, clipped / loss_scale.scale)
+            if gradients:
+                torch._foreach_mul_(gradients, clipped / loss_scale.scale)
             optimizer_step(self._optimizer)
             self.norms.add(norm)
         loss_scale.after_step(finite)

@@ -17,27 +17,40 @@ from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.config.training_options import TrainingOptions
 
-MICRO_BATCHES, UPDATES = 2, 2
+MICRO_BATCHES, UPDATES, LAYERS, WIDTH = 3, 2, 10, 520
 
 
-def network() -> nn.Module:
-    """Weights of more than 1 MiB, which are buckets by themselves, and small ones; one of them takes no part."""
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Linear(600, 500), nn.ReLU(), nn.Linear(500, 600), nn.ReLU(), nn.Linear(600, 3))
-    layers.register_parameter("unused", nn.Parameter(torch.ones(7)))
-    return layers
+class Network(nn.Module):
+    """Weights of more than 1 MiB, which are buckets by themselves, and small ones, which not all passes use.
+
+    `first` and `last` are in the last and in the first bucket; only some ranks use `last`, and only some passes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Parameter(torch.ones(7))
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+        self.last = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor, uses_last: bool) -> torch.Tensor:
+        """`x`: [n, WIDTH]; returns [n, WIDTH]."""
+        for layer in self.layers:
+            x = functional.relu(layer(x)) + x
+        return x * self.last.mean() if uses_last else x
 
 
 def train(model: nn.Module, sync: GradientSync, update: Update, rank: int) -> int:
-    """Bytes of whole gradients of large weights after the last backward pass."""
+    """Bytes of whole gradients of large weights after the last backward pass, before the messages are waited for."""
     kept = 0
     for step in range(UPDATES):
         for micro in range(MICRO_BATCHES):
             torch.manual_seed(100 * step + 10 * micro + rank)
             sync.set_grad_sync(micro + 1 == MICRO_BATCHES)
-            functional.cross_entropy(model(torch.randn(8, 600)), torch.randint(3, (8,))).backward()
-        sync.finish()
+            outputs = model(torch.randn(8, WIDTH), uses_last=micro > 0 and rank != 1)
+            functional.cross_entropy(outputs, torch.randint(3, (8,))).backward()
         kept = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None and p.nbytes >= 2**20)
+        sync.finish()
         update.step()
         sync.after_update(step)
         sync.clear()
@@ -52,7 +65,7 @@ def main() -> None:
     found: dict[str, object] = {}
     weights: dict[str, list[torch.Tensor]] = {}
     for shard in ("none", "optimizer", "gradients"):
-        model = network()
+        model = Network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         options = TrainingOptions(shard=shard, bucket_cap_mb=0.01)  # type: ignore[arg-type]
         sync: GradientSync = (

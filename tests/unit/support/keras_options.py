@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -152,7 +153,7 @@ def calls(facts: dict[str, Any]) -> None:
     for count in (3, 8):
         others, other_sums = in_calls(count)
         same = state.keys() == others.keys() and all(np.array_equal(state[name], others[name]) for name in state)
-        facts[f"same_in_calls_of_{count}"] = same and sums == other_sums
+        facts[f"same_in_calls_of_{count}"] = same and sums == replace(other_sums, parts=sums.parts)  # times are others
 
 
 def overflow(facts: dict[str, Any]) -> None:

@@ -140,8 +140,8 @@ class NumpyAdapter:
     def tell_parts(self, tell: SpanSink | None) -> None:
         pass
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> None:
-        pass
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:  # noqa: ARG002
+        return False
 
     def state(self, earlier: Mapping[str, Any] = NO_STATE) -> State:  # noqa: ARG002
         model = {f"model/{name}": array.copy() for name, array in self.model.items()}

@@ -1,0 +1,94 @@
+"""The parts of a step in a graph of TensorFlow take as long as they take, and are told once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvdtrain.adapters.keras.graph_laps import GraphLaps
+from hvdtrain.adapters.laps import PARTS
+
+TOOK = {"forward": 0.02, "backward": 0.06, "allreduce": 0.04, "optimizer": 0.01}
+
+
+def slowly(value: Any, part: str) -> Any:
+    """The value, some time later."""
+
+    def wait(given: Any) -> Any:
+        time.sleep(TOOK[part])
+        return given
+
+    return tf.ensure_shape(tf.numpy_function(wait, [value], value.dtype), value.shape)
+
+
+def step_of(laps: GraphLaps, is_last: bool = True) -> Any:
+    @tf.function(autograph=False)
+    def step(value: Any) -> Any:
+        laps.begin([value])
+        loss = slowly(value, "forward")
+        laps.mark("forward", [loss])
+        first = slowly(loss, "optimizer")  # the gradients of the last layers
+        gradient = slowly(loss, "backward")
+        laps.sending([first])
+        laps.mark("backward", [gradient, None])
+        (reduced, nothing) = laps.mark_before("allreduce", [slowly(gradient, "allreduce"), None])
+        assert nothing is None
+        weights = slowly(reduced, "optimizer")
+        laps.mark("optimizer", [weights])
+        laps.end(is_last)
+        return weights
+
+    return step
+
+
+def test_each_part_takes_as_long_as_it_takes() -> None:
+    laps = GraphLaps(PARTS)
+    step = step_of(laps)
+    for _ in range(3):
+        begin = time.perf_counter()
+        np.testing.assert_array_equal(step(tf.constant([3.0])), [3.0])
+        laps.copied(time.perf_counter() - 0.5)
+        laps.end_steps(1)
+        whole = time.perf_counter() - begin
+    sketches, told = laps.take_sketches(), laps.take()
+    for part, seconds in TOOK.items():
+        assert sketches[part].count == 3
+        assert 3 * seconds <= told[part]
+    assert sum(told[part] for part in TOOK) / 3 < whole + 1
+    assert told["host_to_device"] == pytest.approx(1.5, abs=0.1)
+    assert 0 <= told["allreduce_hidden"] <= told["backward"]
+    assert sketches["allreduce_hidden"].count == 3
+    assert laps.take_sketches() == {}
+    assert set(laps.take().values()) == {0.0}
+
+
+def test_micro_batches_of_a_step_are_added_up() -> None:
+    laps = GraphLaps(["forward", "optimizer"])
+    first, last = step_of(laps, is_last=False), step_of(laps)
+    first(tf.constant([1.0]))
+    last(tf.constant([1.0]))
+    laps.end_steps(1)
+    sketches, told = laps.take_sketches(), laps.take()
+    assert {*sketches} == {*told} == {"forward", "optimizer"}
+    assert sketches["forward"].count == 1
+    assert told["forward"] >= 2 * TOOK["forward"]
+
+
+def test_steps_that_nobody_asks_for_need_no_more_memory() -> None:
+    laps = GraphLaps(PARTS, most=300)
+
+    @tf.function(autograph=False)
+    def step(count: Any) -> None:
+        for _ in range(300):
+            laps.begin([count])
+            laps.mark("optimizer", [count])
+            laps.end(is_last=True)
+
+    for _ in range(5):
+        step(tf.constant(1.0))
+        laps.end_steps(300)
+    assert laps.take_sketches()["optimizer"].count == 1500
