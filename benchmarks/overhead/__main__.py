@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def main() -> None:
         lambda seconds: f"{1e6 * seconds:.0f} µs",
     )
     result["timing_alone"] = {"seconds_per_step": seconds_per_step(), "share_of_looks": share_of_looks()}
+    keras = [sys.executable, "-m", "benchmarks.overhead.timing_alone_keras"]
+    result["timing_alone_keras"] = printed_json(keras, "seconds_per_step", environment("."), _DEADLINE_S)
     saved.save(result, "overhead", options.out)
 
 

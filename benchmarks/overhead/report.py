@@ -60,10 +60,16 @@ def _timing_alone(result: dict[str, Any], compared: Comparison) -> list[str]:
         return []
     seconds, looks = result["timing_alone"]["seconds_per_step"], result["timing_alone"]["share_of_looks"]
     share = seconds / compared.median(OURS) + looks
+    keras = result.get("timing_alone_keras")
     return [
         "",
         f"Timing a step's parts, alone, in a loop of nothing else: {1e6 * seconds:.2f} µs a step. To look at Linux's "
         f"counters takes {looks:.3%} of the time. Together that is {share:.1%} of the step above.",
+        *(
+            ["", f"In TensorFlow, alone, in a loop in a graph: {1e6 * keras['seconds_per_step']:.1f} µs a step."]
+            if keras
+            else []
+        ),
     ]
 
 
