@@ -1,16 +1,16 @@
 """Options of training that cannot work together: what is given, why that cannot be, and what to do."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from hvdtrain.config.training_options import TrainingOptions
+Options = Any
+"""`TrainingOptions`, which imports this module."""
 
 Combination = tuple[object, str, str, str]
 """Whether it is given; then fact, conflict and hint."""
 
 
-def _combinations_of_gradients(options: "TrainingOptions") -> list[Combination]:
+def _combinations_of_gradients(options: Options) -> list[Combination]:
     local, packed = options.sync_every is not None, options.compression != "none"
     return [
         (
@@ -59,7 +59,7 @@ def _combinations_of_gradients(options: "TrainingOptions") -> list[Combination]:
     ]
 
 
-def _combinations_of_buckets(options: "TrainingOptions") -> list[Combination]:
+def _combinations_of_buckets(options: Options) -> list[Combination]:
     local, packed = options.sync_every is not None, options.compression != "none"
     return [
         (
@@ -85,7 +85,7 @@ def _combinations_of_buckets(options: "TrainingOptions") -> list[Combination]:
     ]
 
 
-def _combinations_of_local_sgd(options: "TrainingOptions") -> list[Combination]:
+def _combinations_of_local_sgd(options: Options) -> list[Combination]:
     local = options.sync_every is not None
     return [
         (
@@ -121,7 +121,7 @@ def _combinations_of_local_sgd(options: "TrainingOptions") -> list[Combination]:
     ]
 
 
-def _combinations_of_shards(options: "TrainingOptions") -> list[Combination]:
+def _combinations_of_shards(options: Options) -> list[Combination]:
     sharded = options.shard != "none"
     others = {
         f"--compression {options.compression}": options.compression != "none",
@@ -147,7 +147,7 @@ def _combinations_of_shards(options: "TrainingOptions") -> list[Combination]:
     ]
 
 
-COMBINATIONS: Final[Sequence[Callable[["TrainingOptions"], list[Combination]]]] = (
+COMBINATIONS: Final[Sequence[Callable[[Options], list[Combination]]]] = (
     _combinations_of_gradients,
     _combinations_of_buckets,
     _combinations_of_local_sgd,
