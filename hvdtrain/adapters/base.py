@@ -3,32 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.gradient_sync import SyncState
 from hvdtrain.adapters.laps import SpanSink
+from hvdtrain.adapters.sharded_state import Arrays, ShardedState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.state import NO_STATE, State
-
-
-class Arrays(Protocol):
-    """A framework's functions (the module `state`) that make named arrays of a model and its optimizer, and back."""
-
-    def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]]) -> State: ...
-
-    def view_state(self, model: Any, optimizer: Any) -> State: ...
-
-    def load_state(self, model: Any, optimizer: Any, state: State) -> None: ...
-
-    def drifting_buffers(self, model: Any) -> State: ...
-
-    def load_rank_local_state(self, model: Any, buffers: State) -> None: ...
 
 
 class AdapterState(ABC):
@@ -38,6 +25,7 @@ class AdapterState(ABC):
     model: Any
     optimizer: Any
     _arrays: Arrays
+    _sharded: ShardedState | None = None
     _options: TrainingOptions
     _average: WeightAverage | NoAverage
     _update: ScaledUpdate
@@ -74,20 +62,25 @@ class AdapterState(ABC):
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 
-    def gather_state(self, comm: Communicator, keeps: bool) -> bool:  # noqa: ARG002
-        """See `Adapter`; here each rank has the whole state."""
-        return False
+    @property
+    def _state_arrays(self) -> Arrays:
+        return self._sharded or self._arrays
+
+    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
+        if self._sharded is not None:
+            self._sharded.gather(comm, self.model, self.optimizer, keeps)
+        return self._sharded is not None
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()
-        return self._arrays.read_state(self.model, self.optimizer, earlier) | carried
+        return self._state_arrays.read_state(self.model, self.optimizer, earlier) | carried
 
     def view_state(self) -> State:
         carried = self._average.state() | self._update.state() | self._gradient_sync.state()
-        return self._arrays.view_state(self.model, self.optimizer) | carried
+        return self._state_arrays.view_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
-        self._arrays.load_state(self.model, self.optimizer, state)
+        self._state_arrays.load_state(self.model, self.optimizer, state)
         self._average.load_state(state)
         self._update.load_state(state)
         self._gradient_sync.load_state(state)
@@ -96,11 +89,11 @@ class AdapterState(ABC):
         with self._syncing():
             self._gradient_sync.average_weights()
         averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
-        buffers = self._arrays.drifting_buffers(self.model)
+        buffers = self._state_arrays.drifting_buffers(self.model)
         return buffers | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:
-        self._arrays.load_rank_local_state(self.model, buffers)
+        self._state_arrays.load_rank_local_state(self.model, buffers)
         self._gradient_sync.load_rank_local_state(buffers)
         if self._options.sync_every:
             self._average.load_state(buffers)

@@ -1,6 +1,8 @@
 """Which numbers of a bucket are a rank's where the optimizer's state is sharded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from hvdtrain.errors import UsageError
 
 
 def part_of(numbers: int, rank: int, size: int) -> tuple[int, int]:
@@ -25,3 +27,19 @@ def pieces_of(lengths: Sequence[int], rank: int, size: int) -> Iterator[tuple[in
         if start < end:
             yield index, start, end
         begin += length
+
+
+def needs_whole_weights(what: str, usable: Iterable[type], place: str) -> UsageError:
+    """A part of a weight is not enough for something.
+
+    Args:
+        what: what needs more, e.g. "the optimizer Lamb".
+        usable: optimizers that update each number of a weight by its own gradient and state.
+        place: where these are, e.g. "torch.optim".
+    """
+    return UsageError(
+        f"--shard is given with {what}.",
+        "Each worker updates parts of weights, and this may need whole ones.",
+        f"use one of {', '.join(sorted(each.__name__ for each in usable))} of {place}, with --max-grad-norm or "
+        "--ema-decay where you want these, or leave --shard out.",
+    )

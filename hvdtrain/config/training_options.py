@@ -4,9 +4,9 @@
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
-from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName, Settings
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
 from hvdtrain.config.option_checks import (
     AT_LEAST_ONE,
     NOT_NEGATIVE,
@@ -18,7 +18,6 @@ from hvdtrain.config.option_checks import (
     require_range,
 )
 from hvdtrain.config.process_set_syntax import require_readable
-from hvdtrain.config.training_combinations import COMBINATIONS
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -114,8 +113,12 @@ class TrainingOptions:
         require_range(self, AT_LEAST_ONE, dict.fromkeys(_COUNTS, "1"))
         own = "The task builds its own optimizer, with its own settings."
         require_companion(self, "optimizer", _OPTIMIZERS_OF, own)
-        for combinations in COMBINATIONS:
-            refuse_first(combinations(self))
+        refuse_first(
+            [
+                *(*_combinations_of_gradients(self), *_combinations_of_buckets(self)),
+                *(*_combinations_of_local_sgd(self), *_combinations_of_shards(self)),
+            ]
+        )
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
@@ -144,24 +147,138 @@ if _without_option := sorted(_OPTIMIZERS_OF.keys() - {field.name for field in fi
     raise TypeError(f"OPTIMIZERS has {_without_option}, which TrainingOptions does not have")
 
 
-def settings_of(options: TrainingOptions) -> Settings:
-    """What the options say. `options.optimizer` must be chosen; a `ValueError` says that it is not."""
-    name = options.optimizer
-    if name is None:
-        raise ValueError("no optimizer is chosen, so that the task builds its own")
-    chosen: dict[str, Any] = dict(OPTIMIZERS[name].usual)
-    for option in chosen:
-        given = getattr(options, option)
-        if given is not None:
-            chosen[option] = given
-    return Settings(name, **chosen)
+def _combinations_of_gradients(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    local, packed = options.sync_every is not None, options.compression != "none"
+    return [
+        (
+            options.nesterov and options.momentum == 0,
+            "--nesterov is given with --momentum 0.",
+            "There is no momentum to look ahead by.",
+            "drop one.",
+        ),
+        (
+            packed and options.reduce_op == "adasum",
+            f"--compression {options.compression} is given with --reduce-op adasum.",
+            "Adasum weighs gradients by their scalar products, which are not those of the compressed ones.",
+            "leave one of them out.",
+        ),
+        (
+            options.powersgd_rank is not None and options.compression != "powersgd",
+            f"--powersgd-rank {options.powersgd_rank} is given with --compression {options.compression}.",
+            "It would change nothing.",
+            "give --compression powersgd, or leave it out.",
+        ),
+        (
+            options.precision == "fp16" and options.compression == "powersgd",
+            "--compression powersgd is given with --precision fp16.",
+            "A step whose scaled gradients overflow would spoil the error that powersgd carries on.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            options.sparse_gradients == "allgather" and (packed or local or options.reduce_op != "average"),
+            "--sparse-gradients allgather is given with --compression, --reduce-op or --sync-every.",
+            "Rows are gathered as they are, and added up.",
+            "leave --sparse-gradients out, which makes them dense.",
+        ),
+        (
+            options.steps_per_call > 1 and (options.accumulate_steps > 1 or local or options.precision == "fp16"),
+            f"--steps-per-call {options.steps_per_call} is given with --accumulate-steps, --sync-every or --precision "
+            "fp16.",
+            "These have something to do in Python between two steps.",
+            "leave --steps-per-call out.",
+        ),
+        (
+            options.data_parallel and (local or packed or options.sync_batch_norm),
+            "--data-parallel is given with --sync-every, --compression or --sync-batch-norm.",
+            "These are for several workers, and DataParallel is one process on several GPUs.",
+            "leave --data-parallel out, and start one worker per GPU.",
+        ),
+    ]
 
 
-def describe(options: TrainingOptions) -> str:
-    """What is applied, for people: "adamw (beta1 0.9, beta2 0.999, eps 1e-08, weight decay 0.01)"."""
-    settings = settings_of(options)
-    told = [option for option in OPTIMIZERS[settings.name].usual if option != "nesterov"]
-    words = [f"{option.replace('_', ' ')} {getattr(settings, option):g}" for option in told]
-    words += ["Nesterov"] if settings.nesterov else []
-    words += ["norm and bias too"] if options.decay_norm_and_bias else []
-    return f"{settings.name} ({', '.join(words)})"
+def _combinations_of_buckets(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    local, packed = options.sync_every is not None, options.compression != "none"
+    return [
+        (
+            options.gradient_sync == "horovod"
+            and (packed or local or options.sparse_gradients == "allgather" or options.reduce_op == "adasum"),
+            "--gradient-sync horovod is given with --compression, --sync-every, --sparse-gradients allgather or "
+            "--reduce-op adasum.",
+            "It sums gradients as they are, for comparison.",
+            "leave --gradient-sync out.",
+        ),
+        (
+            options.gradient_sync == "horovod" and options.bucket_cap_mb is not None,
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --gradient-sync horovod.",
+            "There are no buckets.",
+            "leave one of them out.",
+        ),
+        (
+            options.bucket_cap_mb is not None and (local or options.sparse_gradients == "allgather"),
+            f"--bucket-cap-mb {options.bucket_cap_mb} is given with --sync-every or --sparse-gradients allgather.",
+            "These do not sum all gradients in buckets at each update.",
+            "leave one of them out.",
+        ),
+    ]
+
+
+def _combinations_of_local_sgd(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    local = options.sync_every is not None
+    return [
+        (
+            local and options.compression != "none",
+            f"--compression {options.compression} is given with --sync-every {options.sync_every}.",
+            "Local SGD sends weights, which are not to be rounded.",
+            "leave one of them out.",
+        ),
+        (
+            local and options.reduce_op != "average",
+            f"--reduce-op {options.reduce_op} is given with --sync-every {options.sync_every}.",
+            "Local SGD averages weights, and no gradients.",
+            "leave one of them out.",
+        ),
+        (
+            local and options.precision == "fp16",
+            f"--precision fp16 is given with --sync-every {options.sync_every}.",
+            "Each worker would decide by its own gradients whether an update is skipped, and scale them differently.",
+            "use --precision bf16, which needs no scaling.",
+        ),
+        (
+            local and options.sync_batch_norm,
+            f"--sync-batch-norm is given with --sync-every {options.sync_every}.",
+            "Workers would wait for each other in every layer, which local SGD is to avoid.",
+            "leave one of them out.",
+        ),
+        (
+            options.process_sets is not None and not local,
+            "--process-sets is given without --sync-every.",
+            "The sets would train different models for ever.",
+            "say after how many updates the weights of all are averaged, e.g. --sync-every 8.",
+        ),
+    ]
+
+
+def _combinations_of_shards(options: TrainingOptions) -> list[tuple[object, str, str, str]]:
+    sharded = options.shard != "none"
+    others = {
+        f"--compression {options.compression}": options.compression != "none",
+        f"--reduce-op {options.reduce_op}": options.reduce_op == "adasum",
+        f"--sync-every {options.sync_every}": options.sync_every is not None,
+        f"--gradient-sync {options.gradient_sync}": options.gradient_sync != "buckets",
+        f"--sparse-gradients {options.sparse_gradients}": options.sparse_gradients != "dense",
+    }
+    other = next((name for name, given in others.items() if given), "")
+    return [
+        (
+            sharded and other,
+            f"--shard {options.shard} is given with {other}.",
+            "Each worker gets its part of the summed gradients by a reducescatter, which the other option replaces.",
+            "leave one of them out.",
+        ),
+        (
+            sharded and options.optimizer in ("lars", "lamb"),
+            f"--shard {options.shard} is given with --optimizer {options.optimizer}.",
+            "Each worker updates parts of weights, and this optimizer needs the norm of a whole one.",
+            "use adamw or sgd, or leave --shard out.",
+        ),
+    ]

@@ -15,10 +15,11 @@ _CONFIG_BYTES: Final = 2**20
 _ENVIRONMENT_BYTES: Final = 16 * 2**20  # it names the host of each rank
 _RESULT_BYTES: Final = 64 * 2**20  # it has the seconds of each rank, and a line for each restart
 _OF_A_RUN: Final = (
-    *("env.json", "metrics.jsonl", "result.json", "logs/rank_0.log", "heartbeats/rank_0.json"),
+    *("env.json", "metrics.jsonl", "result.json", "logs/rank_N.log", "heartbeats/rank_N.json"),
     "checkpoints/latest",
 )
-"""One of these is in every folder that a run has begun to fill, and in few others."""
+"""One of these is in every folder that a run has begun to fill, and in few others. Without a shared file system, the
+folders of other hosts have only what their ranks write."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def read_result(folder: Path, problems: list[str] | None = None) -> Mapping[str,
 
 def is_run(folder: Path) -> bool:
     """Whether `folder` holds anything of a run. Raises OSError where it cannot be looked at."""
-    return any((folder / name).exists() for name in _OF_A_RUN)
+    return any(
+        (folder / name).exists() or ("N" in name and any(folder.glob(name.replace("N", "*")))) for name in _OF_A_RUN
+    )
 
 
 def require_run(folder: Path) -> None:

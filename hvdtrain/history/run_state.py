@@ -79,14 +79,14 @@ def state_of(
     if _changes_workers(end):
         return RunState("running", "its workers change")
     if end.end is not None or (end.is_empty and result is not None):  # without its metrics, the result tells
-        return _ended(result, end)
+        return state_at_end(result, end)
     if end.problem:
         return RunState("unknown", f"how it ended is not known: {end.problem}")
     return RunState("lost", _resumes_from(run))
 
 
-def _ended(result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
-    """Of a run whose last line, or else its result, is there."""
+def state_at_end(result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
+    """Of a run whose last line, or else its result, is there. It may still hold its folder."""
     told = text(result, "status") or ("finished" if (end.end or {}).get("finished") is True else "")
     unknown = "" if result else "its result is not known"
     if told == "finished":

@@ -52,7 +52,7 @@ class Ending:
         option, seconds = self.setup.config.report, self._summary["seconds"]["total"]
         if option == "auto" and "SIG" in outcome.stopped_by:
             return None
-        return write_report(self.folder.path, option, seconds, outcome.finished)
+        return write_report(self.folder.path, option, seconds)
 
     def print(self, outcome: RunResult) -> None:
         """After the sinks have left the terminal."""

@@ -27,12 +27,17 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    ("framework", "options"),
+    [("torch", ""), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
+    ids=["torch", "torch-shards", "tensorflow"],
+)
 def test_the_same_number_of_workers_ends_with_the_same_weights(
-    framework: str, tmp_path: Path, run_command: Callable[..., Any]
+    framework: str, options: str, tmp_path: Path, run_command: Callable[..., Any]
 ) -> None:
     """With --min-workers as many as all, survivors wait for the new worker: no sum has other terms."""
-    train = ["train", "--framework", framework, "--epochs", "5", "--checkpoint-interval", "5", "--output-dir", "out"]
+    train = ["train", "--framework", framework, *options.split(), "--epochs", "5", "--checkpoint-interval", "5"]
+    train += ["--output-dir", "out"]
     faults = ["--faults", "kill", "--every", "1.5s", "--seed", "7", "--count", "2", "--min-workers", "2", "--compare"]
     command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train, "--progress", "none"]
     finished = run_command(command, 800, cwd=tmp_path)

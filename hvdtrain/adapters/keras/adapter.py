@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import AdapterState, Arrays
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
@@ -36,7 +36,6 @@ from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
-from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task, check_measures, require_trainable
 from hvdtrain.topology import Topology
@@ -50,8 +49,7 @@ class KerasAdapter(AdapterState):
     """
 
     compiles_buckets = True
-    _arrays: Arrays = state
-    _sharded: ShardedArrays | None = None
+    _arrays = state
     _gradient_sync: GradientSync
     _update: Update
 
@@ -70,7 +68,7 @@ class KerasAdapter(AdapterState):
         self._laps = GraphLaps(_told_parts(options, topology), options.steps_per_call)
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
         if isinstance(self._gradient_sync, ShardedSync):
-            self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
+            self._sharded = ShardedArrays(self._gradient_sync)
         loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
         self._update = Update(self.optimizer, options.max_grad_norm, loss_scale, options.log_grad_norm, norm)
         self._updated = self._gradient_sync.updated(self.model.trainable_variables)
@@ -120,11 +118,6 @@ class KerasAdapter(AdapterState):
         # A graph holds the buckets with which it was traced.
         self._train = self._trains.setdefault(cap, CompiledStep(self._train_graph))
         self._train_several = SeveralSteps(self._train_graph)
-
-    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
-        if self._sharded is not None:
-            self._sharded.gather(comm, self.optimizer, keeps)
-        return self._sharded is not None
 
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
@@ -206,9 +199,9 @@ class KerasAdapter(AdapterState):
 
     def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
         variables = self.model.trainable_variables
-        first = next(iter(self._gradient_sync.buckets(bucket_bytes(self._options))), None)
-        if first is not None:  # the last layers' gradients, with which communication begins
-            self._laps.sending(gradients[-first:])
+        first = self._gradient_sync.first_sent()
+        if first:
+            self._laps.sending([gradients[place] for place in first])
         return self._laps.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:

@@ -24,6 +24,10 @@ class GradientSync(SyncState, ABC):
         """What the optimizer needs for each variable that is `updated`. Called while the step is traced; collective
         when it runs."""
 
+    def first_sent(self) -> list[int]:
+        """Which gradients, by their places, are in the message that usually begins first; [] where nobody knows."""
+        return []
+
     def updated(self, variables: Sequence[Any]) -> Sequence[Any]:
         """What this rank's optimizer trains of them."""
         return variables
@@ -60,9 +64,16 @@ class SummedGradients(GradientSync):
         self._hook, self._waiting, self._variables, self._cap = hook, waiting, variables, cap
 
     def buckets(self, cap: int) -> tuple[int, ...]:
-        variables = reversed(self._variables)
-        groups = grouped(variables, self._hook, lambda v: tf.as_dtype(v.dtype), lambda v: v.shape, cap)
-        return tuple(len(group) for group in groups)
+        return tuple(len(group) for group in self._grouped(cap))
+
+    def first_sent(self) -> list[int]:
+        """The bucket that is full first: the one whose first layer is behind those of the others."""
+        return max(self._grouped(self._cap), key=min, default=[])
+
+    def _grouped(self, cap: int) -> list[list[int]]:
+        """The places of the variables in each bucket."""
+        places, variables = reversed(range(len(self._variables))), self._variables
+        return grouped(places, self._hook, lambda i: tf.as_dtype(variables[i].dtype), lambda i: variables[i].shape, cap)
 
     def set_bucket_cap(self, cap: int) -> None:
         """For steps that are traced from now on."""

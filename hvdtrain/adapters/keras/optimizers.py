@@ -12,7 +12,8 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.algorithms import update_rules
-from hvdtrain.config.training_options import TrainingOptions, settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 _NORMALIZATIONS = (
     keras.layers.BatchNormalization,

@@ -1,39 +1,37 @@
 """The state of a sharded optimizer in Keras, as the arrays that one without shards has: gathered, and divided again."""
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras import state as whole
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
+from hvdtrain.adapters.sharded_state import ShardedState
 from hvdtrain.adapters.slices import join_slices
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.state import State
 
 _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
-class ShardedArrays:
-    """Implements `Arrays`: checkpoints are those of a run without shards, for any number of workers.
+class ShardedArrays(ShardedState):
+    """See `ShardedState`.
 
     Args:
         sync: knows this rank's pieces of the variables.
     """
 
-    drifting_buffers = staticmethod(whole.drifting_buffers)
-    load_rank_local_state = staticmethod(whole.load_rank_local_state)
-
     def __init__(self, sync: ShardedSync) -> None:
+        super().__init__(whole)
         self._sync = sync
-        self._gathered: State = {}
 
-    def gather(self, comm: Communicator, optimizer: Any, keeps: bool) -> None:
-        """Collect what `read_state` will return; `keeps`: whether this rank will call it. Collective."""
+    def _bare(self, optimizer: Any) -> Any:  # noqa: ARG002
+        return _NO_OPTIMIZER
+
+    def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:  # noqa: ARG002
         own = {f"optimizer/{variable.path}": variable for variable in _of(optimizer)}
         shapes = {
             name: list(self._sync.slots[id(v)].variable.shape) for name, v in own.items() if id(v) in self._sync.slots
@@ -42,19 +40,10 @@ class ShardedArrays:
         for told in gather_json(comm, shapes, "hvdtrain.slices.shapes"):
             all_shapes |= told
         joined = join_slices(comm, {name: np.asarray(v.value) for name, v in own.items()}, keeps)
-        self._gathered = {name: np.asarray(array).reshape(all_shapes.get(name, [])) for name, array in joined.items()}
-
-    def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:  # noqa: ARG002
-        """After `gather`, whose arrays it gives away."""
-        gathered, self._gathered = self._gathered, {}
-        return whole.read_state(model, _NO_OPTIMIZER, earlier) | gathered
-
-    def view_state(self, model: Any, optimizer: Any) -> State:  # noqa: ARG002
-        """Without the optimizer's."""
-        return whole.view_state(model, _NO_OPTIMIZER)
+        return {name: np.asarray(array).reshape(all_shapes.get(name, [])) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
-        """Of each array of the optimizer this rank's part; nothing where the state has none of them."""
+        """See the base class; nothing where the state has none of them."""
         whole.load_state(model, _NO_OPTIMIZER, {n: a for n, a in state.items() if not n.startswith("optimizer/")})
         if any(name.startswith("optimizer/") for name in state):
             self._require_all_known(optimizer, state)

@@ -18,9 +18,8 @@ from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.shards import pieces_of
+from hvdtrain.adapters.shards import needs_whole_weights, pieces_of
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.errors import UsageError
 
 _BY_NUMBER = tuple(
     getattr(keras.optimizers, name)
@@ -206,9 +205,4 @@ def _require_by_number(model: Any, optimizer: Any) -> None:
         needs = "constraints on weights"
     else:
         return
-    raise UsageError(
-        f"--shard is given with {needs}.",
-        "Each worker updates parts of weights, and this needs whole ones.",
-        f"use one of {', '.join(sorted(each.__name__ for each in _BY_NUMBER))} of keras.optimizers, with "
-        "--max-grad-norm or --ema-decay where you want these, or leave --shard out.",
-    )
+    raise needs_whole_weights(needs, _BY_NUMBER, "keras.optimizers")

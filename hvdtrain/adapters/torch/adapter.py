@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import AdapterState, Arrays
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.laps import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS, Laps, SpanSink
@@ -33,7 +33,6 @@ from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import peer_failures, waits_for_peers
-from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task, check_measures, require_trainable
@@ -43,8 +42,7 @@ from hvdtrain.topology import Topology
 class TorchAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`."""
 
-    _arrays: Arrays = state
-    _sharded: ShardedArrays | None = None
+    _arrays = state
     _gradient_sync: GradientSync
     _update: Update
 
@@ -65,7 +63,7 @@ class TorchAdapter(AdapterState):
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
         if isinstance(self._gradient_sync, ShardedSync):
-            self._arrays = self._sharded = ShardedArrays(self._gradient_sync)
+            self._sharded = ShardedArrays(self._gradient_sync)
             self._gradient_sync.waiting = self._interrupted
         loss_scale = LossScale() if options.precision == "fp16" else None
         trained = self._gradient_sync.updated([p for p in self.model.parameters() if p.requires_grad])
@@ -110,11 +108,6 @@ class TorchAdapter(AdapterState):
 
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
-
-    def gather_state(self, comm: Communicator, keeps: bool) -> bool:
-        if self._sharded is not None:
-            self._sharded.gather(comm, self.model, self.optimizer, keeps)
-        return self._sharded is not None
 
     def _syncing(self) -> AbstractContextManager[None]:
         """Between steps."""

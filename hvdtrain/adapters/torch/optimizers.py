@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from hvdtrain.algorithms import update_rules
-from hvdtrain.config.training_options import TrainingOptions, settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]

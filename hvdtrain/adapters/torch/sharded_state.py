@@ -1,54 +1,40 @@
 """The state of a sharded optimizer in torch, as the arrays that one without shards has: gathered, and divided again."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.sharded_state import ShardedState
 from hvdtrain.adapters.slices import join_slices
 from hvdtrain.adapters.torch import state as whole
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.shards import Piece, in_memory_order
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.state import State
 
 
-class ShardedArrays:
-    """Implements `Arrays`: checkpoints are those of a run without shards, for any number of workers.
+class ShardedArrays(ShardedState):
+    """See `ShardedState`; the optimizer itself knows none of the model's parameters.
 
     Args:
         sync: knows this rank's pieces of the parameters.
     """
 
-    drifting_buffers = staticmethod(whole.drifting_buffers)
-    load_rank_local_state = staticmethod(whole.load_rank_local_state)
-
     def __init__(self, sync: ShardedSync) -> None:
+        super().__init__(whole)
         self._sync = sync
-        self._gathered: State = {}
 
-    def gather(self, comm: Communicator, model: torch.nn.Module, optimizer: torch.optim.Optimizer, keeps: bool) -> None:
-        """Collect what `read_state` will return; `keeps`: whether this rank will call it. Collective."""
+    def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
         own: State = {}
         for piece in self._pieces():
             own |= whole.slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: tensor.numpy(force=True))
         joined = join_slices(comm, own, keeps)
         parameters = dict(model.named_parameters())
-        self._gathered = {name: _shaped(array, parameters[_parameter_in(name)]) for name, array in joined.items()}
-
-    def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
-        """After `gather`, whose arrays it gives away; the optimizer itself knows none of the model's parameters."""
-        gathered, self._gathered = self._gathered, {}
-        return whole.read_state(model, optimizer, earlier) | gathered
-
-    def view_state(self, model: Any, optimizer: Any) -> State:
-        """Without the optimizer's."""
-        return whole.view_state(model, optimizer)
+        return {name: _shaped(array, parameters[_parameter_in(name)]) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
-        """Of each array of the optimizer this rank's part."""
         own: dict[str, list[whole.Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
         for name in state:
             if name.startswith("optimizer/") and _parameter_in(name) not in own:

@@ -17,12 +17,12 @@ from torch import nn
 from hvdtrain import activity
 from hvdtrain.adapters.gradient_sync import LARGE_BYTES, bucket_bytes
 from hvdtrain.adapters.laps import BACKWARD, OPTIMIZER
+from hvdtrain.adapters.shards import needs_whole_weights
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
 from hvdtrain.adapters.torch.shards import Shard
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.errors import UsageError
 
 _BY_NUMBER = tuple(
     getattr(torch.optim, name)
@@ -191,19 +191,10 @@ def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, option
     """
     import horovod.torch as hvd
 
-    _require_by_number(optimizer)
+    if type(optimizer) not in _BY_NUMBER:
+        raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
     multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
     # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
     at_a_time = math.inf if options.sync_batch_norm else _REDUCED
     kind = bucket_bytes(options), options.shard == "gradients", at_a_time
     return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, *kind)
-
-
-def _require_by_number(optimizer: torch.optim.Optimizer) -> None:
-    if type(optimizer) in _BY_NUMBER:
-        return
-    raise UsageError(
-        f"--shard is given with the optimizer {type(optimizer).__name__}.",
-        "Each worker would update parts of weights, and this optimizer may need a whole weight for each number of it.",
-        f"use one of {', '.join(sorted(each.__name__ for each in _BY_NUMBER))} of torch.optim, or leave --shard out.",
-    )

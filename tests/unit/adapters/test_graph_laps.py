@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.comm_hooks import PlainReduction
+from hvdtrain.adapters.keras.gradient_sync import SummedGradients
 from hvdtrain.adapters.keras.graph_laps import GraphLaps
+from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.laps import PARTS
 
 TOOK = {"forward": 0.02, "backward": 0.06, "allreduce": 0.04, "optimizer": 0.01}
@@ -48,17 +51,17 @@ def step_of(laps: GraphLaps, is_last: bool = True) -> Any:
 def test_each_part_takes_as_long_as_it_takes() -> None:
     laps = GraphLaps(PARTS)
     step = step_of(laps)
+    begin = time.perf_counter()
     for _ in range(3):
-        begin = time.perf_counter()
         np.testing.assert_array_equal(step(tf.constant([3.0])), [3.0])
         laps.copied(time.perf_counter() - 0.5)
         laps.end_steps(1)
-        whole = time.perf_counter() - begin
+    whole = time.perf_counter() - begin
     sketches, told = laps.take_sketches(), laps.take()
     for part, seconds in TOOK.items():
         assert sketches[part].count == 3
         assert 3 * seconds <= told[part]
-    assert sum(told[part] for part in TOOK) / 3 < whole + 1
+    assert sum(told[part] for part in TOOK) <= whole
     assert told["host_to_device"] == pytest.approx(1.5, abs=0.1)
     assert 0 <= told["allreduce_hidden"] <= told["backward"]
     assert sketches["allreduce_hidden"].count == 3
@@ -92,3 +95,13 @@ def test_steps_that_nobody_asks_for_need_no_more_memory() -> None:
         step(tf.constant(1.0))
         laps.end_steps(300)
     assert laps.take_sketches()["optimizer"].count == 1500
+
+
+def test_the_message_that_begins_first_is_that_of_the_bucket_that_is_full_first() -> None:
+    """Small gradients of many layers share a bucket, which waits for the first of these layers."""
+    shapes = [(600, 600), (600,), (600, 600), (3,)]
+    variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+    sync = SummedGradients(PlainReduction(None, None), Waiting(), variables)
+    assert sync.buckets(2**20) == (2, 1, 1)
+    assert sync.first_sent() == [2]
+    assert SummedGradients(PlainReduction(None, None), Waiting()).first_sent() == []

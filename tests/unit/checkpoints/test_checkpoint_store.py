@@ -176,6 +176,16 @@ def _saved(writer: CheckpointWriter, position: Position) -> Saved:
     return writer.collect()
 
 
+@pytest.mark.parametrize("reuses", [True, False])
+def test_memory_of_a_copy_is_kept_for_the_next_one_only_where_that_is_asked_for(reuses: bool, tmp_path: Path) -> None:
+    writer = CheckpointWriter(SerialCommunicator(Topology.single()), CheckpointStore(tmp_path, 3), {})
+    given: list[list[str]] = []
+    for step in (1, 2):
+        writer.begin(lambda earlier: given.append([*earlier]) or {"model/w": np.ones(1)}, Position(step), reuses=reuses)
+        writer.collect()
+    assert given == [[], ["model/w"] if reuses else []]
+
+
 def test_a_writer_tells_every_rank_where_it_saved(tmp_path: Path) -> None:
     def save(comm: ThreadCommunicator) -> tuple[str, int]:
         saved = _saved(CheckpointWriter(comm, CheckpointStore(tmp_path, 3), {}), Position(4, 8))

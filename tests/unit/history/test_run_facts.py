@@ -10,7 +10,7 @@ import pytest
 from run_folders import FakeRun
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.run_facts import read_facts
+from hvdtrain.history.run_facts import is_run, read_facts
 
 
 def test_the_facts_of_a_whole_run(tmp_path: Path) -> None:
@@ -77,6 +77,19 @@ def test_aliases_cannot_stand_for_more_than_memory_holds(tmp_path: Path) -> None
     (run / "config.yaml").write_text("\n".join(lines))
     facts = read_facts(run)
     assert (facts.config, facts.problems) == ({}, ("config.yaml is damaged or half written.",))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *(("logs/rank_4.log", True), ("heartbeats/rank_7.json", True)),  # of another host, without a shared file system
+        *(("logs/application.log", False), ("checkpoints/format.py", False), ("config.yaml", False)),
+    ],
+)
+def test_what_is_a_run_folder(name: str, is_one: bool, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    assert is_run(tmp_path) == is_one
 
 
 def test_what_holds_no_run_is_refused(tmp_path: Path) -> None:

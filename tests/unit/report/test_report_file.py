@@ -50,7 +50,7 @@ def test_the_file_of_somebody_else_is_left_alone(
     (run / "report.html").write_bytes(content)
     assert main(["report", str(run)]) == 2
     assert "is no report of hvdtrain" in capsys.readouterr().err
-    assert write_report(run, "always", 1.0, finished=True) is None
+    assert write_report(run, "always", 1.0) is None
     assert (run / "report.html").read_bytes() == content
 
 
@@ -79,22 +79,26 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_when_a_training_leaves_one(option: str, seconds: float, written: bool, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    file = write_report(run, option, seconds, finished=False)  # type: ignore[arg-type]
+    file = write_report(run, option, seconds)  # type: ignore[arg-type]
     assert (file is not None, (run / "report.html").exists()) == (written, written)
     if file is not None:
-        assert "Stopped after 200 updates" in Page(file.read_text()).text()
+        assert "Finished after 200 updates" in Page(file.read_text()).text()
 
 
 def test_an_error_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "hvdtrain.run")
     (tmp_path / "nothing of a run").touch()
-    assert write_report(tmp_path, "always", 1.0, finished=True) is None
+    assert write_report(tmp_path, "always", 1.0) is None
     assert caplog.text.count("\n") <= 2
     assert "report.html was not written: UsageError: " in caplog.text
 
 
 def test_a_training_says_where_its_report_is(forker: Forker, tmp_path: Path, digits_cache: Path) -> None:
     argv = ["--report", "always", "--epochs", "1", "--output-dir", "out", "--progress", "none"]
+    stopped = forker.run([*argv, "--max-steps", "5"], tmp_path, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
+    assert stopped.code == 0, stopped
+    page = Page((tmp_path / "out" / "report.html").read_text())
+    assert "before all was trained. --max-steps has ended it; a larger one continues it." in page.text()
     ended = forker.run(argv, tmp_path, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
     assert ended.code == 0, ended
     assert "out/report.html" in ended.stdout
@@ -103,4 +107,4 @@ def test_a_training_says_where_its_report_is(forker: Forker, tmp_path: Path, dig
     steps = json.loads((tmp_path / "out" / "result.json").read_text())["steps"]
     assert f"Finished after {steps} updates on 1 worker" in page.text()
     assert "Proved: the finished epoch used every one of 1,438 records once." in page.text()
-    assert "1 checkpoint is there, of 1 that were written" in page.text()
+    assert "2 checkpoints are there, of 2 that were written" in page.text()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hvdtrain.algorithms.update_rules import Operations, Settings, corrections, direction, slot_names
-from hvdtrain.config.training_options import TrainingOptions, settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 Array = NDArray[np.float64]
 NAMES = ("sgd", "adam", "adamw", "lars", "lamb")
