@@ -15,7 +15,8 @@ from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.state import load_state, read_state
-from hvdtrain.config.training_options import TrainingOptions, settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 
 def network() -> nn.Module:

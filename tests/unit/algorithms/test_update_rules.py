@@ -29,7 +29,8 @@ from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.algorithms import update_rules
 from hvdtrain.algorithms.update_rules import Settings, corrections, direction, slot_names
 from hvdtrain.config import training_options
-from hvdtrain.config.training_options import TrainingOptions, describe, settings_of
+from hvdtrain.config.optimizer_options import describe, settings_of
+from hvdtrain.config.training_options import TrainingOptions
 
 STEPS = 60
 seeds = st.integers(0, 1000)

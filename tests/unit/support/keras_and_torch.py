@@ -22,7 +22,8 @@ from hvdtrain.adapters.keras.update import KerasWeightAverage
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.adapters.torch import update as torch_update
 from hvdtrain.algorithms.loss_scale import LossScale
-from hvdtrain.config.training_options import TrainingOptions, settings_of
+from hvdtrain.config.optimizer_options import settings_of
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
