@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,8 +64,10 @@ screenshots: with-dev ## draw the pictures of docs/report.md from runs of two wo
 	$(BIN)/python docs/report_pictures.py $(ARGS)
 
 test-faults: with-dev ## bring about each fault of docs/faults.md on this machine, and write that page again
-	records=$$(mktemp -d) && HVDTRAIN_FAULTS_RECORD=$$records $(BIN)/python -m pytest --numprocesses 2 tests/faults && \
-	$(BIN)/python tests/faults/table.py $$records
+	records=$$(mktemp -d) && table=tests/faults/table.py && \
+	HVDTRAIN_FAULTS_RECORD=$$records $(BIN)/python -m pytest --numprocesses 2 tests/faults $$($(BIN)/python $$table --elsewhere) && \
+	$(BIN)/python tests/cluster/run.py --where-possible -k "$$($(BIN)/python $$table --on-hosts)" && \
+	$(BIN)/python $$table $$records
 
 docker-check: with-dev ## build the image and test it with Docker or Podman (see tests/docker/README.md)
 	HVDTRAIN_DOCKER_CHECK=1 $(BIN)/python -m pytest tests/docker --timeout 5400
@@ -76,7 +78,7 @@ constraints: ## resolve pyproject.toml's ranges again and pin the result
 	$(PYTHON) -m hvdtrain.horovod_wheel pin $(EXTRAS:%=--extras %)
 
 bench: with-dev ## a short form of every benchmark, for a look (root, for the one with limited links)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks $(if $(wildcard $(PEERS)),--peers-venv $(PEERS)) $(ARGS)
 
 bench-loader: with-dev ## time record loaders side by side with peers in the virtual environment PEERS (see benchmarks/README.md)
 	$(BIN)/python -m benchmarks.loader --peers-venv $(PEERS)
@@ -89,6 +91,9 @@ bench-step: with-dev ## time training steps, beside hand-written Horovod and DDP
 
 bench-profile: with-dev ## what bounds a training step, by perf and Horovod's timeline
 	$(BIN)/python -m benchmarks.profile $(ARGS)
+
+bench-plan: with-dev ## what `hvdtrain plan` predicts, beside what the same steps take
+	$(BIN)/python -m benchmarks.plan $(ARGS)
 
 bench-memory: with-dev ## the most memory that a worker holds, beside hand-written Horovod and DDP
 	$(BIN)/python -m benchmarks.memory $(ARGS)

@@ -29,8 +29,12 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
     "loader": (("--blocks", "1", "--scale", "0.05", "--repeats", "1"),),
+    "plan": (("--seconds", "1", "--models", "transformer"),),
 }
 """Arguments of each run of each benchmark."""
+
+_WITH_PEERS = ("overhead", "checkpoint")
+"""Which take --peers-venv, from benchmarks.overhead.setup_peers."""
 
 
 def main() -> int:
@@ -38,10 +42,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", default=list(SHORT), metavar="NAME", help=f"of {', '.join(SHORT)}")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "runs" / "bench", help="folder for results")
+    parser.add_argument("--peers-venv", type=Path, help="from benchmarks.overhead.setup_peers; without it, fewer peers")
     options = parser.parse_args()
     began = time.time()
+    peers = [] if options.peers_venv is None else ["--peers-venv", str(options.peers_venv)]
     runs = [
-        [f"benchmarks.{name}", *words, "--out", str(options.out)] for name in options.names for words in SHORT[name]
+        [f"benchmarks.{name}", *words, "--out", str(options.out), *(peers if name in _WITH_PEERS else [])]
+        for name in options.names
+        for words in SHORT[name]
     ]
     failed = [argv[0] for argv in runs if subprocess.run([sys.executable, "-m", *argv], cwd=REPOSITORY).returncode]
     for page in sorted(options.out.glob("*.md")):

@@ -19,6 +19,7 @@ class Activity:
     Attributes:
         phase: what it is in, `since` when (of `time.monotonic`).
         step: updates done.
+        reached: updates that were done when the workers of an elastic job last lost one of them; 0: not known.
         collective: the last one that it waited for, by name; "" before the first.
         wait: what a block that may wait for other ranks waits for at the moment, None if it computes; None outside of
             such a block.
@@ -30,14 +31,26 @@ class Activity:
         trace: is told each phase and each wait that ends: its name, its begin and its end, of `time.monotonic`.
     """
 
-    __slots__ = ("beats", "changed_at", "collective", "longest", "phase", "reads", "since", "step", "trace", "wait")
+    __slots__ = (
+        "beats",
+        "changed_at",
+        "collective",
+        "longest",
+        "phase",
+        "reached",
+        "reads",
+        "since",
+        "step",
+        "trace",
+        "wait",
+    )
 
     def __init__(self) -> None:
         self.phase: Phase = "start"
         self.since = self.changed_at = time.monotonic()
         self.longest: dict[Phase, float] = {}
         self.beats = False
-        self.step = 0
+        self.step = self.reached = 0
         self.collective = ""
         self.wait: Callable[[], object | None] | None = None
         self.reads: Callable[[], str] = str

@@ -1,12 +1,13 @@
 """Write files so that a reader, or a crash at any moment, sees the old content or the new one, never a part."""
 
+import errno
 import json
 import os
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
 from data_sharding.atomic import atomic_file, final_path
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
 
 _BLOCK_BYTES: Final = 2**16
 
@@ -64,9 +65,13 @@ def _end_of_last_line(file: BinaryIO) -> int:
     return 0
 
 
-def unwritable(path: Path, error: OSError) -> UsageError:
-    """What to say where something cannot be written to the run folder `path`."""
-    return UsageError(
+def unwritable(path: Path, error: OSError) -> HvdtrainError:
+    """What to say where something cannot be written to the run folder `path`.
+
+    A disk that is full is no wrong usage: a job may be started again when there is room.
+    """
+    kind = HvdtrainError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+    return kind(
         f"The run folder {path} cannot be written: {error.strerror or error}.",
         "Metrics and checkpoints would be lost.",
         "choose another --output-dir, on a disk that you may write and that every host sees.",

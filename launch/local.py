@@ -34,7 +34,8 @@ from hvdtrain.launch.supervisor.restarts import (
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import RESTART_VARIABLE, worker_environment
+from hvdtrain.launch.worker_environment import size_variables, worker_environment
+from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 LOOPBACK = "127.0.0.1"
@@ -164,7 +165,7 @@ class _Start:
     def _environment(self, place: RankAssignment) -> dict[str, str]:
         where, token, restarts, cause = self.server.environment, self.token, self.restarts, self.cause
         variables = worker_environment(self.inherited, place, where, "lo", token, restarts, cause)
-        return variables | ({WORLD_VARIABLE: "1"} if self._is_elastic else {})
+        return variables | size_variables(self.job) | ({WORLD_VARIABLE: "1"} if self._is_elastic else {})
 
 
 def _places(workers: int) -> list[RankAssignment]:

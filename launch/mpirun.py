@@ -48,6 +48,8 @@ def _notes(job: JobSpec, flavor: str) -> tuple[Note, ...]:
     notes = shared_notes(job, "MPI tries all interfaces that are up but the loopback, docker0 too", binding)
     if job.env:
         notes.append(("variables", f"{', '.join(job.env)} by name: their values stand in no command line"))
+    if flavor == "openmpi5" and _adds_per_host(job):
+        notes.append(("sums", "on each host first, then between hosts by a ring: Open MPI's tree sends twice as much"))
     if flavor == "openmpi4":
         notes.append(("openib", "off, as Horovod's documentation asks: it does not bear Horovod's threads"))
     if not job.is_local:
@@ -126,10 +128,21 @@ def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
         # Open MPI 5 starts its daemons with PRRTE, whose settings have an option of their own.
         daemons = ["--mca", "oob_tcp_if_include"] if flavor == "openmpi4" else ["--prtemca", "prte_if_include"]
         options += [*daemons, nics]
+    if flavor == "openmpi5" and _adds_per_host(job):
+        options += ["--mca", "coll_han_use_allreduce_algorithm", "simple"]
     if job.hosts and not job.is_local:
         daemons = ["--mca", "plm_rsh_args"] if flavor == "openmpi4" else ["--prtemca", "plm_ssh_args"]
         options += [*daemons, _ssh_arguments(job)]
     return options
+
+
+def _adds_per_host(job: JobSpec) -> bool:
+    """Whether Open MPI 5 shall add on each host first, and then between hosts by the ring of `comm/ring_rules.conf`.
+
+    By itself it adds along a tree of hosts, which from three hosts on sends through some links twice as much. This must
+    be the same for all ranks, none of which knows the number of hosts: only who starts them can set it.
+    """
+    return len(job.used_hosts) >= 3 and job.np > len(job.used_hosts)
 
 
 def _ssh_arguments(job: JobSpec) -> str:

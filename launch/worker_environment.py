@@ -7,15 +7,16 @@ from hvdtrain.launch.hosts.host import Host, RankAssignment
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
+    ASKED_SIZE_VARIABLE,
+    MOST_SIZE_VARIABLE,
     RANK_VARIABLES,
     RESTART_CAUSE_VARIABLE,
+    RESTART_CAUSES_VARIABLE,
+    RESTART_VARIABLE,
     matches,
     without_launcher,
 )
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
-
-RESTART_VARIABLE = "HVDTRAIN_RESTART"
-"""How often the job was started again; 0 at first."""
 
 LAUNCHER = "hvdtrain launch"
 
@@ -39,7 +40,7 @@ def worker_environment(
     interface: str,
     token: str,
     restarts: int,
-    cause: str = "",
+    causes: str = "",
 ) -> dict[str, str]:
     """All variables of one worker, made on the host where it will run.
 
@@ -50,6 +51,7 @@ def worker_environment(
         rendezvous: what leads Horovod to the server.
         interface: the network interface on which workers talk to each other.
         token: of the job's processes on this host; several are separated by commas.
+        causes: of the restarts, a line each, the newest last.
     """
     return {
         **share_of_host(place.local_size),
@@ -62,7 +64,7 @@ def worker_environment(
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
         RESTART_VARIABLE: str(restarts),
-        **({RESTART_CAUSE_VARIABLE: cause} if cause else {}),
+        **({RESTART_CAUSE_VARIABLE: causes.splitlines()[-1], RESTART_CAUSES_VARIABLE: causes} if causes else {}),
     }
 
 
@@ -86,9 +88,14 @@ def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict
     return {name: environ[name] for name in names if name in environ} | stated_variables(job, host)
 
 
+def size_variables(job: JobSpec) -> dict[str, str]:
+    """What `hvdtrain.topology.asked_size` reads."""
+    return {ASKED_SIZE_VARIABLE: str(job.np), MOST_SIZE_VARIABLE: str(job.max_workers or job.np)}
+
+
 def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
     """Those of `host_variables` that options and the rank table decide, and so are no secret."""
-    variables: dict[str, str] = {}
+    variables = size_variables(job)
     if job.cores_per_worker is not None:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
     if job.nics:

@@ -25,7 +25,7 @@ PARTS = {
     "types": f"{BINARIES}/mypy",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
     # Of several ranks, which wait for starts and for each other.
-    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
+    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"{PYTHON} tests/newest_python.py",

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import printed_json
-from benchmarks.scaling.links import ADDRESSES, limited_link
+from hvdtrain.run.planning.emulated_links import EmulatedLinks, emulated_links
 
 RATES = (50, 200, 1000)
 """Million bits a second."""
 SIZES = (2**20, 2**24)
 """Bytes of an allreduce."""
-_Command = Callable[[int, int], tuple[list[str], dict[str, str]]]
-"""Of rank and port: the words of a command, and its variables."""
+_Command = Callable[[int, int, EmulatedLinks], tuple[list[str], dict[str, str]]]
+"""Of rank, port and hosts: the words of a command, and its variables."""
 _WORKERS = 2
 _PING_PONG = str(Path(__file__).parent / "ping_pong.py")
 _DEADLINE_S = 300.0
@@ -25,7 +25,7 @@ _DEADLINE_S = 300.0
 
 def measure(mbit: int, blocks: int) -> list[dict[str, Any]]:
     """For each block: the link's latency and bandwidth, and seconds of an allreduce by its bytes."""
-    with limited_link(mbit) as hosts:
+    with emulated_links(_WORKERS, mbit) as hosts:
         return [{**_together(hosts, _ping_pong, 29_777), "sizes": _allreduces(hosts, 29_778)} for _ in range(blocks)]
 
 
@@ -34,29 +34,29 @@ def ring_seconds(size: int, link: dict[str, float]) -> float:
     return 2 * (_WORKERS - 1) * (link["latency"] + size / (_WORKERS * link["bandwidth"]))
 
 
-def _ping_pong(rank: int, port: int) -> tuple[list[str], dict[str, str]]:
-    return [sys.executable, _PING_PONG, ("ask", "serve")[rank], ADDRESSES[1], str(port)], {}
+def _ping_pong(rank: int, port: int, hosts: EmulatedLinks) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, _PING_PONG, ("ask", "serve")[rank], hosts.addresses[1], str(port)], {}
 
 
-def _worker(rank: int, port: int) -> tuple[list[str], dict[str, str]]:
+def _worker(rank: int, port: int, hosts: EmulatedLinks) -> tuple[list[str], dict[str, str]]:
     sizes = ",".join(map(str, SIZES))
     variables = {"RANK": rank, "WORLD_SIZE": _WORKERS, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": rank}
     variables |= {"GROUP_WORLD_SIZE": _WORKERS, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
     argv = [sys.executable, "-m", "hvdtrain", "bench", "allreduce", "--json", "--sizes", sizes, "--seconds", "10"]
-    return argv, {"MASTER_ADDR": ADDRESSES[0], **{name: str(value) for name, value in variables.items()}}
+    return argv, {"MASTER_ADDR": hosts.addresses[0], **{name: str(value) for name, value in variables.items()}}
 
 
-def _allreduces(hosts: tuple[list[str], list[str]], port: int) -> dict[str, float]:
+def _allreduces(hosts: EmulatedLinks, port: int) -> dict[str, float]:
     return {str(one["bytes"]): one["seconds"] for one in _together(hosts, _worker, port, key="sizes")["sizes"]}
 
 
-def _together(hosts: tuple[list[str], list[str]], command: _Command, port: int, key: str = "latency") -> dict[str, Any]:
+def _together(hosts: EmulatedLinks, command: _Command, port: int, key: str = "latency") -> dict[str, Any]:
     """What rank 0 prints; the other rank runs meanwhile. Raises `RuntimeError` if either fails."""
-    argv, variables = command(1, port)
-    with subprocess.Popen([*hosts[1], *argv], env={**os.environ, **variables}, stdout=subprocess.DEVNULL) as other:
+    argv, variables = command(1, port, hosts)
+    with subprocess.Popen([*hosts.on(1), *argv], env={**os.environ, **variables}, stdout=subprocess.DEVNULL) as other:
         try:
-            argv, variables = command(0, port)
-            found = printed_json([*hosts[0], *argv], key, {**os.environ, **variables}, _DEADLINE_S)
+            argv, variables = command(0, port, hosts)
+            found = printed_json([*hosts.on(0), *argv], key, {**os.environ, **variables}, _DEADLINE_S)
             if other.wait(_DEADLINE_S) != 0:
                 raise RuntimeError(f"{' '.join(argv)}: the other rank ended with exit code {other.returncode}")
         finally:

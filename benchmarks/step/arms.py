@@ -59,6 +59,11 @@ class Arm:
         return replace(self, command=(*self.command[:start], "-m", module, *self.command[start:]))
 
 
+def mpirun_argv(np: int) -> list[str]:
+    """What starts so many workers of this Python, as the arms under mpirun are started."""
+    return [*_MPIRUN, "-np", str(np), _PYTHON]
+
+
 def _ours(module: str) -> tuple[str, ...]:
     return (_PYTHON, "-m", "hvdtrain", "bench", "step", "--task", f"benchmarks.step.{module}")
 

@@ -11,6 +11,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.gradient_sync import SyncState
 from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.adapters.sharded_state import Arrays, ShardedState
+from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.interface import Communicator
@@ -26,6 +27,8 @@ class AdapterState(ABC):
     optimizer: Any
     _arrays: Arrays
     _sharded: ShardedState | None = None
+    _stage: StageState | None = None
+    _drifting: State = {}  # noqa: RUF012  with stages: zeros in the shapes of all buffers that differ between ranks
     _options: TrainingOptions
     _average: WeightAverage | NoAverage
     _update: ScaledUpdate
@@ -44,7 +47,8 @@ class AdapterState(ABC):
             self.train_step(batch, number, lr)
 
     def buckets(self, cap: int) -> tuple[int, ...]:
-        return self._gradient_sync.buckets(cap)
+        # Stages have different gradients, so that ranks could not choose together.
+        return self._gradient_sync.buckets(cap) if self._stage is None else ()
 
     def set_bucket_cap(self, cap: int) -> None:
         self._gradient_sync.set_bucket_cap(cap)
@@ -59,6 +63,14 @@ class AdapterState(ABC):
     def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
         """See `Adapter`; nothing is told here."""
 
+    @property
+    def stage(self) -> int | None:
+        return None if self._stage is None else self._stage.stage
+
+    @property
+    def counts(self) -> bool:
+        return self._stage is None or self._stage.counts
+
     def evaluating(self) -> AbstractContextManager[None]:
         return self._average.swapped()
 
@@ -69,9 +81,14 @@ class AdapterState(ABC):
     def gather_state(self, comm: Communicator, keeps: bool) -> bool:
         if self._sharded is not None:
             self._sharded.gather(comm, self.model, self.optimizer, keeps)
-        return self._sharded is not None
+        if self._stage is not None:
+            self._stage.gather(comm, self.view_state(), keeps)
+        return self._sharded is not None or self._stage is not None
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
+        gathered = None if self._stage is None else self._stage.take()
+        if gathered is not None:
+            return gathered
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()
         return self._state_arrays.read_state(self.model, self.optimizer, earlier) | carried
 
@@ -80,6 +97,8 @@ class AdapterState(ABC):
         return self._state_arrays.view_state(self.model, self.optimizer) | carried
 
     def load_state(self, state: State) -> None:
+        if self._stage is not None:
+            state = self._stage.own_of(state)
         self._state_arrays.load_state(self.model, self.optimizer, state)
         self._average.load_state(state)
         self._update.load_state(state)
@@ -90,6 +109,8 @@ class AdapterState(ABC):
             self._gradient_sync.average_weights()
         averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
         buffers = self._state_arrays.drifting_buffers(self.model)
+        if self._stage is not None:
+            buffers = self._stage.spread(buffers, self._drifting)
         return buffers | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:

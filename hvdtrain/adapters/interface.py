@@ -42,7 +42,18 @@ class Sums:
 
 
 class Adapter(Protocol):
-    """One model in training, in one framework, on one rank. Steps return before the device has finished them."""
+    """One model in training, in one framework, on one rank. Steps return before the device has finished them.
+
+    Attributes:
+        stage: of a pipeline, which part of the model this rank has, from 0; None: all of it.
+        counts: this rank measures the samples that it is given; other stages of its pipeline are given the same ones.
+    """
+
+    @property
+    def stage(self) -> int | None: ...
+
+    @property
+    def counts(self) -> bool: ...
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """One update with the gradient of the mean loss over the global batch. Collective.

@@ -1,5 +1,10 @@
 """The adapter of a framework, imported only when that framework is used."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
 from hvdtrain.adapters.interface import TunableAdapter
 from hvdtrain.adapters.profile import Profiler
 from hvdtrain.config.training_options import TrainingOptions
@@ -29,6 +34,15 @@ def device_kind(framework: str) -> str:
     return kind()
 
 
+def device_memory(framework: str) -> float | None:
+    """Bytes of this worker's GPU; None on a CPU, or where the framework does not tell."""
+    if framework == "torch":
+        from hvdtrain.adapters.torch.device import device_memory as memory
+
+        return memory()
+    return None
+
+
 def open_profiler(framework: str) -> Profiler:
     """The framework's own, imported now: a training that records no trace does without it."""
     if framework == "torch":
@@ -40,7 +54,15 @@ def open_profiler(framework: str) -> Profiler:
     return TensorFlowProfiler()
 
 
-def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> TunableAdapter:
+def open_adapter(
+    task: Task,
+    topology: Topology,
+    seed: int,
+    lr: float,
+    options: TrainingOptions,
+    cuts: Sequence[int] = (),
+    waiting: float = 300.0,
+) -> TunableAdapter:
     """Build the task's model and optimizer on this rank's device.
 
     Args:
@@ -49,11 +71,60 @@ def open_adapter(task: Task, topology: Topology, seed: int, lr: float, options: 
         seed: of initial weights and of all random numbers in the model (dropout).
         lr: the schedule's peak, with which the task's optimizer is built.
         options: how weights are updated.
+        cuts: of a model in stages, as `cut_model` returns them.
+        waiting: seconds that one stage waits for another at most.
     """
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 
-        return TorchAdapter(task, topology, seed, lr, options)
+        return TorchAdapter(task, topology, seed, lr, options, cuts, waiting)
     from hvdtrain.adapters.keras.adapter import KerasAdapter
 
     return KerasAdapter(task, topology, seed, lr, options)
+
+
+def cut_model(
+    task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]], micro_batches: int
+) -> tuple[list[int], list[str]]:
+    """Where the model is cut into `options.parallel.stages`, and a line about each stage, for people.
+
+    Args:
+        task: a torch task.
+        options: how the model is divided.
+        features: of one micro batch, as `decode` makes them: what times are measured with.
+        micro_batches: of each update.
+
+    Raises:
+        UsageError: the model cannot be cut so.
+    """
+    from hvdtrain.adapters.torch.pipeline.cuts import chosen_cuts
+
+    found = chosen_cuts(task, options, features, micro_batches)
+    return found.starts, found.told
+
+
+def time_layers(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]]) -> list[list[float]]:
+    """Of each link of a torch model's chain: seconds forward and backward, bytes of weights, kept and passed on.
+
+    One row of ones for a model that cannot be cut.
+
+    Args:
+        features: as `decode` makes them.
+    """
+    if task.framework != "torch":
+        return [[1.0, 1.0, 0.0, 0.0, 0.0]]
+    from hvdtrain.adapters.torch.pipeline.cuts import times_of_chain
+
+    return times_of_chain(task, options, features)
+
+
+def time_message(topology: Topology, options: TrainingOptions, sizes: Sequence[int]) -> list[float]:
+    """Seconds in which a message of each size gets from a rank to its neighbour, as between stages. Collective.
+
+    Args:
+        topology: of an even number of torch workers, whose process sets have been formed.
+        sizes: bytes, multiples of 4.
+    """
+    from hvdtrain.adapters.torch.pipeline.open import times_of_messages
+
+    return times_of_messages(topology, options.parallel, sizes)

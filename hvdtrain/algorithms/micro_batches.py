@@ -24,6 +24,19 @@ def micro_batches(batch: LoadedBatch, count: int) -> list[LoadedBatch]:
     ]
 
 
+def count_for_fewer_workers(count: int, workers: int, asked: int, most: int) -> int:
+    """Micro batches of a worker's part of the global batch, where the part has grown because workers are missing.
+
+    None of them then has more records than one had with all workers, and so none needs more memory.
+
+    Args:
+        count: what the user has asked for.
+        workers: those that are left of `asked`; more of them than that change nothing.
+        most: into which the part can be cut, where some models need several records in each.
+    """
+    return max(count, min(-(-count * asked // workers), most))
+
+
 def mix(*numbers: int) -> int:
     """One well-spread 63-bit seed from several numbers (the finalizer of SplitMix64, Steele et al. 2014).
 

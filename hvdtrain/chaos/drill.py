@@ -27,6 +27,8 @@ class Drill:
         exact: whether each finished epoch used every record once.
         goodput: as in result.json; empty where the job left no result.
         weights: hash of the final weights, "" where there are none.
+        updates: of the whole training.
+        measures: the last ones, by name, such as "val_accuracy".
     """
 
     code: int
@@ -34,6 +36,8 @@ class Drill:
     exact: bool = False
     goodput: dict[str, Any] = field(default_factory=dict)
     weights: str = ""
+    updates: int = 0
+    measures: dict[str, float] = field(default_factory=dict)
 
     @property
     def survived(self) -> bool:
@@ -123,4 +127,5 @@ def _examine(job: Job, drill: Drill) -> None:
     if drill.code == 0 and result.exists():
         content = json.loads(result.read_text())
         drill.goodput, drill.weights = content["goodput"], content["weights"]["sha256"]
+        drill.updates, drill.measures = content["steps"], content["metrics"]
         drill.exact = read_coverage(job.folder).exact

@@ -26,6 +26,7 @@ from safetensors.numpy import load, save_file
 
 from data_sharding.atomic import sync_folder
 from hvdtrain.algorithms.early_stopping import ValidationHistory
+from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.files import write_json
 from hvdtrain.state import State
 
@@ -181,7 +182,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read and verify a checkpoint.
+    """Read and verify a checkpoint; where this process has just written it, it may still have its arrays.
 
     Raises:
         DamagedCheckpointError: a file is missing, or its hash is not the manifest's.
@@ -191,9 +192,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     files = [CHECKPOINT_FILE.fullmatch(name) for name in hashes] if isinstance(hashes, Mapping) else []
     if not isinstance(hashes, Mapping) or {file and file[1] for file in files} - {_EXTRA} != set(_PARTS):
         raise DamagedCheckpointError(f"{folder}/manifest.json does not name the files of a checkpoint")
-    state: State = {}
-    for name, expected in hashes.items():
-        state.update(_read_arrays(folder / name, expected))
+    state = kept_copy.take(hashes)
+    if state is None:
+        state = {
+            name: array for file, sha in hashes.items() for name, array in _read_arrays(folder / file, sha).items()
+        }
     of_position = {field.name for field in fields(Position)}
     position = Position.from_json(manifest)
     return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in of_position})

@@ -11,7 +11,7 @@ from typing import Any
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_manifest
 from hvdtrain.checkpoints.resume import POINTERS, followed
-from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.store import CHECKPOINT_NAME, CheckpointStore
 from hvdtrain.errors import UsageError
 
 
@@ -60,7 +60,10 @@ def store_at(path: Path) -> CheckpointStore:
 
 
 def entries(path: Path) -> list[Entry]:
-    """All checkpoints of the run, the oldest first; the one that `path` names where it names one."""
+    """All checkpoints of the run, the oldest first; the one that `path` names where it names one, in a run or alone."""
+    alone = followed(path)
+    if (alone / "manifest.json").is_file() and not CHECKPOINT_NAME.fullmatch(alone.name):
+        return [_entry(alone, ())]
     store, path = store_at(path), followed(path)
     names = _pointers(store.folder)
     found = [_entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()]

@@ -23,9 +23,11 @@ from hvdtrain.checkpoints.format import (
     DamagedCheckpointError,
     Position,
     part_of,
+    read_manifest,
     state_bytes,
     weights_not_finite,
 )
+from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
@@ -76,6 +78,7 @@ class CheckpointWriter:
         about: what the manifest says besides position and hashes.
         infinite: names of weights and buffers that may hold infinity.
         writers: how many ranks write a part of each checkpoint; all of them where that is more than there are.
+        keeps: whether rank 0 keeps a copy of the newest one in memory, if it alone writes.
     """
 
     comm: Communicator
@@ -83,6 +86,7 @@ class CheckpointWriter:
     about: dict[str, Any]
     infinite: frozenset[str] = frozenset()
     writers: int = 1
+    keeps: bool = False
 
     def __post_init__(self) -> None:
         ranks = writing_ranks(self.comm.topology.size, self.writers)
@@ -90,7 +94,7 @@ class CheckpointWriter:
         self._part = ranks.index(rank) if rank in ranks else None
         self._begun: deque[tuple[Position, Best | None]] = deque()
         self._writes: deque[Future[Saved]] = deque()  # on ranks that write, of these
-        self._free: list[State] = []
+        self._free: list[Mapping[str, NDArray[Any]]] = []
         self._collected = 0
 
     @property
@@ -229,6 +233,7 @@ class CheckpointWriter:
         if before is not None:
             wait([before])
         begin = time.perf_counter()
+        spare: Mapping[str, NDArray[Any]] = state
         try:
             if bad := weights_not_finite(part_of(state, self._part or 0, self._parts), self.infinite):
                 return _not_finite(position.step, bad)
@@ -237,12 +242,15 @@ class CheckpointWriter:
             if self._parts > 1:
                 return self._write_part(state, position.step, begin)
             path = self.store.save(Checkpoint(state, position, self.about), best)
-            return Saved(position.step, str(path), state_bytes(state), time.perf_counter() - begin)
+            saved = Saved(position.step, str(path), state_bytes(state), time.perf_counter() - begin)
+            if self.keeps:
+                spare = kept_copy.keep(read_manifest(path)["sha256"], state)
+            return saved
         except (OSError, DamagedCheckpointError) as error:
             return _not_written(position.step, error)
         finally:
-            if reuses:
-                self._free.append(state)
+            if reuses and spare:
+                self._free.append(spare)
 
 
 def writing_ranks(size: int, writers: int) -> list[int]:

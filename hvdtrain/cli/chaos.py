@@ -2,8 +2,12 @@
 
 import argparse
 import math
+import os
+import shlex
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -16,6 +20,8 @@ from hvdtrain.cli.tables import print_table
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.files import write_json
+from hvdtrain.version import versions
 
 _DESCRIPTION = """\
 Start a training with `hvdtrain launch local`, and disturb it on a seeded schedule until it has ended:
@@ -27,7 +33,7 @@ Faults: kill (SIGKILL of a worker or of a process that it has started), stop (SI
 of the CPU for some seconds), term (SIGTERM to the launcher), corrupt (a byte of the newest checkpoint is changed, and a
 worker is killed), full (rank 0 can write no file for some seconds, as on a full disk). In the end it says what that has
 cost. Exit code 0: the job has ended well, each finished epoch used every record once, and with --compare the weights
-are those of an undisturbed run. Otherwise 1.
+are those of an undisturbed run. Otherwise 1, as where no fault came before the end.
 """
 
 
@@ -39,15 +45,23 @@ def run(argv: Sequence[str]) -> int:
     command = words[at + 1 :] or ["train"]
     kinds = _kinds(options.faults)
     job = Job(options.np, options.max_restarts, command, options.min_workers)
+    others = _beside(job.folder) if options.compare else None
+    _require_new(job.folder, others)
+    _require_writable(options.save)
     faults = islice(schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every")), options.count)
     seconds = math.inf if options.duration is None else seconds_of(options.duration, "--for")
     with exiting_at(ENDING, "the job was ended"):
         drill = run_drill(job, faults, seconds, _say)
-        same = not options.compare or not drill.survived or _is_undisturbed(drill, options.np, command, job.folder)
+        calm = _undisturbed(options.np, command, job.folder) if options.compare and drill.survived else None
+    same = calm is None or (calm.survived and calm.weights == drill.weights)
     print_table("", ["chaos", f"seed {options.seed}"], drill.rows(), numbers=False)
-    if options.compare and drill.survived:
+    if calm is not None:
         print(f"the weights are {'' if same else 'NOT '}those of an undisturbed run")
-    return 0 if drill.survived and same else 1
+    if options.save is not None:
+        write_json(Path(options.save), _record(argv, drill, calm))
+    if not drill.done:
+        print("no fault came before the job had ended, so nothing is proved: train longer, or give a shorter --every")
+    return 0 if drill.done and drill.survived and same else 1
 
 
 def _parser() -> CommandParser:
@@ -70,6 +84,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--for", dest="duration", metavar="TIME", help="no faults after this time (default: no limit)")
     parser.add_argument("--count", type=number("--count", 1), help="no more faults than this (default: no limit)")
     parser.add_argument("--compare", action="store_true", help="train once more, undisturbed, and compare the weights")
+    parser.add_argument("--save", metavar="FILE", help="write what was done, and what has come of it, as JSON")
     return parser
 
 
@@ -83,11 +98,44 @@ def _kinds(text: str) -> list[Kind]:
     return [cast(Kind, kind) for kind in kinds]
 
 
-def _is_undisturbed(drill: Drill, size: int, command: Sequence[str], folder: Path) -> bool:
-    """Train in a folder beside the run's, and compare."""
-    other = folder.with_name(f"{folder.name}-undisturbed")
-    calm = run_drill(Job(size, 0, [*command, "--output-dir", str(other)]), iter(()), 0.0, _say)
-    return calm.survived and calm.weights == drill.weights
+def _require_new(*folders: Path | None) -> None:
+    for folder in folders:
+        if folder is not None and folder.exists() and any(folder.iterdir()):
+            raise UsageError(
+                f"{folder} is already there.",
+                "What an earlier run has left there would be taken for this one's.",
+                "remove it, or give another --output-dir.",
+            )
+
+
+def _require_writable(file: str | None) -> None:
+    if file is not None and not (Path(file).absolute().parent.is_dir() and not Path(file).is_dir()):
+        raise UsageError(
+            f"--save {file} cannot be written.", "What has come of the training would be lost.", "name another file."
+        )
+
+
+def _beside(folder: Path) -> Path:
+    """Where the same training runs undisturbed."""
+    return folder.with_name(f"{folder.name}-undisturbed")
+
+
+def _undisturbed(size: int, command: Sequence[str], folder: Path) -> Drill:
+    """The same training without faults."""
+    other = _beside(folder)
+    return run_drill(Job(size, 0, [*command, "--output-dir", str(other)]), iter(()), 0.0, _say)
+
+
+def _record(argv: Sequence[str], drill: Drill, calm: Drill | None) -> dict[str, object]:
+    """What --save writes."""
+    return {
+        "command": shlex.join(["hvdtrain", "chaos", *argv]),
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "versions": versions(),
+        "disturbed": asdict(drill),
+        "undisturbed": None if calm is None else asdict(calm),
+    }
 
 
 def _say(done: str) -> None:

@@ -64,6 +64,17 @@ def positive(name: str) -> Callable[[str], float]:
     return seconds
 
 
+def number_list(text: str, option: str, kind: Callable[[str], float], example: str) -> list[float]:
+    """Positive numbers separated by commas. Raises `UsageError` for anything else; `example` is one for its HINT."""
+    try:
+        numbers = [kind(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 < one < math.inf for one in numbers):
+        raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
+    return numbers
+
+
 class _ParserAsked(BaseException):  # noqa: N818  no error
     """Carries a command's parser out of the command. No `except Exception` on the way takes it."""
 

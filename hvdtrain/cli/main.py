@@ -32,6 +32,7 @@ COMMANDS = {
     "launch": ("hvdtrain.cli.launch", "start a job: local, ssh, horovodrun, mpirun, slurm, sagemaker, kubernetes"),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
+    "plan": ("hvdtrain.cli.plan", "what each way to divide a training would take, on 1 to 10,000 workers"),
     "chaos": ("hvdtrain.cli.chaos", "train while workers are killed and stopped, and prove that nothing is lost"),
     "export": ("hvdtrain.cli.export", "write a run's weights or model as a file: state_dict, ONNX, SavedModel, ..."),
     "env": ("hvdtrain.cli.env", "show versions, and which variable decided rank and size: --explain"),
@@ -48,7 +49,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(
         ["save", "onnx", "predict", "infer", "convert-weights"], "export, which writes a model for other programs"
     ),
-    **dict.fromkeys(["data", "convert", "index", "verify", "plan", "audit"], "shard"),
+    **dict.fromkeys(["data", "convert", "index", "verify", "audit"], "shard"),
     **dict.fromkeys(["checkpoints", "ckpt", "prune"], "checkpoint"),
     **dict.fromkeys(["html", "plot", "plots", "curves", "dashboard", "summary"], "report"),
     **dict.fromkeys(["list", "runs", "history"], "ls"),

@@ -41,7 +41,8 @@ def run(argv: Sequence[str]) -> int:
     with StopSignals(who(), detect_topology(os.environ).is_root, at_second=leave_record) as signals:
         kind = load_kind(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
-        is_fixed = device_kind(kind.framework) == "GPU"  # whose devices and NCCL are of one world
+        # GPUs and NCCL are of one world, and so are stages and their process sets.
+        is_fixed = device_kind(kind.framework) == "GPU" or config.parallel.is_pipeline
         if channel is not None and is_fixed:
             channel.tell_fixed()
         if channel is None or is_fixed:

@@ -3,20 +3,28 @@
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from hvdtrain.comm import horovod
 from hvdtrain.comm.connections import remembering_connections
 from hvdtrain.comm.failure import bounded_start, limit_waits
 from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
+from hvdtrain.comm.stages import form_stage_sets
+from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
+_WHOLE: Final = ParallelOptions()
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
 
 
 def open_communicator(
-    framework: str, topology: Topology, stall_timeout: float = 300.0, process_sets: str | None = None
+    framework: str,
+    topology: Topology,
+    stall_timeout: float = 300.0,
+    process_sets: str | None = None,
+    parallel: ParallelOptions = _WHOLE,
 ) -> Communicator:
     """Join the other ranks.
 
@@ -26,6 +34,7 @@ def open_communicator(
         stall_timeout: seconds after which a collective that some ranks never joined ends the job; a frozen rank takes
             longer, see `StallDeadline`.
         process_sets: sets of ranks to form, as --process-sets; `own_process_set` finds them.
+        parallel: for whose stages sets are formed too; `process_set_of` finds them.
 
     Raises:
         UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher; or
@@ -38,27 +47,42 @@ def open_communicator(
         return SerialCommunicator(topology)
     require_horovod(framework)
     horovod.set_defaults(os.environ, stall_timeout)
-    if process_sets is not None:
+    sets = Sets(process_sets, parallel)
+    if process_sets is not None or parallel.is_pipeline:
         horovod.allow_process_sets(os.environ)
     binding = load_binding(framework)
     if not horovod.starts_processes_only(topology, os.environ):
-        return _connected(binding, topology, stall_timeout, process_sets)
+        return _connected(binding, topology, stall_timeout, sets)
     from hvdtrain.comm.rendezvous.connect import connected_ranks
 
     with connected_ranks(topology, os.environ):
-        comm = _connected(binding, topology, stall_timeout, process_sets)
+        comm = _connected(binding, topology, stall_timeout, sets)
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
 
 
-def _connected(binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None) -> Communicator:
+class Sets(NamedTuple):
+    """Which process sets are formed at the start; see `open_communicator`."""
+
+    named: str | None
+    parallel: ParallelOptions
+
+
+def _connected(binding: Binding, topology: Topology, stall_timeout: float, sets: Sets) -> Communicator:
     with bounded_start(topology, os.environ), remembering_connections():
         binding.hvd.init()
     comm = HorovodCommunicator(binding, horovod.confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)
-    if process_sets is not None:
-        horovod.form_process_sets(comm, binding.hvd, process_sets)
+    if sets.named is not None:
+        horovod.form_process_sets(comm, binding.hvd, sets.named)
+    form_stage_sets(comm, binding.hvd, sets.parallel)
     return comm
+
+
+def form_stages(framework: str, comm: Communicator, parallel: ParallelOptions) -> None:
+    """Form the process sets of these stages, after a start for other ones. Collective."""
+    if comm.topology.is_distributed:
+        form_stage_sets(comm, load_binding(framework).hvd, parallel)
 
 
 def leave_world(framework: str) -> None:
@@ -76,6 +100,17 @@ def load_binding(framework: str) -> Binding:
     from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 
     return TensorFlowBinding()
+
+
+def measured_allreduce(framework: str) -> Any:
+    """The framework's `hvdtrain.doctor.allreduce.Prepared`."""
+    if framework == "torch":
+        from hvdtrain.comm.torch_binding import TorchAllreduce
+
+        return TorchAllreduce()
+    from hvdtrain.comm.tensorflow_binding import TensorFlowAllreduce
+
+    return TensorFlowAllreduce()
 
 
 def require_horovod(framework: str) -> None:

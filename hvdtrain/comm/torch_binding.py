@@ -1,6 +1,6 @@
 """Horovod's collectives through torch: on flat numpy arrays, and an allreduce of tensors for measurements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod.torch
@@ -56,3 +56,21 @@ class TorchAllreduce:
                 torch.cuda.synchronize()
 
         return run
+
+    def beside(self, elements: Sequence[int]) -> Callable[[], Callable[[], None]]:
+        """A function that starts a sum of float32 tensors of so many elements each, and returns what waits for it."""
+        tensors = [torch.zeros(count, dtype=torch.float32, device=self.device) for count in elements]
+
+        def start() -> Callable[[], None]:
+            handles = [
+                horovod.torch.allreduce_async_(tensor, op=horovod.torch.Sum, name=f"hvdtrain.bench.beside.{number}")
+                for number, tensor in enumerate(tensors)
+            ]
+
+            def wait() -> None:
+                for handle in handles:
+                    horovod.torch.synchronize(handle)
+
+            return wait
+
+        return start

@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 import docstring_parser
 
+from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 
 FIRST: Final = tuple(
@@ -41,6 +42,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("gradient_sync", "shard", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
         *("stall_timeout", "watchdog", "watchdog_action"),
     ),
+    "Model in stages": tuple(f"parallel.{field.name}" for field in fields(ParallelOptions)),
     "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
     "Checkpoints and resume": (
         *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
@@ -93,6 +95,9 @@ _METAVARS: Final = {
     "lr_milestones": "NUMBER,...",
     "best_metric": "NAME",
     "process_sets": "{node,RANKS}",
+    "parallel.devices": "DEVICE,...",
+    "parallel.micro_batches": "{auto,N}",
+    "parallel.cuts": "LAYER,...",
     "trace": "{FIRST:LAST,N}",
     "loggers": "{auto,none,NAME,...}",
 }
@@ -116,8 +121,11 @@ class Key:
 @cache
 def keys() -> Mapping[str, Key]:
     """All keys by name, "data.dir" for those of the data."""
-    own = {**_keys_of(TrainConfig, ""), **_keys_of(DataConfig, "data.")}
-    own.pop("data")
+    groups = {"data": DataConfig, "parallel": ParallelOptions}
+    own = _keys_of(TrainConfig, "")
+    for name, kind in groups.items():
+        own = {**own, **_keys_of(kind, f"{name}.")}
+        own.pop(name)
     return MappingProxyType(own)
 
 

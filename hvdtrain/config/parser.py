@@ -105,7 +105,7 @@ def _scalar(text: str) -> bool | int | float | str | None:
 
 def _options(parser: ArgumentParser) -> set[str]:
     options = {option for action in parser._actions for option in action.option_strings}
-    return {option for option in options if not option.endswith("+")} - {"--data", "--print_shtab"}
+    return {option for option in options if not option.endswith("+")} - {"--data", "--parallel", "--print_shtab"}
 
 
 def _keys(parser: ArgumentParser) -> set[str]:
@@ -123,6 +123,8 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield token
             continue
         option, equals, value = token.partition("=")
+        if option == "--parallel":  # auto: the group's own value
+            option = "--parallel.choose"
         # task_args' own names keep their spelling: they are Python identifiers of the task
         option = "--" + option[2:].replace("-", "_")
         if option in switches and not equals and following.lower() not in _BOOLEANS:

@@ -176,6 +176,12 @@ class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, Schedul
         ValidationOptions.__post_init__(self)
         CheckpointOptions.__post_init__(self)
         TrainingOptions.__post_init__(self)
+        if self.logger_histograms and self.parallel.is_pipeline:
+            raise UsageError(
+                f"--logger-histograms is given with --parallel.stages {self.parallel.stages}.",
+                "Rank 0 has the weights of the first stage only.",
+                "leave it out.",
+            )
         if self.trace is not None and self.steps_per_call > 1:
             raise UsageError(
                 f"--trace and --steps-per-call {self.steps_per_call} are both given.",

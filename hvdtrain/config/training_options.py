@@ -3,8 +3,8 @@
 `TrainConfig` inherits them, so that each is an option. Combinations that cannot work are refused by name, below.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
 
 from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName
 from hvdtrain.config.option_checks import (
@@ -17,7 +17,9 @@ from hvdtrain.config.option_checks import (
     require_companion,
     require_range,
 )
+from hvdtrain.config.parallel_options import ParallelOptions, combinations_of_stages
 from hvdtrain.config.process_set_syntax import require_readable
+from hvdtrain.errors import UsageError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -72,6 +74,7 @@ class TrainingOptions:
         bucket_cap_mb: gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short
             measurement at the start of a long run finds fastest, otherwise 25). On CPUs, an uncompressed gradient of
             1 MiB or more is a bucket by itself.
+        parallel: how the model is divided into stages.
     """
 
     optimizer: OptimizerName | None = None
@@ -104,6 +107,7 @@ class TrainingOptions:
     gradient_sync: Literal["buckets", "horovod"] = "buckets"
     shard: Shard = "none"
     bucket_cap_mb: float | None = None
+    parallel: ParallelOptions = field(default_factory=ParallelOptions)
 
     def __post_init__(self) -> None:
         require_range(self, SHARE, dict.fromkeys(("momentum", "beta1", "beta2", "ema_decay"), "0.9"))
@@ -116,22 +120,38 @@ class TrainingOptions:
         refuse_first(
             [
                 *(*_combinations_of_gradients(self), *_combinations_of_buckets(self)),
-                *(*_combinations_of_local_sgd(self), *_combinations_of_shards(self)),
+                *(*_combinations_of_local_sgd(self), *_combinations_of_shards(self), *combinations_of_stages(self)),
             ]
         )
+        if self.parallel.choose == "auto" and self.shard != "none":
+            raise UsageError(
+                f"--parallel auto is given with --shard {self.shard}.", "It chooses that too.", "leave one of them out."
+            )
         if self.process_sets is not None:
             require_readable(self.process_sets)
+
+    @property
+    def may_accumulate(self) -> bool:
+        """Whether more micro batches would go with the other options, in both frameworks."""
+        return self.steps_per_call == 1 and self.sparse_gradients != "allgather"
 
 
 def non_default_options(options: TrainingOptions) -> list[str]:
     """What is not as usual, but for the optimizer and its settings, in the words of the options."""
-    usual = {
-        field.name: field.default
-        for field in fields(TrainingOptions)
-        if field.name not in ("optimizer", *_OPTIMIZERS_OF)
-    }
-    given = {name: getattr(options, name) for name, default in usual.items() if getattr(options, name) != default}
+    given = changed_options(options, TrainingOptions(), ("optimizer", *_OPTIMIZERS_OF))
     return [option_of(name)[2:] + ("" if value is True else f" {value}") for name, value in given.items()]
+
+
+def changed_options(options: Any, usual: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Those that are not as in `usual`: their names, as "parallel.stages" for one in a group, and values."""
+    changed: dict[str, Any] = {}
+    for name in (one.name for one in fields(usual) if one.name not in without):
+        value, default = getattr(options, name), getattr(usual, name)
+        if is_dataclass(default):
+            changed |= {f"{name}.{inner}": own for inner, own in changed_options(value, default).items()}
+        elif value != default:
+            changed[name] = value
+    return changed
 
 
 _COUNTS = ("accumulate_steps", "steps_per_call", "powersgd_rank", "sync_every")

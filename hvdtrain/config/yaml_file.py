@@ -54,8 +54,8 @@ def commented_config(config: TrainConfig) -> str:
 
 def _group(name: str, members: list[str], values: dict[str, Any]) -> str:
     lines = [f"# ---- {name} ----\n"]
-    if members[0].startswith("data."):
-        lines.append("data:\n")
+    if "." in members[0]:
+        lines.append(f"{members[0].partition('.')[0]}:\n")
     for key in members:
         outer, _, inner = key.rpartition(".")
         indent = "  " if outer else ""

@@ -72,8 +72,9 @@ class Meter:
 
     def count(self, batch: LoadedBatch) -> None:
         """Add a batch that the adapter has measured."""
-        self._weights.append(batch.weights)
-        self._masked += len(batch.damaged)
+        if self._adapter.counts:
+            self._weights.append(batch.weights)
+            self._masked += len(batch.damaged)
         self._expected += batch.global_weight
 
     def reduce(self, what: str) -> ReducedMetrics:

@@ -90,18 +90,42 @@ def weights_hash(state: State) -> str:
     return digest.hexdigest()
 
 
-def assert_equal_weights(comm: Communicator, state: State, when: str) -> str:
-    """The hash that all ranks' weights have in common.
+def whole_state(comm: Communicator, adapter: Adapter, keeps: bool) -> State:
+    """The state of the whole model, to be read at once, on ranks that keep it; empty on others. Collective."""
+    if adapter.stage is None:
+        return adapter.view_state() if keeps else {}
+    adapter.gather_state(comm, keeps)
+    return adapter.state() if keeps else {}
+
+
+def weights_in_common(comm: Communicator, adapter: Adapter, when: str) -> str:
+    """The hash of the whole model's weights, which are the same on all ranks that have them. Collective.
 
     Raises:
-        DivergenceError: on every rank, naming the ranks that differ from rank 0.
+        DivergenceError: see `assert_equal_weights`.
     """
-    hashes = gather_json(comm, weights_hash(state), "hvdtrain.weights.hash")
-    different = [rank for rank, value in enumerate(hashes) if value != hashes[0]]
+    own = assert_equal_weights(comm, adapter.view_state(), when, adapter.stage or 0)
+    if adapter.stage is None:
+        return own
+    is_root = comm.topology.is_root
+    whole = whole_state(comm, adapter, is_root)
+    return str(broadcast_json(comm, weights_hash(whole) if is_root else "", "hvdtrain.weights.whole"))
+
+
+def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int = 0) -> str:
+    """The hash that the weights of all ranks with this stage have in common. Collective.
+
+    Raises:
+        DivergenceError: on every rank, naming the ranks that differ from the first one with their stage.
+    """
+    told: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
+    first = {of: value for of, value in reversed(told)}
+    different = [rank for rank, (of, value) in enumerate(told) if value != first[of]]
     if different:
+        compared = "rank 0's" if len(first) == 1 else "those of the first rank with the same stage"
         raise DivergenceError(
-            f"{when} the weights of rank {', '.join(map(str, different))} differ from rank 0's.",
+            f"{when} the weights of rank {', '.join(map(str, different))} differ from {compared}.",
             "The ranks no longer train one model.",
             "look for code in the task that changes weights or draws random numbers differently on some ranks.",
         ).on_all_ranks()
-    return str(hashes[0])
+    return str(first[stage])

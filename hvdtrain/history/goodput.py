@@ -19,12 +19,13 @@ _MOST_RESTARTS: Final = 10_000  # that are told one by one
 
 @dataclass
 class Restart:
-    """A start after an interruption.
+    """A start after an interruption, or one that did not come so far that it trained.
 
     Attributes:
-        step: the update after which it resumed.
-        lost_steps: updates that were trained before and are not in the checkpoint; as many as were logged.
-        seconds: from the last sign of the start before until training went on.
+        step: the update after which it resumed, or the next start that trained did.
+        lost_steps: updates that were trained before and are not in the checkpoint; as many as are known: where rank 0
+            was killed, those of its last line.
+        seconds: from the last sign of the start before until training went on, through all starts that did not train.
         cause: of the interruption, as the launcher tells it; "" where nobody does.
     """
 
@@ -44,6 +45,8 @@ class _Start:
     cause: str
     last: float
     reached: int
+    restarts: int
+    causes: list[str]
     ended: bool = False
 
 
@@ -90,33 +93,45 @@ class Goodput:
     def _begin(self, line: Line, at: float) -> None:
         begun = finite(line.get("begun"))
         step = step_of(line) or 0
-        start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step)
+        restarts, causes = int(finite(line.get("restarts")) or 0), _causes(line)
+        start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step, restarts, causes)
         before, self._start = self._start, start
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
-        if before is None:
-            return
-        self._seconds["total"] += max(0.0, before.last - before.begin)
-        if not before.ended:
-            self._interrupted(before, start)
+        told = 0 if before is None or before.restarts > restarts else before.restarts  # else another launcher's
+        untold = restarts - told
+        if before is not None:
+            self._seconds["total"] += max(0.0, before.last - before.begin)
+            before.reached = max(before.reached, int(finite(line.get("reached")) or 0))
+            if not before.ended:
+                self._interrupted(before, start, untold)
+                untold -= 1
+        for number in range(untold, 0, -1):  # none of these has trained
+            self._add(Restart(step, 0, 0.0, causes[-number] if number <= len(causes) else ""))
 
-    def _interrupted(self, before: _Start, start: _Start) -> None:
+    def _interrupted(self, before: _Start, start: _Start, untold: int) -> None:
         lost = max(0, before.reached - start.step)
         self._lost_steps += lost
         self._seconds["recovery"] += max(0.0, start.begin - before.last)
+        down = round(start.trained_from - before.last, 3)
+        first = start.causes[-untold] if 1 < untold <= len(start.causes) else start.cause
+        self._add(Restart(start.step, lost, down, first))
+
+    def _add(self, restart: Restart) -> None:
         if len(self._restarts) < _MOST_RESTARTS:
-            down = round(start.trained_from - before.last, 3)
-            self._restarts.append(Restart(start.step, lost, down, start.cause))
+            self._restarts.append(restart)
 
     def _add_to(self, start: _Start, line: Line, counts: bool) -> None:
         event, split = line.get("event"), line.get("split")
         start.ended = start.ended or event == "ended"
         if split == "train" and (step := step_of(line)) is not None:
-            start.reached = step
+            start.reached = max(start.reached, step)
             self._seconds["useful" if counts else "lost"] += _longest(line.get("seconds"))
         elif split == "validation":
             self._seconds["validation"] += seconds_in(line)
         elif event == "checkpoint":
             self._seconds["checkpoint"] += seconds_in(line)
+        elif event == "failed":
+            start.reached = max(start.reached, step_of(line) or 0)
 
 
 def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
@@ -130,6 +145,13 @@ def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
     for line in lines:
         sums.add(line, kept.counts(line))
     return sums.result(now)
+
+
+def _causes(line: Line) -> list[str]:
+    """Of the restarts of one launcher until this start, the newest last."""
+    told = line.get("causes")
+    causes = [cause for cause in told if isinstance(cause, str)] if isinstance(told, list) else []
+    return causes or [text(line, "cause")]
 
 
 def _longest(ranks: Any) -> float:

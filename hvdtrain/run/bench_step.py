@@ -10,7 +10,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, changed_options
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.version import versions
@@ -91,9 +91,9 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     ]
     speeds = [_speed(batch, protocol, one) for one in workers[0]]
     mean, spread = float(np.mean(speeds)), 1.96 * float(np.std(speeds))
-    size = comm.topology.size
+    size = setup.config.parallel.replicas_of(comm.topology.size)  # all stages of a replica have the same batch
     tell(f"{unit.capitalize()}/sec per {device}: {mean:.1f} +-{spread:.1f}")
-    tell(f"Total {unit}/sec on {size} {device}(s): {size * mean:.1f} +-{size * spread:.1f}")
+    tell(f"Total {unit}/sec on {comm.topology.size} {device}(s): {size * mean:.1f} +-{size * spread:.1f}")
     return {
         **_about(setup, comm, protocol, batch, unit, device),
         "parameters": adapter.parameter_count(),
@@ -156,7 +156,7 @@ def _about(
     setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
 ) -> dict[str, Any]:
     config = setup.config
-    chosen = {f.name: value for f in fields(TrainingOptions) if (value := getattr(config, f.name)) != f.default}
+    chosen = changed_options(config, TrainingOptions())
     return {
         "format": FORMAT,
         "framework": setup.task.framework,

@@ -12,7 +12,7 @@ from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.interface import Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
-from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import describe
@@ -51,7 +51,7 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
         lr = setup.schedule.lr(0)
         lines.append(_tried(what, lambda batch: adapter.train_step(batch, 0, lr), adapter, comm))
         average_rank_local_state(comm, adapter)
-        assert_equal_weights(comm, adapter.view_state(), "After the dry run's update")
+        weights_in_common(comm, adapter, "After the dry run's update")
     if setup.validation is not None:
         with adapter.evaluating():
             lines.append(_tried((setup.validation, "validation", "forward"), adapter.eval_step, adapter, comm))

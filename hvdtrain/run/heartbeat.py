@@ -65,6 +65,7 @@ class HeartbeatWriter:
         self._end = self._error = ""
         self._steps: deque[tuple[float, int]] = deque(maxlen=_RATE_BEATS)
         self._stopping = threading.Event()
+        self._has_complained = False
         self._thread = threading.Thread(target=self._run, name="hvdtrain-heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
@@ -80,15 +81,24 @@ class HeartbeatWriter:
 
     def _run(self) -> None:
         try:
-            self._path.parent.mkdir(exist_ok=True)
             while True:
                 is_last = self._stopping.is_set()
-                replace_quickly(self._path, json.dumps(asdict(self._beat())).encode())
+                self._write(self._beat())
                 if is_last:
                     break
                 self._stopping.wait(self._interval)
-        except Exception as error:  # the disk may be full, and a defect here must not end the training either
+        except Exception as error:  # a defect here must not end the training
             _log.warning("this rank writes no heartbeats any more, so that `hvdtrain top` calls it silent: %s", error)
+
+    def _write(self, beat: Heartbeat) -> None:
+        """The disk may be full for a while."""
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            replace_quickly(self._path, json.dumps(asdict(beat)).encode())
+        except OSError as error:
+            if not self._has_complained:
+                _log.warning("no heartbeat was written, so that `hvdtrain top` calls this rank silent: %s", error)
+            self._has_complained = True
 
     def _beat(self) -> Heartbeat:
         now, at = self._now, time.monotonic()

@@ -6,11 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 
 from hvdtrain.adapters.open import bind_device_and_threads
 from hvdtrain.comm.horovod import allow_timeline, fuse_gradients, sum_in_order
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
+from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import write_failure
@@ -51,8 +54,13 @@ def _collections_paused() -> Iterator[None]:
             gc.enable()
 
 
-def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Work) -> int:
+def run_job(
+    config: TrainConfig, kind: type[Task], topology: Topology, work: Work, parallel: ParallelOptions | None = None
+) -> int:
     """Do `work` on this rank; returns the exit code.
+
+    Args:
+        parallel: for whose stages process sets are formed; None: those of `config`.
 
     Raises:
         HvdtrainError: this rank fails and the others may not know it; what all ranks raise together is told here.
@@ -64,11 +72,24 @@ def run_job(config: TrainConfig, kind: type[Task], topology: Topology, work: Wor
         fuse_gradients(os.environ)
     if config.trace is not None:
         allow_timeline(os.environ)
-    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets)
+    choose = _chooser(config)
+    if choose is not None:
+        parallel = choose.timed_parallel(kind.framework, topology.size)
+    stages = config.parallel if parallel is None else parallel
+    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets, stages)
+
+    def prepared() -> RunSetup:
+        return prepare(config if choose is None else choose.chosen(config, kind, comm), kind, comm)
+
     with _task_must_not_exit():
-        code = _joint_end(lambda: work(prepare(config, kind, comm), comm), comm, config)
+        code = _joint_end(lambda: work(prepared(), comm), comm, config)
     comm.close()
     return code
+
+
+def _chooser(config: TrainConfig) -> ModuleType | None:
+    """What chooses how the model is divided, imported only where that is asked for."""
+    return import_module("hvdtrain.run.planning.choose") if config.parallel.choose == "auto" else None
 
 
 def _joint_end(work: Callable[[], int], comm: Communicator, config: TrainConfig) -> int:

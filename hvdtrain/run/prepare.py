@@ -1,5 +1,6 @@
 """All checks before a run, on all ranks together, before a model exists or a file is written."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import ShardingError
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
+from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.logger_options import named_loggers
@@ -20,10 +22,13 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.sinks.packages import require_packages
+from hvdtrain.run.stages import micro_batch_count, require_stages
 from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Task, TaskDefaults
 from hvdtrain.topology import Topology
+from hvdtrain.topology.asked_size import asked_size
+from hvdtrain.topology.grid import Grid
 from hvdtrain.user_cache import user_cache
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
@@ -59,7 +64,9 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> RunSet
     Raises:
         UsageError: on every rank, whichever of them could not.
     """
-    config = with_defaults(config, kind.defaults, comm.topology.size)
+    agree(comm, lambda: require_stages(config, kind, comm.topology), "hvdtrain.prepare.stages")
+    grid = Grid(comm.topology, config.parallel.stages_of_workers)
+    config = with_defaults(config, kind.defaults, grid.replicas)
     if loggers := named_loggers(config):  # of which rank 0 alone makes use
         agree(comm, lambda: require_packages(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     task, data = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
@@ -186,16 +193,25 @@ def _build_sources(config: TrainConfig, task: Task, data: _Data, comm: Communica
     require_validation(config, data.validation is not None)
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
         raise ValueError("with_defaults has not been applied")
-    if batch < comm.topology.size:
+    own = Grid(comm.topology, config.parallel.stages_of_workers).data_topology()
+    if batch < own.size:
         raise UsageError(
-            f"The global batch holds {batch} records for {comm.topology.size} workers.",
+            f"The global batch holds {batch} records for {own.size} workers.",
             "Some workers would have nothing to do in any step.",
-            f"give --global-batch-size {comm.topology.size} or more, or start fewer workers.",
+            f"give --global-batch-size {own.size} or more, or start fewer workers.",
         )
-    _require_large_enough(batch, comm.topology.size, config, task)
+    most, of_each = asked_size(os.environ, own.size).most, config.accumulate_steps * task.smallest_slice
+    if own.size < most and batch < most * of_each and config.parallel.stages == 1:
+        raise UsageError(
+            f"The global batch holds {batch} records, and the job may grow to {most} workers.",
+            f"Each of them needs {of_each} or more.",
+            f"give --global-batch-size {most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
+        )
+    micro_batches = micro_batch_count(config.parallel, batch // own.size // task.smallest_slice)
+    _require_large_enough(batch, own.size, config, task, micro_batches)
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
-        return CatalogSource(catalog, task, comm.topology, config.data, batch, config.seed, training)
+        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
@@ -209,17 +225,30 @@ def _build_sources(config: TrainConfig, task: Task, data: _Data, comm: Communica
     scaled = scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch)
     schedule = schedule_of(config, scaled, epochs, config.warmup_epochs, steps)
     validation = source(data.validation, False) if data.validation is not None else None
+    if config.parallel.stages > 1:
+        config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
+    elif config.may_accumulate:
+        config = _for_fewer_workers(config, own.size, batch // own.size // task.smallest_slice)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
     return RunSetup(config, task, train, validation, schedule, epochs, about)
 
 
-def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task) -> None:
-    """Every micro batch of every worker holds as many records as the model needs."""
-    parts = size * config.accumulate_steps
+def _for_fewer_workers(config: TrainConfig, workers: int, most: int) -> TrainConfig:
+    """With more micro batches, where a launcher that was asked for more workers has lost some of them."""
+    asked = asked_size(os.environ, workers).workers
+    count = count_for_fewer_workers(config.accumulate_steps, workers, asked, most)
+    return replace(config, accumulate_steps=count)
+
+
+def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task, micro_batches: int) -> None:
+    """Every micro batch of every worker (of every replica of a model in stages) holds as many records as it needs."""
+    count = config.accumulate_steps * micro_batches
+    parts = size * count
     smallest = 1 if config.sync_batch_norm and size > 1 else task.smallest_slice
     if batch // parts >= smallest:
         return
-    cut = f"{size} workers" + (f" × {config.accumulate_steps} micro batches" if config.accumulate_steps > 1 else "")
+    cut = f"{size} workers" + (f" × {count} micro batches" if count > 1 else "")
+    knob = "--parallel.micro-batches" if micro_batches > 1 else "--accumulate-steps"
     raise UsageError(
         f"The global batch of {batch} records leaves {batch // parts} to some of the {cut}.",
         "Each needs one record or more."
@@ -227,7 +256,7 @@ def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task
         else f"BatchNorm takes its statistics from the records of one worker's micro batch, of which there must be "
         f"{smallest} or more.",
         f"give --global-batch-size {parts * smallest} or more, "
-        + ("or a smaller --accumulate-steps." if config.accumulate_steps > 1 else "or start fewer workers."),
+        + (f"or a smaller {knob}." if count > 1 else "or start fewer workers."),
     )
 
 

@@ -4,13 +4,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from hvdtrain.adapters.interface import Adapter, TunableAdapter
-from hvdtrain.adapters.open import open_adapter
+from hvdtrain.adapters.open import cut_model, open_adapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.engine.state_sync import assert_equal_weights, broadcast_state
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.state import State
@@ -50,6 +54,7 @@ def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Ch
     With `--checkpoint-url` it may come from there.
     """
     if not comm.topology.is_root:
+        kept_copy.forget()  # this process was rank 0 in an earlier world
         return None
     if setup.config.checkpoint_url is not None:
         _open_mirror(setup, folder, setup.config.checkpoint_url)
@@ -77,9 +82,33 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
         UsageError: on every rank, whichever of them could not build it.
     """
     config, peak = setup.config, setup.schedule.peak
+    cuts = _cuts(setup, comm)
     return agree(
-        comm, lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config), "hvdtrain.start.adapter"
+        comm,
+        lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config, cuts, config.stall_timeout),
+        "hvdtrain.start.adapter",
     )
+
+
+def _cuts(setup: RunSetup, comm: Communicator) -> list[int]:
+    """Where the model is cut into stages: rank 0 measures, and tells the others. Collective."""
+    if setup.config.parallel.stages == 1:
+        return []
+    is_root = comm.topology.is_root
+    found = agree(comm, lambda: _measured_cuts(setup) if is_root else ([], []), "hvdtrain.start.cuts")
+    cuts, told = broadcast_json(comm, found, "hvdtrain.start.cuts.told")
+    if is_root:
+        print("\n".join(f"hvdtrain: {line}" for line in told), flush=True)
+    return [int(cut) for cut in cuts]
+
+
+def _measured_cuts(setup: RunSetup) -> tuple[list[int], list[str]]:
+    """With records of the size of one micro batch."""
+    train = setup.train
+    assert isinstance(train, CatalogSource)  # see `prepare`
+    count = int(setup.config.parallel.micro_batches)  # see `prepare`
+    records = np.arange(min(len(train.catalog), max(1, train.global_batch // (train.topology.size * count))))
+    return cut_model(setup.task, setup.config, train.decoded_again(0, records), count)
 
 
 def restore_and_broadcast(
@@ -88,12 +117,14 @@ def restore_and_broadcast(
     """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
     position = checkpoint.position if checkpoint is not None else Position()
     position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    if adapter.stage is not None:
+        adapter.gather_state(comm, comm.topology.is_root and checkpoint is None)
     own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
     state = broadcast_state(comm, own)
     del own  # a checkpoint's arrays, or views of the adapter's
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
-    assert_equal_weights(comm, adapter.view_state(), "Before training")
+    weights_in_common(comm, adapter, "Before training")
     return position
 
 
@@ -106,9 +137,10 @@ def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None,
         if path is not None:
             print(f"hvdtrain: --init-weights {path} is not read: training continues from a checkpoint", flush=True)
         return checkpoint.state
+    fresh = adapter.view_state() if adapter.stage is None else adapter.state()
     if path is None:
-        return adapter.view_state()
-    state = initial_state(adapter.view_state(), Path(path), setup.task, setup.config.init_weights_exclude)
+        return fresh
+    state = initial_state(fresh, Path(path), setup.task, setup.config.init_weights_exclude)
     exclude = setup.config.init_weights_exclude
     print(f"hvdtrain: the first weights are those in {path}{f', except for {exclude}' if exclude else ''}", flush=True)
     return state

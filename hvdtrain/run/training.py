@@ -1,6 +1,7 @@
 """One training run, from its setup to its result."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -18,6 +19,7 @@ from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_
 from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.checkpoints.shared_folder import require_shared
 from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm.connections import end_connections
 from hvdtrain.comm.horovod import node_name
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json, gather_json
@@ -35,6 +37,7 @@ from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
 from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.state_sync import whole_state
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
@@ -58,7 +61,7 @@ from hvdtrain.run.watchdog.reports import StallReports
 from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
 from hvdtrain.task.interface import callbacks_of
 from hvdtrain.version import versions
-from hvdtrain.world_channel import is_change
+from hvdtrain.world_channel import WORLD_VARIABLE, is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -209,7 +212,8 @@ class _Training:
         seconds = None if config.watchdog == "auto" else seconds_of(config.watchdog, "--watchdog")
         reports = StallReports(self.folder.stalls / start, topology.size)
         limits = Limits(seconds, config.stall_timeout)
-        return Watchdog(topology.rank, reports, limits, step, config.watchdog_action == "end")
+        leave = end_connections if self._may_change_workers() else None
+        return Watchdog(topology.rank, reports, limits, step, config.watchdog_action == "end", leave)
 
     def _write_down(self, position: Position, hosts: Sequence[str]) -> None:
         config, folder = self.setup.config, self.folder
@@ -230,7 +234,9 @@ class _Training:
         setup, config, comm = self.setup, self.setup.config, self.comm
         about = {**setup.about, "found": dict(setup.task.found), "config": asdict(config), "versions": versions()}
         writes = comm.topology.is_root or config.checkpoint_writers > 1
-        infinite = infinite_from_the_start(self.adapter.view_state()) if writes else frozenset()
+        state = whole_state(comm, self.adapter, writes)
+        infinite = infinite_from_the_start(state) if writes else frozenset()
+        del state
         return Engine(
             adapter=self.adapter,
             comm=comm,
@@ -241,7 +247,9 @@ class _Training:
                 *(setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
                 *(config.data.max_corrupt, config.steps_per_call),
             ),
-            checkpoints=CheckpointWriter(comm, self.folder.checkpoints, about, infinite, config.checkpoint_writers),
+            checkpoints=CheckpointWriter(
+                comm, self.folder.checkpoints, about, infinite, config.checkpoint_writers, self._may_change_workers()
+            ),
             ledger=self._ledger(),
             callbacks=callbacks,
             asked=asked,
@@ -250,6 +258,10 @@ class _Training:
             save_policy=_save_policy(config),
             hosts=hosts,
         )
+
+    def _may_change_workers(self) -> bool:
+        """Whether this process may train on with others after a loss. On GPUs all start again."""
+        return WORLD_VARIABLE in os.environ and device_kind(self.setup.task.framework) == "CPU"
 
     def _ledger(self) -> Ledger:
         setup, folder = self.setup, self.folder

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hvdtrain import activity
 from hvdtrain.checkpoints.writer import await_all_writes
 from hvdtrain.comm.connections import end_connections
 from hvdtrain.comm.open import leave_world
@@ -92,5 +93,6 @@ def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | PeerError |
         code, stopped_by = one_world()
     except PeerError as error:
         _log.info("this world has ended: %s %s", error.fact, error.conflict)
+        activity.now.reached = activity.now.step
         return PeerError(error.fact, error.conflict, error.hint)  # without its traceback, which holds the model
     return None if stopped_by and is_change(stopped_by) else code

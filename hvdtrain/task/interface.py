@@ -118,6 +118,16 @@ class Task(ABC):
         keep their proportion to it.
         """
 
+    def stages(self, model: Any) -> Sequence[Any] | None:  # noqa: ARG002
+        """The modules of a torch model that are called one after the other, each with the tensor that the one before it
+        returned, for `--parallel.stages`: the model is cut between two of them. None, unless overridden: torch.fx finds
+        the places.
+
+        Args:
+            model: what `build_model` returned.
+        """
+        return None
+
     @abstractmethod
     def measure(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Per-sample values, each a tensor of shape [n]; "loss" is differentiated, all are averaged over samples.

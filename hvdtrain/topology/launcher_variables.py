@@ -7,12 +7,25 @@ from typing import Final
 RESTART_CAUSE_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSE"
 """Why the launcher has started the job again; not set at first."""
 
+RESTART_VARIABLE: Final = "HVDTRAIN_RESTART"
+"""How often the job has gone on after a loss; 0 at first."""
+
+RESTART_CAUSES_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSES"
+"""Why, a line each, the last ones: some restarts end before they train, and leave no other trace in the run folder."""
+
+ASKED_SIZE_VARIABLE: Final = "HVDTRAIN_ASKED_SIZE"
+"""How many workers the job was asked for; where hosts are lost, it may go on with fewer."""
+
+MOST_SIZE_VARIABLE: Final = "HVDTRAIN_MOST_SIZE"
+"""How many workers it may have, where hosts come."""
+
 RANK_VARIABLES: Final = (
     *("OMPI_*", "PMIX_*", "PMI_*", "MV2_*", "JSM_NAMESPACE_*", "SLURM_PROCID", "TORCHELASTIC_*"),
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK"),
     *("HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "HOROVOD_GLOO_RENDEZVOUS_*"),
     *("HVDTRAIN_FAILURE_FILE", "HVDTRAIN_WORLD", "HVDTRAIN_WORLD_CHANNEL", RESTART_CAUSE_VARIABLE),
+    RESTART_CAUSES_VARIABLE,
 )
 """Patterns of names; what `hvdtrain.topology.readers` read, and what leads there."""
 

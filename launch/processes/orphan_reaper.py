@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -128,15 +129,21 @@ class OrphanReaper:
         self._adopts = adopts
         self._spared: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+        self._lock = threading.Lock()  # so that none is started while this ends
 
     def __enter__(self) -> "OrphanReaper":
-        arguments: list[int] = []
         if self._adopts:
             _adopt_orphans(True)
             own = os.getpid()
             self._spared = [process for process, seen in process_table().items() if seen.parent == own]
-            arguments = [own, *self._spared]
-        self._process = subprocess.Popen(
+        process = self._start()
+        threading.Thread(target=self._replace, args=(process,), name="hvdtrain-orphan-reaper", daemon=True).start()
+        return self
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        arguments = [os.getpid(), *self._spared] if self._adopts else []
+        process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -144,10 +151,28 @@ class OrphanReaper:
             start_new_session=True,  # out of reach of signals to the launcher's process group
             bufsize=0,
         )
-        self._spared.append(self._process.pid)
-        if self._process.stdin is not None:
-            self._process.stdin.write(self._token.encode())  # it has no reader but the reaper, unlike a command line
-        return self
+        self._spared.append(process.pid)
+        if process.stdin is not None:
+            process.stdin.write(self._token.encode())  # it has no reader but the reaper, unlike a command line
+        self._process = process
+        return process
+
+    def _replace(self, process: "subprocess.Popen[bytes]") -> None:
+        """In a thread: another reaper for one that somebody has killed, for example with all processes of a user."""
+        while True:
+            process.wait()
+            with self._lock:
+                if self._is_over:
+                    return
+                try:
+                    process = self._start()
+                except OSError as error:
+                    sys.stderr.write(f"hvdtrain: nothing ends the workers after the launcher any more: {error}.\n")
+                    return
+            sys.stderr.write(
+                "hvdtrain: the process that ends the workers after the launcher is gone; here is another.\n"
+            )
+            time.sleep(_PAUSE_SECONDS)  # where each of them is killed at once
 
     def sweep(self) -> list[int]:
         """`kill_job` of this job's processes, orphans too; returns those that stay."""
@@ -158,6 +183,8 @@ class OrphanReaper:
         return left
 
     def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._is_over = True
         if self._adopts:
             _adopt_orphans(False)
         if self._process is None or self._process.stdin is None:

@@ -15,7 +15,7 @@ from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.network import LOOPBACK
 from hvdtrain.launch.supervisor.elastic_launcher import Variables
 from hvdtrain.launch.supervisor.supervisor import Supervisor
-from hvdtrain.launch.worker_environment import RESTART_VARIABLE
+from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 
 
 class HostWorlds(AbstractContextManager["HostWorlds"]):

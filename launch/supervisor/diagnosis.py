@@ -181,7 +181,8 @@ def report(worker: WorkerState, size: int, in_full: bool) -> str:
         how += "; out of memory? The kernel has killed a process for it meanwhile"
     elif worker.failure and worker.failure.kind == "signal":
         how += f" because of a signal: {worker.failure.cause}"
-    return f"hvdtrain launch: rank {worker.rank} of {size}{worker.on_host} {how}. {quoted(worker, in_full)}"
+    who = f"rank {worker.rank} of {size}" if worker.rank < size else "a further worker, which had not joined yet,"
+    return f"hvdtrain launch: {who}{worker.on_host} {how}. {quoted(worker, in_full)}"
 
 
 def quoted(worker: WorkerState, in_full: bool) -> str:

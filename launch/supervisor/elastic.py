@@ -17,7 +17,7 @@ from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, Elastic
 from hvdtrain.launch.supervisor.losses import Losses
 from hvdtrain.launch.supervisor.newcomers import Newcomers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
+from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _FAILED_STARTS = 3
@@ -56,6 +56,7 @@ class Elastic:
 
     def __post_init__(self) -> None:
         self._members = list(range(len(self.workers)))
+        self._size = len(self.workers)  # of the present world
         self.departures = Departures(self.launcher.kill)
         self._newcomers = Newcomers(self.limits, self.workers, self.launcher, self.departures, self.say)
         self.losses = Losses(self.limits.restarts, self.earlier)
@@ -148,7 +149,7 @@ class Elastic:
     def _lost(self, number: int) -> None:
         worker = self.workers[number]
         worker.was_replaced = True
-        told = report(worker, len(self._members) + 1, in_full=False)
+        told = report(worker, self._size, in_full=False)
         if not self.losses.cause:
             told += f"\nhvdtrain launch: {self.losses.begin(cause_in(told))}, by the workers that are left."
         self.say(told)
@@ -200,12 +201,17 @@ class Elastic:
         self._let_leave(surplus, 0)
         for rank, (number, variables) in enumerate(zip(chosen, made, strict=True)):
             self.workers[number].rank = rank
-            more = {WORLD_VARIABLE: str(self._world), RESTART_CAUSE_VARIABLE: self.losses.cause or None}
+            causes = {
+                RESTART_CAUSE_VARIABLE: self.losses.cause or None,
+                RESTART_CAUSES_VARIABLE: "\n".join(self.losses.causes) or None,
+            }
+            more = {WORLD_VARIABLE: str(self._world), **causes}
             self.launcher.tell(number, {"variables": {**variables, **more}})
         joined = self._newcomers.joined(chosen)
         self._newcomers.remove(surplus)
         self.losses.end()
         self._members, self._gather_until, self._changes, self._trains = chosen, None, False, False
+        self._size = len(chosen)
         self._waiting.clear()
         verb = "trains on" if len(chosen) == 1 else "train on"
         self.say(f"hvdtrain launch: {_counted(len(chosen))} {verb}{f', of which {joined} joined' if joined else ''}.")

@@ -1,6 +1,10 @@
 """The losses of an elastic job: how often it may go on after one, and what the present one is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+TOLD_CAUSES: Final = 8
+"""Of the last losses, which workers are told."""
 
 
 @dataclass(eq=False)
@@ -14,6 +18,7 @@ class Losses:
     Attributes:
         mended: losses of this start after which its workers went on.
         cause: of the loss that is being mended; of one that could not be mended, to the end.
+        causes: of the last losses, the newest last.
         is_stopping: whether the job was asked to stop: then going on is for saving alone, and is not counted.
     """
 
@@ -21,6 +26,7 @@ class Losses:
     restarts: int
     mended: int = 0
     cause: str = ""
+    causes: list[str] = field(default_factory=list)
     is_stopping: bool = False
 
     @property
@@ -34,6 +40,7 @@ class Losses:
         if self.is_stopping:
             return "the last checkpoint is read and saved again for the stop"
         self.restarts += 1
+        self.causes = [*self.causes, cause][-TOLD_CAUSES:]
         return f"restart {self.restarts} of {self.most}"
 
     def end(self) -> None:

@@ -10,6 +10,7 @@ from hvdtrain.launch.hosts.host import total_slots
 from hvdtrain.launch.job import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.losses import TOLD_CAUSES
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 MAX_BACKOFF_SECONDS = 60.0
@@ -22,7 +23,7 @@ def run_with_restarts(
 
     Args:
         attempt: starts all workers and returns when they have ended; it is told how many restarts came before,
-            and what the last one was for.
+            and what the last ones were for, a line each.
         backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
         inbox: a signal ends the wait for a restart.
 
@@ -30,9 +31,9 @@ def run_with_restarts(
         HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
             all workers, and starts none again.
     """
-    restarts, cause = 0, ""
+    restarts, causes = 0, list[str]()
     while True:
-        outcome = _attempted(attempt, restarts, cause)
+        outcome = _attempted(attempt, restarts, "\n".join(causes))
         restarts += outcome.mended
         if not outcome.may_restart or restarts >= most:
             if outcome.may_restart and most:
@@ -44,12 +45,12 @@ def run_with_restarts(
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
-        restarts, cause = restarts + 1, outcome.cause
+        restarts, causes = restarts + 1, [*causes, outcome.cause][-TOLD_CAUSES:]
 
 
-def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, cause: str) -> JobOutcome:
+def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes: str) -> JobOutcome:
     try:
-        return attempt(restarts, cause)
+        return attempt(restarts, causes)
     except HvdtrainError:
         raise
     except Exception as error:
@@ -94,13 +95,20 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
 
 def require_changes_possible(job: JobSpec) -> None:
     """Raise UsageError where the number of workers may change and no restart is allowed, each worker has a batch of its
-    own, or there can never be room for the most workers that were asked for."""
+    own, a model is in stages, or there can never be room for the most workers that were asked for."""
     slots = total_slots(job.hosts)
     if job.host_discovery_script is None and job.max_workers is not None and job.hosts and job.max_workers > slots:
         raise UsageError(
             f"--max-workers is {job.max_workers}, and there are {slots} slots for workers.",
             "Without --host-discovery-script nothing names more, so the job could never grow to that.",
             f"use --max-workers {slots}, or name hosts and their slots by --host-discovery-script.",
+        )
+    stages = given(job.argv, "parallel.stages")
+    if job.host_discovery_script is not None and trains(job.argv) and stages not in (None, "1"):
+        raise UsageError(
+            f"--host-discovery-script is given with --parallel.stages {stages}.",
+            "The number of workers follows the script, and stages need a multiple of their number.",
+            "leave the script out; with --max-restarts, a loss starts all workers again.",
         )
     _require_same_batch(job)
 

@@ -81,9 +81,10 @@ def test_a_host_that_comes_back_gets_a_worker_once_one_can_be_started(hosts: Emu
     try:
         job = hosts.spawn("host1", [*LAUNCH, *flags, *TRAIN], cwd=folder)
         await_further_lines(job, folder)
-        first = one(hosts, "host1", "-m hvdtrain train")
+        first, cut_off = (one(hosts, host, "-m hvdtrain train") for host in ("host1", "host2"))
         hosts.drop_packets("host2")
         await_words(job, "hvdtrain launch: 1 worker trains on.")
+        assert cut_off not in hosts.pids("host2", "-m hvdtrain train"), "two jobs would write into one folder"
         hosts.bind("host2", empty, folder.parent)
         hosts.restore()
         kill(hosts.pids("host2", "sshd: "))

@@ -13,12 +13,9 @@ import pytest
 if str(Path(__file__).parent) not in sys.path:
     sys.path.insert(0, str(Path(__file__).parent))
 
-from disturbed_job import DisturbedJob  # noqa: E402
+from disturbed_job import INTERVAL, RECORD_VARIABLE, DisturbedJob  # noqa: E402
 
-RECORD_VARIABLE = "HVDTRAIN_FAULTS_RECORD"
-"""A folder: each test leaves a JSON file in it, from which `table.py` makes docs/faults.md."""
-
-ENDLESS = ("--epochs", "5000", "--checkpoint-interval", "10")
+ENDLESS = ("--epochs", "5000", "--checkpoint-interval", str(INTERVAL))
 
 
 @pytest.fixture

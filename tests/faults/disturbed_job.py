@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.audit.report import read_coverage
+from hvdtrain.launch.processes.orphan_reaper import process_table
 
 DEADLINE_S = 240.0
 GONE_S = 10.0
+INTERVAL = 10
+"""Updates between two checkpoints, where a test asks for no other number."""
 TASKS = Path(__file__).parents[1] / "parallel" / "workers"
+RECORD_VARIABLE = "HVDTRAIN_FAULTS_RECORD"
+"""A folder: each test leaves a JSON file in it, from which `table.py` makes docs/faults.md."""
+
 _MARK = "HVDTRAIN_TEST_RUN"
 
 
@@ -57,10 +63,14 @@ class DisturbedJob:
         found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [process for process in found if mark in environ_of(process).split(b"\0")]
 
+    def children_of(self, parent: int) -> list[int]:
+        """Those of the job's processes that it has started, in any of its threads, in that order."""
+        table = process_table()
+        return sorted(process for process in self.processes() if process in table and table[process].parent == parent)
+
     def workers(self) -> list[int]:
         """Processes, in the order in which they were started: first that of rank 0."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return sorted(process for process in map(int, children) if b"HOROVOD_RANK=" in environ_of(process))
+        return [process for process in self.children_of(self.process.pid) if b"HOROVOD_RANK=" in environ_of(process)]
 
     def await_lines(self, more: int = 3) -> None:
         """Until training has written further lines of metrics, and a checkpoint."""
@@ -89,11 +99,17 @@ class DisturbedJob:
             assert time.monotonic() < deadline, f"no {what} within {seconds} s\n{self.output}"
             time.sleep(0.02)
 
-    def stop(self) -> None:
-        """End it in good order, and prove that every record was used once in each finished epoch."""
+    def stop(self, most_lost: int = 2 * INTERVAL) -> None:
+        """End it in good order. Every record was used once in each finished epoch, and little was trained again.
+
+        Args:
+            most_lost: updates for each restart: since the last checkpoint, and while the next one is written.
+        """
         self.process.send_signal(signal.SIGTERM)
         assert self.wait() == 75, self.output
         assert read_coverage(self.out).exact, self.output
+        goodput = json.loads((self.out / "result.json").read_text())["goodput"]
+        assert goodput["lost_steps"] <= most_lost * len(goodput["restarts"]), self.output
 
     def wait(self, seconds: float = DEADLINE_S) -> int:
         """The exit code; afterwards nothing runs."""
@@ -129,6 +145,25 @@ class DisturbedJob:
     def _lines(self) -> int:
         path = self.out / "metrics.jsonl"
         return path.read_text().count('"split": "train"') if path.exists() else 0
+
+
+def undisturbed(folder: Path, workers: int, *options: str) -> Path:
+    """The run folder of a training without faults, in a new `folder`."""
+    folder.mkdir()
+    job = DisturbedJob(folder, ["-np", str(workers)], list(options), {})
+    try:
+        assert job.wait() == 0, job.output
+    finally:
+        job.close()
+    return job.out
+
+
+def command_of(process: int) -> bytes:
+    """Its command line; nothing of one that has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def environ_of(process: int) -> bytes:

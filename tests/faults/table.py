@@ -1,6 +1,8 @@
 """docs/faults.md from what the tests of this folder have seen: `make test-faults`.
 
-python tests/faults/table.py RECORDS    RECORDS: the folder in which they have left it
+python tests/faults/table.py RECORDS        RECORDS: the folder in which they have left it
+python tests/faults/table.py --elsewhere    the tests of rows that are shown elsewhere on this machine, for pytest
+python tests/faults/table.py --on-hosts     the same for emulated hosts, as an expression for pytest's -k
 """
 
 from __future__ import annotations
@@ -40,14 +42,9 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "the job waits for it, within its restarts",
         "tests/cluster/test_launch_ssh.py::test_a_lost_host_comes_back_and_the_job_waits_for_it",
     ),
-    13: (
-        "a slow rank",
-        "the same result",
-        "tests/parallel/test_train_failures.py::test_slow_data_and_a_slow_disk_are_no_stall",
-    ),
     14: (
         "a link of 1 Mbit/s",
-        "nobody is ended for it; `hvdtrain doctor` names the link, training itself does not",
+        "nobody is ended for it; `hvdtrain doctor` names the link, and a report the host (from 24 steps on)",
         "tests/cluster/test_launch_ssh.py::test_a_link_of_one_megabit_is_slow_and_nobody_is_ended_for_it",
     ),
     16: (
@@ -55,46 +52,15 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
         "older checkpoints are intact",
         "tests/parallel/test_train_stop.py::test_who_is_ended_during_the_save_leaves_the_checkpoint_before",
     ),
-    17: (
-        "the disk is full",
-        "exit code 1, the newest checkpoint is sound",
-        "tests/parallel/test_train_disk.py::test_disk_that_fills_up",
-    ),
     18: (
         "`kill -9` at each open, write, fsync and rename of a save",
         "the checkpoint before or the new one loads, never a part",
         "tests/unit/checkpoints/test_checkpoint_kill.py::test_the_old_or_the_new_one_loads",
     ),
-    22: (
-        "a rank never joins a collective",
-        "after `--stall-timeout` the collective and the missing ranks are named",
-        "tests/parallel/test_train_failures.py::test_rank_that_never_joins_a_collective",
-    ),
-    23: (
-        "a loss that is not finite on one rank",
-        "all ranks end after the same step, before a checkpoint",
-        "tests/parallel/test_train_failures.py::test_loss_that_is_not_a_number_on_one_rank",
-    ),
-    26: (
-        "a process that decodes dies",
-        "its rank fails, and names it",
-        "tests/unit/data_sharding/loading/test_decode_processes.py::"
-        "test_a_process_that_dies_is_named_with_its_exit_code",
-    ),
-    27: (
-        "resumed with another number of workers",
-        "every record once",
-        "tests/parallel/test_train_coverage.py::test_killed_on_three_workers_and_resumed_on_two",
-    ),
     30: (
         "a host that cannot be used",
         "exit code 2, the cause and what to do",
         "tests/cluster/test_hosts_refused.py::test_a_host_that_cannot_be_used_is_refused_with_its_cause",
-    ),
-    31: (
-        "a damaged record; likewise a file that is cut short or deleted while it is read",
-        "as `--data.on-corrupt` says: exit code 1, or left out, counted and named",
-        "tests/unit/data/test_corruption.py::test_masked_records_are_counted_and_named",
     ),
     33: (
         "a worker is killed while the job stops, `--min-workers`",
@@ -204,7 +170,7 @@ updates. After each of them nothing runs any more, and each finished epoch has u
 """
 
 _OTHERS = """
-These are shown by other tests, those of hosts and links on emulated hosts with ssh:
+These are shown by other tests, which `make test-faults` runs as well, those of hosts and links on emulated hosts:
 
 | | fault | how it ends | test |
 |---:|---|---|---|
@@ -264,5 +230,16 @@ def main(folder: Path) -> None:
     print(f"wrote {PAGE}")
 
 
+def elsewhere(on_hosts: bool) -> str:
+    """The tests in other folders, in pytest's words."""
+    tests = {test for _, _, test in ELSEWHERE.values()}
+    if on_hosts:
+        return " or ".join(sorted(test.rpartition("::")[2] for test in tests if test.startswith("tests/cluster")))
+    return " ".join(sorted(test for test in tests if not test.startswith(("tests/cluster", "tests/faults"))))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1] in ("--elsewhere", "--on-hosts"):
+        print(elsewhere(sys.argv[1] == "--on-hosts"))
+    else:
+        main(Path(sys.argv[1]))

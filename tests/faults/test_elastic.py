@@ -31,8 +31,31 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[.
     job.stop()
     assert job.output.count("rank 0 of 3 was killed by SIGKILL") == 1, job.output
     assert "restart 1 of 3, by the workers that are left" in job.output
+    cut = [line for line in job.output.splitlines() if line.startswith("model: ") and "accumulate-steps 2" in line]
+    assert len(cut) == 1, "two workers have larger parts of the global batch than three, and no more memory"
     result = json.loads((job.out / "result.json").read_text())
     assert [restart["cause"][:8] for restart in result["goodput"]["restarts"]] == ["rank 0 o"], "joining is none"
+
+
+def test_rank_0_goes_on_from_its_memory_where_the_disk_has_lost_the_checkpoint(
+    start: Callable[..., DisturbedJob],
+) -> None:
+    job = start("-np", "2", "--min-workers", "1", "--max-restarts", "1", "--grace", "100")
+    job.await_lines(4)
+    first, second = job.workers()
+    for worker in (second, first):
+        os.kill(worker, signal.SIGSTOP)
+    job.await_that(lambda: _is_stopped(first), "stop")
+    newest = job.out / "checkpoints" / (job.out / "checkpoints" / "latest").read_text().strip()
+    file = newest / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    os.kill(second, signal.SIGKILL)
+    os.kill(first, signal.SIGCONT)
+    job.await_that(lambda: len(job.events("resumed")) > 0, "next world")
+    job.await_lines()
+    job.stop()
+    assert job.events("resumed")[0]["step"] >= int(newest.name.removeprefix("step_"))
+    assert "damaged" not in job.output, job.output
 
 
 def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(
@@ -73,6 +96,23 @@ def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: C
     result = json.loads((job.out / "result.json").read_text())
     assert result["status"] == "stopped", result
     assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+
+
+def test_a_frozen_worker_that_the_watchdog_names_is_gone_without(start: Callable[..., DisturbedJob]) -> None:
+    """The others end their collectives and keep their processes; the cause is the frozen one."""
+    flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "2", "--grace", "5")
+    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", "6", "--watchdog-action", "end")
+    job = start(*flags, options=options)
+    job.await_lines(4)
+    first, second, third = job.workers()
+    os.kill(second, signal.SIGSTOP)
+    job.await_words(r"Training has not gone on for \d+ s\. Rank 1 has reported nothing: it is frozen or gone")
+    job.await_that(lambda: len(job.events("resumed")) == 1, "next world")
+    assert {first, third} <= set(job.workers()), "a third one may have come meanwhile"
+    job.await_lines()
+    job.stop()
+    (restart,) = json.loads((job.out / "result.json").read_text())["goodput"]["restarts"]
+    assert restart["cause"].startswith("rank 1 of 3 "), restart
 
 
 def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start: Callable[..., DisturbedJob]) -> None:

@@ -102,6 +102,7 @@ FOR_PEOPLE = {
     "hvdtrain/history/heartbeats.py": "how old a heartbeat is, which another host may have written",
     "hvdtrain/history/run_state.py": "how old the last sign of a run is",
     "hvdtrain/history/overview.py": "how long a run has gone on",
+    "hvdtrain/cli/chaos.py": "when a drill was made",
     "hvdtrain/cli/ls.py": "how old a run is",
     "hvdtrain/report/page.py": "when a page was made",
     "hvdtrain/report/wording.py": "when something happened",

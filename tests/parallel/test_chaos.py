@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
     """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job
     may end before the last one."""
     train = ["train", "--epochs", "12", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
-    faults = ["--faults", "kill,stop,corrupt,term", "--every", "1.5s", "--seed", "5", "--count", "3", "--compare"]
+    faults = ["--faults", "kill,stop,slow,corrupt,term", "--every", "1.5s", "--seed", "5", "--count", "3", "--compare"]
+    faults += ["--save", "drill.json"]
     finished = run_command(["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train], 400, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert finished.stderr.count("hvdtrain chaos: ") >= 1, finished.tail()
@@ -24,13 +26,19 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
         if len(row) == 2
     }
     assert (rows["ended"], rows["coverage"]) == ("well", "exact")
+    record = json.loads((tmp_path / "drill.json").read_text())
+    disturbed, calm = record["disturbed"], record["undisturbed"]
+    assert len(disturbed["done"]) == int(rows["faults"])
+    assert disturbed["exact"]
+    assert disturbed["updates"] == calm["updates"] == 12 * 30
+    assert disturbed["measures"] == calm["measures"]
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("framework", "options"),
-    [("torch", ""), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
-    ids=["torch", "torch-shards", "tensorflow"],
+    [("torch", "--data.processes 2"), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
+    ids=["torch-processes", "torch-shards", "tensorflow"],
 )
 def test_the_same_number_of_workers_ends_with_the_same_weights(
     framework: str, options: str, tmp_path: Path, run_command: Callable[..., Any]
@@ -44,6 +52,22 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(
     assert finished.returncode == 0, finished.tail()
     assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
     assert "train on, of which 1 joined" in finished.stderr, finished.tail()
+    if "processes" in options:
+        assert ", a process that it had started" in finished.stderr, finished.tail()
+
+
+@pytest.mark.timeout(600)
+def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(
+    tmp_path: Path, run_command: Callable[..., Any]
+) -> None:
+    """Two pipelines of two workers lose one, and all four start again."""
+    train = ["train", "--framework", "torch", "--parallel.stages", "2", "--parallel.micro-batches", "2"]
+    train += ["--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none", "--epochs", "6"]
+    faults = ["--faults", "kill", "--every", "1.5s", "--seed", "2", "--count", "1", "--compare"]
+    command = ["python", "-m", "hvdtrain", "chaos", "-np", "4", *faults, "--", *train]
+    finished = run_command(command, 500, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
 
 
 def test_a_full_disk_is_survived(tmp_path: Path, run_command: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def test_disk_that_fills_up(
     finished = run_ranks(["python", "-m", "hvdtrain", *task, "--output-dir", str(out)], 3, launcher, 180, cwd=tmp_path)
     failed_together(finished)
     assert "The checkpoint of step 15 could not be written: " in finished.stderr, finished.tail()
-    assert "No space left on device" in finished.stderr, finished.tail()
+    assert re.search(r"No space left on device: it needs 0\.\d MB, and 0\.\d MB are free", finished.stderr)  # not tried
     checkpoints = out / "checkpoints"
     assert sorted(path.name for path in checkpoints.iterdir()) == ["latest", "step_00000005", "step_00000010"]
     assert (checkpoints / "latest").read_text().strip() == "step_00000010"

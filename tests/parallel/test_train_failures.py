@@ -170,12 +170,12 @@ def test_signal_that_ends_one_rank(
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
 def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     fault: dict[str, Any] = {"place": "decode", "kind": "hang", "call": 3}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "3", "--watchdog", "1", **fault)
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "8", "--watchdog", "3", **fault)
     assert finished.returncode != 0, finished.tail()
-    assert elapsed < 3 + END_S, finished.tail()
-    assert_heard_first(finished, "Batch 2 was not ready after 3 seconds.")
+    assert elapsed < 8 + END_S, finished.tail()
+    assert_heard_first(finished, "Batch 2 was not ready after 8 seconds.")
     assert re.search(r"rank 1 on \S+: Batch 2 was not ready", finished.stderr), finished.tail()
-    assert_explained(finished, tmp_path, r"Rank 1 on \S+ has been in data loading for step \d for \d s, decoding\.")
+    assert_explained(finished, tmp_path, r"Rank 1 on \S+ has been in data loading for step \d for \d+ s, decoding\.")
 
 
 def assert_explained(finished: Any, folder: Path, *sentences: str) -> None:
@@ -188,14 +188,14 @@ def assert_explained(finished: Any, folder: Path, *sentences: str) -> None:
 
 
 BLOCKED = (
-    r"Rank 1 on \S+ has been in training step 4 for \d s, and uses no CPU: it is blocked\.",
-    r"Rank 0 has waited \d s in hvdtrain\.gradients\.0 of step 4, for the others\.",
+    r"Rank 1 on \S+ has been in training step 4 for \d+ s, and uses no CPU: it is blocked\.",
+    r"Rank 0 has waited \d+ s in hvdtrain\.gradients\.0 of step 4, for the others\.",
 )
 
 
 def test_a_stall_may_end_the_job_at_once(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
-    flags = ["--watchdog", "1", "--watchdog-action", "end"]
+    flags = ["--watchdog", "3", "--watchdog-action", "end"]
     finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
@@ -206,11 +206,11 @@ def test_a_stall_may_end_the_job_at_once(tmp_path: Path, run_ranks: Callable[...
 def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
     """Horovod looks for stalls every half of the limit, and again before it acts."""
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
-    flags = ["--stall-timeout", "4", "--watchdog", "1"]
+    flags = ["--stall-timeout", "8", "--watchdog", "3"]
     finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, *flags, **fault)
     assert_explained(finished, tmp_path, *BLOCKED)
     assert finished.returncode != 0, finished.tail()
-    assert elapsed < 2 * 4 + END_S, finished.tail()
+    assert elapsed < 2 * 8 + END_S, finished.tail()
     assert re.search(r"1!: \[allreduce.hvdtrain.gradients.0\]", finished.stdout + finished.stderr), finished.tail()
     assert "rank 0 on" in finished.stderr, finished.tail()
     assert "Another rank has ended or stalled" in finished.stderr, finished.tail()
@@ -223,15 +223,28 @@ def test_rank_that_is_frozen_as_a_whole(
     """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
     interpreter = "fresh" if framework == "torch" else "warm"
-    flags = ["--stall-timeout", "2", "--watchdog", "1"]
+    flags = ["--stall-timeout", "8", "--watchdog", "6"]  # longer than TensorFlow traces on a machine with much to do
     finished, elapsed = run_faulty(
         run_ranks, tmp_path, launcher, *flags, framework=framework, interpreter=interpreter, **fault
     )
     assert_explained(finished, tmp_path, r"Rank 1 has reported nothing: it is frozen or gone")
     assert finished.returncode != 0, finished.tail()
-    assert elapsed < 32 + END_S, finished.tail()
-    heard = "A collective has waited for other ranks for 32 s."
+    assert elapsed < 38 + END_S, finished.tail()
+    heard = "A collective has waited for other ranks for 38 s."
     assert heard in finished.stderr or "Another rank has ended or stalled" in finished.stderr, finished.tail()
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_a_stage_that_is_frozen(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+    """The stage before it waits for its gradients: the message has a limit, and the watchdog names the rank."""
+    fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
+    flags = ["--parallel.stages", "2", "--stall-timeout", "8", "--watchdog", "3"]
+    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, *flags, interpreter="fresh", **fault)
+    assert finished.returncode != 0, finished.tail()
+    assert elapsed < 38 + END_S, finished.tail()
+    assert_explained(finished, tmp_path, r"Rank 1 has reported nothing: it is frozen or gone")
+    named = re.search(r"Rank 0 has waited 8 s for \w+ of rank 1\.", finished.stderr) is not None
+    assert named is (launcher == "mpirun"), finished.tail()  # process sets have Horovod's deadline, which names no rank
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

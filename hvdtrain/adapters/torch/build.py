@@ -18,13 +18,13 @@ from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
 
-def build_model(task: Task, options: TrainingOptions, topology: Topology, device: torch.device) -> nn.Module:
+def build_model(task: Task, options: TrainingOptions, device: torch.device, is_distributed: bool = False) -> nn.Module:
     """The task's model on `device`, with the names of its weights unchanged."""
     model: nn.Module = task.build_model()
     if options.sync_batch_norm:  # imported here, since it imports the compiler, which takes a second
         from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 
-        model = convert_sync_batch_norm(model, horovod_sum if topology.is_distributed else None)
+        model = convert_sync_batch_norm(model, horovod_sum if is_distributed else None)
     if options.activation_checkpointing:
         checkpoint_activations(model, options.compile)
     model.to(device)

@@ -38,6 +38,25 @@ def own_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def device_named(name: str) -> torch.device:
+    """Raises `UsageError` where torch has no such device here."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ["cpu", *(f"cuda:{number}" for number in range(gpus))]
+    if name not in known:
+        raise UsageError(
+            f"--parallel.devices names {name!r}.",
+            f"This machine has {', '.join(known)}.",
+            "name one of them for each stage; one may be named several times.",
+        )
+    return torch.device(name)
+
+
+def device_memory() -> float | None:
+    """Bytes of this worker's GPU; None on a CPU."""
+    device = own_device()
+    return float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
+
+
 def apply_settings(precision: Precision, deterministic: bool, device: torch.device) -> None:
     """Choose kernels for this process.
 

@@ -168,13 +168,16 @@ def trainable_of(model: nn.Module, without: frozenset[nn.Parameter] = frozenset(
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad and p not in without]
 
 
-def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool = False) -> SummedGradients:
+def summed_gradients(
+    trainable: Trainable, options: TrainingOptions, alone: bool = False, process_set: Any = None
+) -> SummedGradients:
     """With the comm hook that `options` ask for.
 
     Args:
         trainable: names and parameters, in the model's order.
         options: compression, its rank and the reduce op.
         alone: one process, without Horovod; it needs a comm hook for PowerSGD only, which changes gradients there too.
+        process_set: Horovod's set of ranks that are summed over, for hooks that send one message; None: all ranks.
 
     Raises:
         UsageError: Horovod has no such op here.
@@ -186,9 +189,11 @@ def summed_gradients(trainable: Trainable, options: TrainingOptions, alone: bool
     import horovod.torch as hvd
 
     def start_sum(tensor: torch.Tensor, name: str) -> comm_hooks.Handle:
-        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
+        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, **within)
 
-    loss_multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
+    within = {} if process_set is None else {"process_set": process_set}
+    ranks = hvd.size() if process_set is None else process_set.size()
+    loss_multiplier = 1.0 if options.reduce_op == "average" else float(ranks)
     hook: comm_hooks.CommHook
     if options.reduce_op == "adasum":
         require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))

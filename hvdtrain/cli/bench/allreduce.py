@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         )
     _require_whole_horovod("horovod")
     from hvdtrain.adapters.open import bind_device_and_threads
-    from hvdtrain.comm.open import open_communicator, require_horovod
+    from hvdtrain.comm.open import measured_allreduce, open_communicator, require_horovod
     from hvdtrain.doctor.allreduce import SIZES, measure
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -47,7 +47,9 @@ def run(argv: Sequence[str]) -> int:
     bind_device_and_threads(options.framework, topology)
     _require_whole_horovod(f"horovod.{options.framework}")
     comm = open_communicator(options.framework, topology, _STALL_SECONDS)
-    report = measure(comm, _operation(options.framework), options.framework, options.sizes or SIZES, options.seconds)
+    report = measure(
+        comm, measured_allreduce(options.framework), options.framework, options.sizes or SIZES, options.seconds
+    )
     if topology.is_root:
         print(json.dumps(report), flush=True) if options.json else _print(report)
     comm.close()
@@ -66,16 +68,6 @@ def _require_whole_horovod(module: str) -> None:
             "Nothing was measured.",
             "see `hvdtrain doctor`; `python -m hvdtrain.horovod_wheel install` builds Horovod again.",
         ) from error
-
-
-def _operation(framework: str) -> Any:
-    if framework == "torch":
-        from hvdtrain.comm.torch_binding import TorchAllreduce
-
-        return TorchAllreduce()
-    from hvdtrain.comm.tensorflow_binding import TensorFlowAllreduce
-
-    return TensorFlowAllreduce()
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -6,6 +6,7 @@ from pathlib import Path
 from hvdtrain.checkpoints.format import remove_checkpoint
 from hvdtrain.checkpoints.inspection import entries, store_at, superfluous
 from hvdtrain.cli.command_parser import CommandParser, number
+from hvdtrain.errors import UsageError
 from hvdtrain.run.run_folder import RunFolder
 
 _DESCRIPTION = """\
@@ -20,6 +21,12 @@ def run(argv: Sequence[str]) -> int:
     parser.option("--keep", 1, "keep this many of the newest", type=number("--keep", 1))
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     options = parser.parse(argv)
+    if ":/" in str(options.run):
+        raise UsageError(
+            f"{options.run} is a URL.",
+            "A run removes old checkpoints behind its --checkpoint-url itself, as --keep-checkpoints says.",
+            "name a run folder on a disk.",
+        )
     store = store_at(options.run)
     folder = RunFolder(store.folder.parent, keep_checkpoints=options.keep)
     folder.claim()

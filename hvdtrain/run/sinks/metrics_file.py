@@ -9,12 +9,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from hvdtrain import activity
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
 from hvdtrain.run.sinks.interface import SinkContext
-from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
+from hvdtrain.topology.launcher_variables import (
+    RESTART_CAUSE_VARIABLE,
+    RESTART_CAUSES_VARIABLE,
+    RESTART_VARIABLE,
+)
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
@@ -58,7 +63,16 @@ class MetricsFile:
 
     def _about_start(self) -> dict[str, Any]:
         cause = os.environ.get(RESTART_CAUSE_VARIABLE, "")
-        return {"begun": round(self._begun, 3), **({"cause": cause} if cause else {})}
+        causes = os.environ.get(RESTART_CAUSES_VARIABLE, "").splitlines()
+        restarts = os.environ.get(RESTART_VARIABLE, "")
+        reached, activity.now.reached = activity.now.reached, 0
+        return {
+            "begun": round(self._begun, 3),
+            **({"cause": cause} if cause else {}),
+            **({"restarts": int(restarts)} if restarts.isdecimal() and int(restarts) else {}),
+            **({"causes": causes} if len(causes) > 1 else {}),
+            **({"reached": reached} if reached else {}),
+        }
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

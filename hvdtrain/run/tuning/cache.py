@@ -6,14 +6,14 @@ import logging
 import os
 import platform
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, changed_options
 from hvdtrain.files import write_json
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.state import State
@@ -100,7 +100,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     return TuningCache(
         {
             "job": {key: setup.about[key] for key in _KEYS},
-            "options": {field.name: getattr(setup.config, field.name) for field in fields(TrainingOptions)},
+            "options": changed_options(setup.config, TrainingOptions()),
             "weights": [[name, array.dtype.str, array.shape] for name, array in sorted(weights.items())],
             "machines": gather_json(comm, machine, "hvdtrain.tuning.machines"),
             "launcher": comm.topology.launcher,

@@ -21,6 +21,7 @@ class Report:
         waits_in: the collective that it waits in; None if it waits for no rank.
         reads: what is being read, in the phases of data.
         computes: whether its main thread uses the CPU.
+        last_collective: in which it waited before; "" if it has waited in none yet.
         works: whether it does something alone, for which the others wait and which has a limit of its own.
     """
 
@@ -32,6 +33,7 @@ class Report:
     waits_in: str | None
     reads: str = ""
     computes: bool = False
+    last_collective: str = ""
     works: bool = False
 
 
@@ -75,7 +77,8 @@ def _busy(report: Report) -> str:
     }[report.phase]
     reads = f", {report.reads}" if report.reads else ""
     computes = "" if report.phase not in ("step", "validation step") else _computes(report.computes)
-    return f"{who} {doing}{reads}{computes}.".replace("rank", "Rank", 1)
+    last = f" The last collective that it entered is {report.last_collective}." if report.last_collective else ""
+    return f"{who} {doing}{reads}{computes}.{last}".replace("rank", "Rank", 1)
 
 
 def _computes(computes: bool) -> str:

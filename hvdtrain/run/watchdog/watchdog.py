@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -59,6 +60,7 @@ class Watchdog:
         rank: of this process.
         step: updates that were done before.
         ends: end this process after the explanation, unless some rank computes, or saves, which has a limit of its own.
+        leave: ends its collectives instead of the process, which then trains on without the ranks that do not.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class Watchdog:
         limits: Limits,
         step: int,
         ends: bool = False,
+        leave: Callable[[], object] | None = None,
         now: Activity = activity.now,
     ) -> None:
         self._rank, self._reports, self._limits, self._ends = rank, reports, limits, ends
-        self._now, self._first_step = now, step
+        self._now, self._first_step, self._leave = now, step, leave
         self._measures = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hvdtrain-watchdog", daemon=True)
@@ -146,6 +149,7 @@ class Watchdog:
             waits_in=waits_in,
             reads=now.reads() if now.is_reading() else "",
             computes=time.process_time() - before > _CPU_SECONDS / 4,
+            last_collective=now.collective,
             works=now.does_own_work(),
         )
 
@@ -167,6 +171,9 @@ class Watchdog:
             sys.stderr.flush()
 
     def _end(self, explanation: str, seconds: float) -> None:
+        if self._leave is not None:
+            self._leave()
+            return
         cause = f"{STALL} {seconds:.0f} s. {explanation}"
         write_failure("stall", self._rank, cause, HvdtrainError.exit_code)
         os._exit(HvdtrainError.exit_code)

@@ -25,13 +25,16 @@ from hvdtrain.topology import detect_topology
 def main(folder: Path, cases: dict[str, list[str]]) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     topology = detect_topology(os.environ)
-    config = parse_train_config(next(iter(cases.values())))
-    kind = load_task(config.task, config.framework)
-    bind_device_and_threads(kind.framework, topology)
-    comm = open_communicator(kind.framework, topology)
+    configs = [parse_train_config(flags) for flags in cases.values()]
+    framework = load_task(configs[0].task, configs[0].framework).framework
+    bind_device_and_threads(framework, topology)
+    # The process sets of the first case with a pipeline serve all of them: they are formed once.
+    parallel = next((config.parallel for config in configs if config.parallel.is_pipeline), configs[0].parallel)
+    comm = open_communicator(framework, topology, parallel=parallel)
     for name, flags in cases.items():
         begin = time.perf_counter()
         config = parse_train_config([*flags, "--output-dir", str(folder / name), "--progress", "none"])
+        kind = load_task(config.task, config.framework)
         code = train(prepare(config, kind, comm), comm, begin, never_asked).code
         if code != 0:
             raise SystemExit(f"{name} ended with code {code}")

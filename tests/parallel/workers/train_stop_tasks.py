@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hvdtrain.engine import events
 from hvdtrain.topology import detect_topology
 
 _SLOW_SECONDS = 30.0
@@ -33,6 +34,12 @@ def reach(place: str) -> None:
         call = _calls[place] = _calls.get(place, 0) + 1
     if call == request.get("call", 1):
         os.kill(os.getpid(), signal.Signals[request["signal"]])
+
+
+def reach_step(event: Any) -> None:
+    """A callback: the place "step" is the same moment on all ranks, between two votes of theirs."""
+    if isinstance(event, events.StepEnded):
+        reach("step")
 
 
 def _slow_down(event: str, arguments: tuple[Any, ...]) -> None:

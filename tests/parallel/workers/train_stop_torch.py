@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import nn
-from train_stop_tasks import reach
+from train_stop_tasks import reach, reach_step
 
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits
@@ -13,6 +14,9 @@ from hvdtrain.tasks.torch import TorchDigits
 
 
 class Stopped(TorchDigits):
+    def callbacks(self) -> Sequence[Callable[[Any], None]]:
+        return [reach_step]
+
     def open_data(self, data: DataAccess) -> Splits:
         reach("open_data")
         return super().open_data(data)

@@ -51,6 +51,17 @@ class Faulty(TorchDigits):
         return measures
 
 
+class Mismatched(TorchDigits):
+    """One rank calls a collective that the others do not."""
+
+    def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if strikes("collective") == "other":
+            import horovod.torch as hvd
+
+            hvd.allreduce(torch.ones(1), name="only_here")
+        return super().measure(model, batch)
+
+
 class OwnFolder(TorchDigits):
     """Each rank reads `--data.dir`/rank_N, as hosts with disks of their own do."""
 

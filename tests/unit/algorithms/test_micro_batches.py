@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data_sharding import LoadedBatch
-from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.algorithms.micro_batches import count_for_fewer_workers, micro_batches
 
 
 @given(rows=st.integers(1, 40), count=st.integers(1, 12), masked=st.integers(0, 5), seed=st.integers(0, 99))
@@ -26,6 +28,18 @@ def test_they_are_the_batch_in_its_order_and_nearly_equal(rows: int, count: int,
 def test_one_micro_batch_is_the_batch_itself() -> None:
     batch = _batch(5, 0, 0)
     assert micro_batches(batch, 1) == [batch]
+
+
+@given(records=st.integers(1, 4096), asked=st.integers(1, 64), lost=st.integers(0, 63), count=st.integers(1, 8))
+def test_fewer_workers_need_no_larger_micro_batches(records: int, asked: int, lost: int, count: int) -> None:
+    """Each worker has `records // workers` records, or one more; and so has each of their micro batches."""
+    workers = max(1, asked - lost)
+    most = records // workers
+    found = count_for_fewer_workers(count, workers, asked, most)
+    assert count <= found <= max(count, most)
+    assert workers < asked or found == count
+    if found < most:
+        assert math.ceil(math.ceil(records / workers) / found) <= math.ceil(records / (asked * count)) + 1
 
 
 def _batch(rows: int, masked: int, seed: int) -> LoadedBatch:

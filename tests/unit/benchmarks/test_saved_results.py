@@ -41,7 +41,16 @@ def _sums() -> list[dict[str, dict[str, float]]]:
     return [{arm: {"4": time / 1e6, "1024": time / 1e5} for arm, time in block.items()} for block in blocks]
 
 
+_VERIFIED = {"name": "ring", "predicted": 1.0, "measured": [0.9, 1.2], "median": 1.05, "error": -0.05}
+
 MADE: dict[str, dict[str, Any]] = {
+    "plan": {
+        "seconds": 1.0,
+        "models": {
+            "resnet18": {"verified": [_VERIFIED], "ways": {"2": [{"name": "ring", "memory": 1e6}]}},
+            "transformer": {"verified": [_VERIFIED], "ways": {"2": [{"name": "ring", "memory": 1e6}]}},
+        },
+    },
     "step-mlp": {"suites": {"mlp": {"blocks": _blocks([*SUITES["mlp"].arms], "hvdtrain_again"), "loss_difference": 0}}},
     "memory": {"suites": {"mlp": _blocks([*SUITES["mlp"].arms], "hvdtrain_again")}},
     "profile": {
@@ -75,7 +84,7 @@ def _texts(svg: Path) -> str:
 def test_a_result_gets_a_page_and_a_picture_with_text(kind: str, tmp_path: Path) -> None:
     saved.save({**_head(), **MADE[kind]}, kind, tmp_path)
     page = (tmp_path / f"{kind}-2026-01-01.md").read_text()
-    if kind != "profile":  # which compares nothing
+    if kind not in ("profile", "plan"):  # which compare nothing with others
         assert page.index("**Not a win**") < page.index("\n| ")
     svg = tmp_path / f"{kind}-2026-01-01.svg"
     assert "c, 2 cores, 2026-01-01" in _texts(svg)
@@ -147,6 +156,7 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
         "loader",
         "memory",
         "overhead",
+        "plan",
         "profile",
         "recovery",
         "scaling",

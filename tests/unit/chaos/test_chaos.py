@@ -55,8 +55,17 @@ def test_a_fault_that_comes_too_late_does_nothing(kind: str, tmp_path: Path) -> 
         (["--faults", "", "--", "train", "--output-dir", "x"], "There is no fault ''."),
         (["--every", "often", "--", "train", "--output-dir", "x"], "--every is often."),
         (["--for", "-1", "--", "train", "--output-dir", "x"], "--for is -1."),
+        (["--save", "absent/x.json", "--", "train", "--output-dir", "x"], "--save absent/x.json cannot be written."),
     ],
 )
 def test_refusals(words: list[str], fact: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chaos", *words]) == 2
     assert fact in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["out", "out-undisturbed"])
+def test_a_run_that_is_there_proves_nothing(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "result.json").write_text("{}")
+    assert main(["chaos", "--compare", "--", "train", "--output-dir", str(tmp_path / "out")]) == 2
+    assert f"{tmp_path / folder} is already there." in capsys.readouterr().err

@@ -153,6 +153,9 @@ def test_convert(before: int, after: int, tmp_path: Path, capsys: pytest.Capture
     assert read.position == checkpoint.position
     wanted = "model.safetensors" if after == 1 else f"model-00001-of-{after:05}.safetensors"
     assert wanted in {path.name for path in new.iterdir()}
+    capsys.readouterr()
+    assert main(["checkpoint", "verify", str(new)]) == 0
+    assert capsys.readouterr().out.startswith("new: sound, ")
     assert main(["checkpoint", "convert", str(tmp_path / "run"), str(new)]) == 2
     assert "Nothing is overwritten" in capsys.readouterr().err
 

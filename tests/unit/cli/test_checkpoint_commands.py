@@ -99,3 +99,8 @@ def test_where_there_is_none(command: str, tmp_path: Path, capsys: pytest.Captur
     err = capsys.readouterr().err
     assert "none is not there." in err
     assert "holds no checkpoint." in err
+
+
+def test_a_run_behind_a_url_is_not_pruned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoint", "prune", "s3://bucket/run"]) == 2
+    assert "is a URL." in capsys.readouterr().err

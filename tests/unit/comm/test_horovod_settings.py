@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hvdtrain.comm import horovod
@@ -19,6 +21,30 @@ def test_what_the_user_has_set_stays() -> None:
     environ = dict(chosen)
     horovod.set_defaults(environ, stall_timeout=600)
     assert environ == chosen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_told"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, False),  # one host
+        ({}, False),  # no Open MPI
+        (
+            {
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+                "OMPI_MCA_coll_tuned_allreduce_algorithm": "3",
+            },
+            False,
+        ),
+    ],
+)
+def test_open_mpi_is_told_of_the_ring_where_messages_cross_hosts(chosen: dict[str, str], is_told: bool) -> None:
+    environ = dict(chosen)
+    horovod.set_defaults(environ, stall_timeout=600)
+    assert (environ.get("OMPI_MCA_coll_tuned_use_dynamic_rules") == "1") is is_told
+    rules = environ.get("OMPI_MCA_coll_tuned_dynamic_rules_filename")
+    assert rules is None or Path(rules).is_file()
 
 
 @pytest.mark.parametrize(("devices", "expected"), [("mem", None), ("no-such-devices", "^ofi")])

@@ -26,6 +26,9 @@ from hvdtrain.topology import Topology
 class Adder:
     """The part of an `Adapter` that a meter needs: adds up one measure of its batches' real samples."""
 
+    stage: int | None = None
+    counts = True
+
     def __init__(self, allreduce_seconds: float = 0.0) -> None:
         self._total = 0.0
         self._seconds = allreduce_seconds

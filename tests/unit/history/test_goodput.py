@@ -66,6 +66,32 @@ def test_a_run_that_ended_and_was_continued_was_not_interrupted() -> None:
     assert (found["restarts"], found["seconds"]["total"], found["seconds"]["useful"]) == ([], 6.0, 2.0)
 
 
+def test_starts_that_never_trained_are_restarts_with_their_causes() -> None:
+    """Of one launcher: two losses before the first update, one that was trained after, three in a row, a join."""
+    first = started(0, 5.0, 6.0) | {"restarts": 2, "causes": ["a", "b"]}
+    second = started(2, 10.0, 11.0, "c") | {"restarts": 3, "causes": ["a", "b", "c"]}
+    third = started(2, 20.0, 21.0, "f") | {"restarts": 6, "causes": ["d", "e", "f"]}
+    joined = started(4, 30.0, 31.0) | {"restarts": 6, "causes": ["d", "e", "f"]}
+    lines = [first, trained(3, 8.0), second, trained(3, 13.0), third, trained(4, 24.0)]
+    lines += [{"event": "ended", "step": 4, "time": 25.0}, joined]
+    found = goodput(lines, 32.0)
+    told = [(restart["cause"], restart["step"], restart["lost_steps"]) for restart in found["restarts"]]
+    assert told == [("a", 0, 0), ("b", 0, 0), ("c", 2, 1), ("d", 2, 1), ("e", 2, 0), ("f", 2, 0)]
+    assert [restart["seconds"] for restart in found["restarts"]] == [0.0, 0.0, 3.0, 8.0, 0.0, 0.0]
+
+
+def test_another_launcher_counts_from_its_own_start() -> None:
+    lines = [started(0, 0.0, 1.0) | {"restarts": 4, "causes": list("abcd")}, trained(1, 2.0)]
+    found = goodput([*lines, started(1, 9.0, 10.0, "x") | {"restarts": 1}], 11.0)
+    assert [restart["cause"] for restart in found["restarts"]] == ["a", "b", "c", "d", "x"]
+
+
+def test_updates_that_were_not_logged_are_lost_where_somebody_knows_of_them() -> None:
+    lines = [started(0, 0.0, 1.0), trained(10, 2.0), {"event": "failed", "step": 17, "time": 3.0}]
+    assert goodput([*lines, started(10, 9.0, 10.0)], 11.0)["lost_steps"] == 7
+    assert goodput([*lines, started(10, 9.0, 10.0) | {"reached": 18}], 11.0)["lost_steps"] == 8
+
+
 def test_a_resume_may_undo_what_several_starts_have_trained() -> None:
     lines = [started(0, 0.0, 0.0), *(trained(step, float(step)) for step in range(1, 31))]
     lines += [started(20, 40.0, 40.0), started(10, 50.0, 50.0), *(trained(s, 50.0 + s) for s in range(11, 31))]

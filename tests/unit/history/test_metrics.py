@@ -96,7 +96,7 @@ def test_what_happened(tmp_path: Path) -> None:
     assert found.speed.points() == [(1000, 80.0)]
     assert (found.began, found.ended) == (2.0, 20.0)
     assert found.goodput.result()["restarts"] == [
-        {"step": 5, "lost_steps": 0, "seconds": 4.0, "cause": "rank 1 was killed"}
+        {"step": 5, "lost_steps": 2, "seconds": 4.0, "cause": "rank 1 was killed"}
     ]
 
 

@@ -230,6 +230,21 @@ def test_hosts_with_different_gpus_are_refused() -> None:
         horovodrun.render(job(hosts=(Host("a", 2, (2, 3)), Host("b", 2, (2, 3)))))
 
 
+@pytest.mark.parametrize(
+    ("hosts", "np", "flavor", "is_set"),
+    [
+        ("abc", 6, "openmpi5", True),
+        ("ab", 4, "openmpi5", False),  # a tree of two hosts sends no more than a ring
+        ("abc", 3, "openmpi5", False),  # there is nothing to add on a host
+        ("abc", 6, "openmpi4", False),  # uses no such module by itself
+    ],
+)
+def test_workers_of_three_hosts_are_added_per_host_first(hosts: str, np: int, flavor: str, is_set: bool) -> None:
+    there = tuple(Host(name, 2) for name in hosts)
+    argv = mpirun.render(job(hosts=there, np=np), flavor).argv
+    assert ("coll_han_use_allreduce_algorithm" in argv) is is_set
+
+
 def test_root_is_allowed_only_when_asked_for() -> None:
     assert "--allow-run-as-root" not in mpirun.render(job(), "openmpi4").argv
     assert "--allow-run-as-root" in mpirun.render(job(allow_root=True), "openmpi4").argv

@@ -112,6 +112,10 @@ def test_how_many_workers_fit(least: int | None, most: int | None, slots: int, f
         ({"env": ("UNSET",)}, "UNSET is to be passed on. It is not set"),
         ({"min_workers": 2, "max_restarts": 0}, "no --max-restarts"),
         ({"min_workers": 2, "command": ("train", "--batch-size", "8")}, "HINT: .*--global-batch-size 48"),
+        (
+            {"host_discovery_script": "/bin/true", "command": ("train", "--parallel.stages", "2")},
+            "--host-discovery-script is given with --parallel.stages 2.",
+        ),
     ],
 )
 def test_jobs_that_this_launcher_refuses(change: dict[str, Any], message: str) -> None:
@@ -126,6 +130,8 @@ def test_workers_get_what_they_need_and_what_was_asked_for() -> None:
         "PATH": "/bin",
         "API_KEY": "canary",
         "HOROVOD_CYCLE_TIME": "5",
+        "HVDTRAIN_ASKED_SIZE": "3",
+        "HVDTRAIN_MOST_SIZE": "4",
         "OMP_NUM_THREADS": "16",
         "MKL_NUM_THREADS": "16",
         "OPENBLAS_NUM_THREADS": "16",

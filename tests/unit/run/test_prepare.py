@@ -15,6 +15,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
 from hvdtrain.task.interface import TaskDefaults
+from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, MOST_SIZE_VARIABLE
+from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
 
@@ -55,6 +57,35 @@ def test_what_is_left_open_comes_from_the_task(given: dict[str, Any], size: int,
     config = with_defaults(TrainConfig(**given), DEFAULTS, size)
     assert {name: getattr(config, name) for name in expected} == expected
     assert with_defaults(config, DEFAULTS, size) == config
+
+
+def test_fewer_workers_than_were_asked_for_cut_their_parts(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(size: int, **options: Any) -> list[int]:
+        return [one.config.accumulate_steps for one in setup(TrainConfig(global_batch_size=24, **options), data, size)]
+
+    assert counts(3) == [1] * 3
+    monkeypatch.setenv(ASKED_SIZE_VARIABLE, "4")
+    assert counts(3) == [1] * 3, "no launcher has said so"
+    monkeypatch.setenv(LAUNCHER_VARIABLE, "hvdtrain launch")
+    assert counts(4) == [1] * 4
+    assert counts(3) == [2] * 3
+    assert counts(1, accumulate_steps=2) == [8]
+    assert counts(2, steps_per_call=2) == [1] * 2, "these would not go together"
+    monkeypatch.setenv(ASKED_SIZE_VARIABLE, "96")
+    assert counts(2) == [12] * 2, "of one record each"
+    monkeypatch.setenv(ASKED_SIZE_VARIABLE, "many")
+    assert counts(2) == [1] * 2
+
+
+def test_a_batch_that_is_too_small_for_the_workers_that_may_come_is_refused_at_the_start(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LAUNCHER_VARIABLE, "hvdtrain launch")
+    monkeypatch.setenv(MOST_SIZE_VARIABLE, "4")
+    assert len(setup(TrainConfig(global_batch_size=4), data, 2)) == 2
+    (error, _) = refused(TrainConfig(global_batch_size=3), [data.folder] * 2)
+    assert error.fact == "The global batch holds 3 records, and the job may grow to 4 workers."
+    assert error.hint == "give --global-batch-size 4 or more, or --max-workers 3."
 
 
 def test_rank_0_decides_for_all_from_where_training_goes_on(data: Data) -> None:

@@ -22,7 +22,9 @@ DEADLINE = 60.0
 def report(
     rank: int, phase: str = "step", waits_in: str | None = None, reads: str = "", computes: bool = False
 ) -> Report:
-    return Report(rank, f"h{rank}", phase, 811, 45.2, waits_in, reads, computes)
+    return Report(
+        rank, f"h{rank}", phase, 811, 45.2, waits_in, reads, computes, "" if phase == "checkpoint" else "loss"
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,12 +39,14 @@ def report(
             ],
             4,
             "Rank 1 on h1 has been in data loading for step 812 for 45 s, reading record 7, FILE at offset 9. "
+            "The last collective that it entered is loss. "
             "Ranks 0, 2 and 3 have waited 45 s in gradients.3 of step 812, for the others.",
         ),
         (
             [report(0, waits_in="gradients.3"), report(1, computes=True)],
             2,
             "Rank 1 on h1 has been in training step 812 for 45 s, and computes. "
+            "The last collective that it entered is loss. "
             "Rank 0 has waited 45 s in gradients.3 of step 812, for the others.",
         ),
         (

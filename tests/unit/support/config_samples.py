@@ -109,6 +109,13 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "gradient_sync": ("horovod", "horovod"),
     "shard": ("gradients", "gradients"),
     "bucket_cap_mb": ("4", 4.0),
+    "parallel.stages": ("2", 2),
+    "parallel.devices": ("cpu,cpu", "cpu,cpu"),
+    "parallel.micro_batches": ("8", 8),
+    "parallel.schedule": ("gpipe", "gpipe"),
+    "parallel.cuts": ("layer3", "layer3"),
+    "parallel.transport": ("horovod", "horovod"),
+    "parallel.choose": ("auto", "auto"),
 }
 """For each key a value as SageMaker would pass it, and what it means."""
 
@@ -127,6 +134,11 @@ COMPANIONS: dict[str, tuple[str, ...]] = {
     "trust_coefficient": ("--optimizer", "lars"),
     "powersgd_rank": ("--compression", "powersgd"),
     "process_sets": ("--sync-every", "8"),
+    "parallel.devices": ("--parallel.stages", "2"),
+    "parallel.micro_batches": ("--parallel.stages", "2"),
+    "parallel.schedule": ("--parallel.stages", "2"),
+    "parallel.cuts": ("--parallel.stages", "2"),
+    "parallel.transport": ("--parallel.stages", "2"),
     "mtbf": ("--checkpoint-every", "auto"),
     "checkpoint_overlap": ("--checkpoint-interval", "10"),
 }

@@ -90,6 +90,9 @@ class NumpyTask(Task):
 class NumpyAdapter:
     """Implements `Adapter`. `noise` adds random numbers of (seed, step) to the gradient, as dropout would."""
 
+    stage: int | None = None
+    counts = True
+
     def __init__(self, task: NumpyTask, comm: Communicator, seed: int, noise: float = 0.0) -> None:
         self._task, self._comm, self._seed, self._noise = task, comm, seed, noise
         self.model = task.build_model()

@@ -20,7 +20,7 @@ import data_sharding as ds
 from data_sharding.pipe.pipe_reader import PipeReader
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 RECORDS = 3000
 
 # What most training scripts do, and what every one of four processes of a node then does to the same path.
@@ -221,7 +221,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 sleeper = os.fork()
 if sleeper == 0:
     import time
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
 print(len(one.read(10**9)), flush=True)
 one.close()
@@ -236,7 +236,7 @@ def test_a_forked_child_is_refused_and_holds_nothing(tmp_path: Path, feed: Chann
     """The parent goes on unharmed, and a child that lives on keeps neither its lock nor the FIFO's end."""
     with PipeSimulator(tmp_path, {"train-0": feed}, 1) as simulator:
         done = subprocess.run(
-            [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, timeout=180, check=False
         )
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) == RECORDS - 5
@@ -251,7 +251,7 @@ one = reader.open()
 one.read(1)
 child = os.fork()
 if child == 0:
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
 one.close()
 print(child, flush=True)
@@ -265,7 +265,7 @@ def test_a_forked_child_does_not_keep_the_writer_waiting(tmp_path: Path, feed: C
     with PipeSimulator(tmp_path, {"train-0": feed}, 1) as simulator, python(EARLY, tmp_path) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        await_fed(simulator, 60)
+        await_fed(simulator, TIMEOUT_S)
         os.kill(child, 0)  # it lives
         process.communicate("", timeout=TIMEOUT_S)
     assert simulator.deliveries()["train-0"][0].closed_early
@@ -291,7 +291,7 @@ if __name__ == "__main__":
 def test_a_data_loading_subprocess_is_refused(tmp_path: Path) -> None:
     """Even where nobody holds the channel: with two such workers the race would be back."""
     command = [sys.executable, "-c", DAEMON, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     assert "a data-loading subprocess" in done.stdout
 
 

@@ -1,0 +1,1 @@
+"""What `hvdtrain plan` predicts, beside what the same steps take."""

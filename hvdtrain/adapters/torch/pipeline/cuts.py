@@ -1,0 +1,144 @@
+"""Where a model is cut: at the layers that are named, or where the measured times of the stages are most equal."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from hvdtrain.adapters.torch.build import build_model
+from hvdtrain.adapters.torch.device import device_named, own_device
+from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
+from hvdtrain.adapters.torch.pipeline.link_times import LinkTimes, link_times
+from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
+from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+from hvdtrain.task.interface import Task
+
+_COPIES_OF_WEIGHTS = 4  # weights, gradients, two of an optimizer such as Adam
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where stages begin.
+
+    Attributes:
+        starts: the first link of each stage but the first one.
+        told: a line about each stage, for people.
+    """
+
+    starts: list[int]
+    told: list[str]
+
+
+def chosen_cuts(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]], micro_batches: int) -> Cuts:
+    """The cuts that `options` name, or the best ones by measurement. The model is built for this, and dropped.
+
+    Args:
+        task: whose model is cut.
+        options: how many stages, and the names of layers.
+        features: of one micro batch, as `decode` makes them.
+        micro_batches: of each update.
+
+    Raises:
+        UsageError: the model cannot be cut so.
+    """
+    parallel = options.parallel
+    device = [*map(device_named, parallel.device_names), own_device()][0]
+    model = build_model(task, options, torch.device("cpu"))  # whole, it may not fit on a device
+    chain = chain_of(task, model)
+    links = [link for link in range(len(chain.names)) if chain.trained(link)]
+    if len(links) < parallel.stages:
+        raise UsageError(
+            f"The model {type(model).__name__} can be cut into {len(links)} parts with weights, and --parallel.stages "
+            f"is {parallel.stages}.",
+            f"Each stage trains something. {_places(chain)}",
+            f"give --parallel.stages {max(1, len(links))} or less, or list smaller parts in the task's stages().",
+        )
+    if parallel.cuts:
+        starts = [_link_named(name, chain) for name in parallel.cut_names]
+        _require_stages(starts, chain, parallel.cut_names)
+        costs = None
+    else:
+        costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
+        most = float("inf") if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory
+        found = balanced_cuts(costs, parallel.stages, most)
+        if found is None:
+            raise _does_not_fit(costs, parallel.stages, most)
+        starts = list(found)
+    return Cuts(starts, _told(chain, starts, costs))
+
+
+def _costs(links: Sequence[LinkTimes], parallel: ParallelOptions, micro_batches: int) -> list[LinkCost]:
+    """Activations are counted as in the first stage, which keeps the most."""
+    kept = micro_batches if parallel.schedule == "gpipe" else min(micro_batches, parallel.stages)
+    return [
+        LinkCost(link.forward + link.backward, _COPIES_OF_WEIGHTS * link.weights + kept * link.kept, link.weights > 0)
+        for link in links
+    ]
+
+
+def _link_named(name: str, chain: Chain) -> int:
+    """The link whose first layer is `name`, or is inside of it."""
+    names = chain.names
+    for number, known in enumerate(names):
+        if number and (known == name or known.startswith(f"{name}.")):
+            return number
+    near = difflib.get_close_matches(name, names[1:], 3, 0.4)
+    raise UsageError(
+        f"--parallel.cuts names {name!r}, at which the model {type(chain.model).__name__} cannot be cut.",
+        _places(chain),
+        f"did you mean {' or '.join(near)}?" if near else "choose some of these names, or leave --parallel.cuts out.",
+    )
+
+
+def _places(chain: Chain) -> str:
+    names = list(chain.names[1:])
+    shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return f"Stages can begin at {shown}." if names else "It is one block, with no place between two layers."
+
+
+def _require_stages(starts: Sequence[int], chain: Chain, names: Sequence[str]) -> None:
+    ends = [0, *starts, len(chain.names)]
+    for first, end in zip(ends, ends[1:], strict=False):
+        if first >= end or not any(chain.trained(link) for link in range(first, end)):
+            raise UsageError(
+                f"--parallel.cuts {','.join(names)} leaves a stage without weights.",
+                f"Each stage trains something, and stages follow the order of the layers. {_places(chain)}",
+                "choose other names, or leave --parallel.cuts out.",
+            )
+
+
+def _does_not_fit(costs: Sequence[LinkCost], stages: int, most: float) -> UsageError:
+    needed = sum(cost.nbytes for cost in costs)
+    return UsageError(
+        f"No division into {stages} stages fits: the whole model needs about {needed / 2**30:.1f} GiB in training, and "
+        f"a device has {most / 2**30:.1f} GiB.",
+        "At least one stage would need more than its device has.",
+        "use more stages, a smaller batch or more micro batches, or --activation-checkpointing.",
+    )
+
+
+def _told(chain: Chain, starts: Sequence[int], costs: Sequence[LinkCost] | None) -> list[str]:
+    lines = []
+    for stage, (first, end) in enumerate(zip([0, *starts], [*starts, len(chain.names)], strict=True)):
+        weights = sum(p.numel() for link in range(first, end) for p in chain.trained(link))
+        span = chain.names[first] if end == first + 1 else f"{chain.names[first]} to {chain.names[end - 1]}"
+        took = "" if costs is None else f", {1e3 * sum(c.seconds for c in costs[first:end]):.3g} ms a micro batch"
+        lines.append(f"stage {stage}: {span}: {weights:,} parameters{took}")
+    return lines
+
+
+def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]]) -> list[list[float]]:
+    """See `adapters.open.time_layers`."""
+    device = own_device()
+    model = build_model(task, options, torch.device("cpu"))
+    try:
+        chain = chain_of(task, model)
+        found = link_times(task, chain, options.precision, features, device)
+    except UsageError:
+        return [[1.0, 1.0, 0.0, 0.0, 0.0]]
+    return [[one.forward, one.backward, one.weights, one.kept, one.leaving] for one in found]

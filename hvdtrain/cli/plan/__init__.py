@@ -1,0 +1,42 @@
+"""`hvdtrain plan`: what each way to divide a training would take, from measurements of the model and its links.
+
+horovodrun -np 2 python -m hvdtrain plan --task cifar10 --model resnet18 [--verify] [options of train]
+"""
+
+import os
+from collections.abc import Sequence
+
+from hvdtrain.cli.plan.options import parse
+from hvdtrain.cli.plan.page import print_plan
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import broadcast_json
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.errors import UsageError
+from hvdtrain.run.job import load_kind, run_job
+from hvdtrain.run.planning.files import write_plan
+from hvdtrain.run.planning.make import make_plan, timed_parallel
+from hvdtrain.run.planning.measured import undivided
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.topology import detect_topology
+
+
+def run(argv: Sequence[str]) -> int:
+    """Plan; returns the exit code: 2 where no way fits into the memory.
+
+    Raises:
+        UsageError: an option that neither this nor train has.
+    """
+    options, train_argv = parse(argv)
+    config = parse_train_config(train_argv)
+    topology = detect_topology(os.environ)
+    kind = load_kind(config)
+
+    def work(setup: RunSetup, comm: Communicator) -> int:
+        plan = make_plan(setup, config, kind, comm, options.request)
+        if comm.topology.is_root:
+            print_plan(plan)
+            print("\n".join(write_plan(plan, config, kind, comm.topology.size, options.out)), flush=True)
+        return 0 if broadcast_json(comm, plan.fits, "hvdtrain.plan.fits") else UsageError.exit_code
+
+    parallel = timed_parallel(kind.framework, topology.size)
+    return run_job(undivided(config), kind, topology, work, parallel)

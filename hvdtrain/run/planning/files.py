@@ -1,0 +1,43 @@
+"""What a plan leaves: its numbers, its picture, and a config that trains in the recommended way."""
+
+from pathlib import Path
+
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.yaml_file import dump_config
+from hvdtrain.files import unwritable, write_atomically, write_json
+from hvdtrain.run.planning.picture import drawn
+from hvdtrain.run.planning.plan import Plan
+from hvdtrain.run.planning.verify import config_of
+from hvdtrain.task.interface import Task
+
+
+def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, folder: Path) -> list[str]:
+    """Write plan.json, plan.svg and, if a way is recommended, plan.yaml; returns lines for people.
+
+    Args:
+        workers: of this job, for which the config is, if the plan has that number; else for its smallest one.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "plan.json", plan.to_json())
+        write_atomically(folder / "plan.svg", drawn(plan, f"{config.task} in {kind.framework}"))
+        best = plan.recommended.get(workers) or next(filter(None, plan.recommended.values()), None)
+        if best is None:
+            return [f"wrote plan.json and plan.svg into {folder}"]
+        count = best.layout.workers
+        path = folder / "plan.yaml"
+        start = (
+            f"hvdtrain launch local -np {count} -- train --config {path}" if count > 1 else f"hvdtrain --config {path}"
+        )
+        head = f"# {best.name}, on {count} workers: {start}\n"
+        write_atomically(path, (head + dump_config(config_of(best.layout, config))).encode())
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    options = " ".join(best.options or ())
+    return [
+        f"recommended for {count} worker{'s' * (count > 1)}: {best.name}{', ' * bool(options)}{options}",
+        f"wrote plan.json, plan.svg and plan.yaml into {folder}; start it with: {start}",
+    ]

@@ -1,0 +1,159 @@
+"""A model as a chain: cut anywhere, its parts compute what it computes, and have its weights under its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
+from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages
+from hvdtrain.errors import UsageError
+from hvdtrain.models.torch import zoo
+from hvdtrain.tasks.torch import TorchDigits
+
+CPU = torch.device("cpu")
+PICTURES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, int]] = {
+    "resnet18": (lambda: zoo.build_model("resnet18", 10, 32), PICTURES, 10),
+    "resnet50": (lambda: zoo.build_model("resnet50", 10, 32), PICTURES, 18),
+    "mobilenet_v2": (lambda: zoo.build_model("mobilenet_v2", 10, 32), PICTURES, 20),
+    "vit_b_16": (lambda: zoo.build_model("vit_b_16", 10, 32), PICTURES, 3),
+    "transformer": (lambda: zoo.Transformer(50, 16, 8, 2, 3), torch.randint(0, 50, (2, 9)), 6),
+    "small_cnn": (lambda: zoo.small_cnn(32, 3, 10, 4), PICTURES, 4),
+}
+
+
+class Listing(TorchDigits):
+    """A task that says itself what is called one after the other."""
+
+    def __init__(self, links: Callable[[nn.Module], Any] | None = None) -> None:
+        super().__init__()
+        self._links = links
+
+    def stages(self, model: nn.Module) -> Any:
+        return None if self._links is None else self._links(model)
+
+
+def cut(model: nn.Module, links: Callable[[nn.Module], Any] | None = None) -> Chain:
+    return chain_of(Listing(links), model)
+
+
+def refusal(model: nn.Module, links: Callable[[nn.Module], Any] | None = None) -> str:
+    with pytest.raises(UsageError) as refused:
+        cut(model, links)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_cut_anywhere_it_computes_the_same(name: str) -> None:
+    build, entering, least = MODELS[name]
+    model = build().eval()
+    chain = cut(model)
+    whole, links = model(entering), len(chain.names)
+    assert sum(bool(chain.trained(link)) for link in range(links)) >= least
+    for place in range(1, links):
+        leaving = chain.part(place, links)(chain.part(0, place)(entering))
+        torch.testing.assert_close(leaving, whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_weight_is_in_one_stage_under_its_name(name: str) -> None:
+    build, _, _ = MODELS[name]
+    names = [key for key in build().state_dict()]
+    found: list[str] = []
+    for own in range(3):
+        chain = cut(build())
+        third = len(chain.names) // 3
+        staged = keep_stages(chain, [third, 2 * third], own, [CPU])
+        found += staged.model.state_dict()
+        assert staged.names >= {*names}
+        assert {id(p) for p in staged.modules[0].parameters()} == {id(p) for p in staged.model.parameters()}
+    assert sorted(found) == sorted(names)
+
+
+def test_a_block_is_never_cut() -> None:
+    names = cut(zoo.build_model("resnet18", 10, 32)).names
+    assert "layer1.1" in names
+    assert not any(name.startswith("layer1.1.") for name in names)
+
+
+class Tied(nn.Module):
+    """The last layer has the first one's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.symbols = nn.Embedding(7, 4)
+        self.middle = nn.Linear(4, 4)
+        self.logits = nn.Linear(4, 7)
+        self.logits.weight = self.symbols.weight
+        self.after = nn.Linear(7, 2)
+
+    def forward(self, seen: torch.Tensor) -> Any:
+        return self.after(self.logits(self.middle(self.symbols(seen))))
+
+
+def test_layers_that_share_weights_stay_together() -> None:
+    assert cut(Tied()).names == ["symbols", "after"]
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(functional.dropout(self.first(x), 0.5, self.training))
+
+
+class Branching(Functional):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(x) if x.sum() > 0 else self.second(self.first(x))
+
+
+class TwoInputs(Functional):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return self.second(self.first(x) + y)
+
+
+class TwoOutputs(Functional):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.first(x), self.second(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Functional(), "calls other things in training than in evaluation"),
+        (Branching(), "torch.fx cannot follow its forward()"),
+        (Branching(), "returns them as a list (its own layers are model.first, model.second)"),
+        (TwoInputs(), "uses 2 inputs"),
+        (TwoOutputs(), "returns a tuple"),
+    ],
+)
+def test_a_model_that_is_no_chain_is_refused(model: nn.Module, words: str) -> None:
+    assert words in refusal(model)
+
+
+def test_a_task_may_list_the_layers_itself() -> None:
+    chain = cut(Functional(), lambda model: [model.first, model.second])
+    assert chain.names == ["first", "second"]
+    x = torch.rand(3, 4)
+    torch.testing.assert_close(chain.part(0, 2)(x), chain.model.second(chain.model.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (lambda model: [model.first, nn.Linear(4, 2)], "something else than layers of its model"),
+        (lambda _: [], "something else than layers of its model"),
+        (lambda model: [model.first, model.second, model.first], "first.weight belongs to two"),
+    ],
+)
+def test_a_list_of_other_layers_is_refused(links: Callable[[nn.Module], Any], words: str) -> None:
+    assert words in refusal(Functional(), links)

@@ -1,0 +1,115 @@
+"""Which ways to train there are, and which is recommended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.algorithms.cluster_simulation import Disturbances
+from hvdtrain.algorithms.cost_model import Cluster, Layers, LinkModel, Workload
+from hvdtrain.cli.plan.options import parse
+from hvdtrain.cli.plan.page import print_plan
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.run.planning.candidates import candidates, recommended
+from hvdtrain.run.planning.files import write_plan
+from hvdtrain.run.planning.plan import Plan, predicted_plan
+from hvdtrain.run.planning.verify import Verified, config_of
+from hvdtrain.tasks.torch import TorchDigits
+
+LAYERS = [Layers(1e-4, 2e-4, 4e6, 1e6, 1e5) for _ in range(8)]
+WORK = Workload(LAYERS, batch=256, fixed=1e-3, update=1e-3, slots=2.0)
+FAST, SLOW = LinkModel(1e-6, 1e11), LinkModel(1e-4, 1e8)
+
+
+def plan_of(cluster: Cluster, counts: tuple[int, ...] = (1, 2, 16), work: Workload = WORK) -> Plan:
+    return predicted_plan(work, cluster, counts, (8.0, 1.0), Disturbances(), grows=False)
+
+
+def test_all_ways_of_sixteen_workers() -> None:
+    names = [one.name for one in candidates(WORK, Cluster(SLOW, FAST, workers_per_host=4), 16, (8.0, 1.0))]
+    rings = ["ring", "ZeRO-1", "ZeRO-2", "hierarchical ring", "parameter server, 16:2", "parameter server, 16:16"]
+    pipelines = [f"{kind} {grid}" for grid in ("8 × 2", "4 × 4", "2 × 8") for kind in ("pipeline", "naive split")]
+    assert names == [*rings, *pipelines]  # no 16 stages of 8 layers
+
+
+def test_with_fast_links_the_ring_is_recommended() -> None:
+    best = recommended(candidates(replace(WORK, update=0.0), Cluster(FAST, FAST), 16, ()))
+    assert best is not None
+    assert best.name == "ring"
+
+
+def test_with_slow_links_stages_are_recommended() -> None:
+    """They send activations of one layer instead of the gradients of all."""
+    best = recommended(candidates(WORK, Cluster(SLOW, SLOW), 16, ()))
+    assert best is not None
+    assert best.name.startswith("pipeline")
+
+
+def test_what_does_not_fit_is_not_recommended() -> None:
+    """32 MB of weights: with Adam four times that, even with shards more than 40 MB, in four stages a quarter."""
+    small = Cluster(FAST, FAST, memory=40e6)
+    work = replace(WORK, batch=16)
+    best = recommended(candidates(work, small, 16, ()))
+    assert best is not None
+    assert best.name.startswith("pipeline")
+    assert recommended(candidates(work, replace(small, memory=1e3), 16, ())) is None
+
+
+def test_a_plan_of_few_records_has_no_ways_for_many_workers() -> None:
+    plan = plan_of(Cluster(FAST, FAST), (1, 4096), replace(WORK, batch=64))
+    assert list(plan.ways) == [1]
+
+
+def test_it_is_told_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of(Cluster(SLOW, SLOW, memory=64e9))
+    print_plan(replace(plan, verified=[Verified("ring", 1.0, [1.1, 1.2, 1.3])]))
+    told = capsys.readouterr().out
+    assert "16 workers" in told
+    assert "> pipeline" in told
+    assert "-17%" in told
+    lines = write_plan(plan, TrainConfig(), TorchDigits, 16, tmp_path / "plan")
+    assert lines[0].startswith("recommended for 16 workers: pipeline")
+    saved = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert saved["recommended"]["16"] in {way["name"] for way in saved["ways"]["16"]}
+    assert (tmp_path / "plan" / "plan.svg").read_text().startswith("<?xml")
+    config = parse_train_config(["--config", str(tmp_path / "plan" / "plan.yaml")])
+    best = plan.recommended[16]
+    assert best is not None
+    assert config == config_of(best.layout, TrainConfig())
+
+
+def test_a_plan_into_which_nothing_fits_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(plan_of(Cluster(FAST, FAST, memory=1e3)))
+    assert "No way fits into the memory. " in capsys.readouterr().out
+
+
+def test_options() -> None:
+    options, rest = parse(["--workers", "8,2", "--link", "200Mbit,30us", "--memory", "2GiB", "--task", "text"])
+    assert options.request.counts == (2, 8)
+    assert options.request.link == LinkModel(pytest.approx(3e-5), 25e6)
+    assert options.request.memory == 2 * 2**30
+    assert rest == ["--task", "text"]
+    assert parse(["--link", "10Gbit"])[0].request.link == LinkModel(pytest.approx(5e-5), 1.25e9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--link", "fast"],
+        ["--link", "0Mbit"],
+        ["--workers", "0"],
+        ["--workers", "a"],
+        ["--ratios", "-1"],
+        ["--memory", "much"],
+        ["--jitter", "-1"],
+        ["--mtbf", "0"],
+    ],
+)
+def test_wrong_options_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(UsageError):
+        parse(wrong)
