@@ -1,6 +1,7 @@
 """How long a step waits for other ranks, measured inside graphs."""
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,10 +9,21 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.clock import moment
 
+_creation = threading.Lock()
+
+
+def _waits() -> tuple[Any, Any]:
+    """How many waits of this process have begun, and how many of them have ended.
+
+    The thread that traces a step and the one that looks for stalls may be the first to ask at the same time; a second
+    pair would never be counted in.
+    """
+    with _creation:
+        return _created_waits()
+
 
 @functools.cache
-def _waits() -> tuple[Any, Any]:
-    """How many waits of this process have begun, and how many of them have ended."""
+def _created_waits() -> tuple[Any, Any]:
     with tf.init_scope(), tf.device("/cpu:0"):
         begun, ended = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
     return begun, ended
@@ -27,8 +39,9 @@ def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> l
     """What `collective` returns. `current_wait` shows the time from when its inputs are ready until its results are."""
     begun, ended = _waits()
     with tf.control_dependencies([i for i in inputs if i is not None]):
-        begun.assign_add(1)
-    results = collective()
+        begin = begun.assign_add(1, read_value=False)
+    with tf.control_dependencies([begin]):
+        results = collective()
     with tf.control_dependencies([r for r in results if r is not None]):
         ended.assign_add(1)
     return results

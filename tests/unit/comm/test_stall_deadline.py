@@ -82,6 +82,20 @@ with failure.waits_for_peers(current_wait):
     step()
 """
 )
+FIRST_ASKED_BY_MANY = """
+import threading
+from hvdtrain.adapters.keras import waiting
+
+together, found = threading.Barrier(8), []
+def ask():
+    together.wait()
+    found.append(waiting._waits())
+
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len({id(begun) for begun, _ in found}))
+"""
 
 
 @pytest.fixture(params=["torch", "keras"])
@@ -95,6 +109,12 @@ def test_a_wait_has_an_end(finished: Callable[..., Ended]) -> None:
     done = finished(torch=WAIT, keras=KERAS_WAIT)
     assert done.code == 1, done.stderr
     assert "A collective has waited for other ranks for 0.9 s." in done.stderr
+
+
+def test_the_thread_that_looks_sees_the_waits_of_the_step(keras_forker: Forker, tmp_path: Path) -> None:
+    """Both may be the first to ask for the counts, and at the same time."""
+    done = keras_forker.run_python(["-c", FIRST_ASKED_BY_MANY], tmp_path)
+    assert (done.code, done.stdout.strip()) == (0, "1"), done.stderr
 
 
 def test_what_this_rank_itself_computes_is_no_wait(finished: Callable[..., Ended]) -> None:
