@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan clean
+.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ bench-profile: with-dev ## what bounds a training step, by perf and Horovod's ti
 
 bench-plan: with-dev ## what `hvdtrain plan` predicts, beside what the same steps take
 	$(BIN)/python -m benchmarks.plan $(ARGS)
+
+bench-tuning: with-dev ## what a run's own choice of buckets is worth, beside Horovod's autotuning
+	$(BIN)/python -m benchmarks.tuning $(ARGS)
 
 bench-memory: with-dev ## the most memory that a worker holds, beside hand-written Horovod and DDP
 	$(BIN)/python -m benchmarks.memory $(ARGS)

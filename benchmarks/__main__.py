@@ -29,6 +29,7 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
     "loader": (("--blocks", "1", "--scale", "0.05", "--repeats", "1"),),
+    "tuning": (("--blocks", "1", "--models", "mlp"),),
     "plan": (("--seconds", "1", "--models", "transformer"),),
 }
 """Arguments of each run of each benchmark."""

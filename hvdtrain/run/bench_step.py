@@ -10,7 +10,7 @@ import math
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +21,17 @@ from hvdtrain.adapters.open import device_kind
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.training_options import TrainingOptions, changed_options
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
+from hvdtrain.run.tuning.choice import tune
 from hvdtrain.version import versions
 
 FORMAT = 1
 """Version of the report; keys are only ever added."""
+
+_EPOCHS_OF_A_LONG_RUN = 10**6
+"""With --tune auto: so many steps are left that a measurement may take as long as it ever does."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)
     restore_and_broadcast(setup, adapter, None, comm)
+    tuned = tune(replace(setup, epochs=_EPOCHS_OF_A_LONG_RUN), adapter, comm, 0, {})
     unit = "img" if "image" in batch.features else "record"
     device = device_kind(setup.task.framework)
     tell(f"Model: {_model(setup)}")
@@ -97,6 +103,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     return {
         **_about(setup, comm, protocol, batch, unit, device),
         "parameters": adapter.parameter_count(),
+        "tuned": tuned,
         "per_worker": {"mean": mean, "interval": spread},
         "total": {"mean": size * mean, "interval": size * spread},
         "iterations": speeds,
@@ -104,17 +111,6 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "skipped_updates": sum(one.skipped for one in workers[0]),
         "loss": _last_loss(workers, protocol, setup),
     }
-
-
-def fixed_batch(setup: RunSetup) -> LoadedBatch:
-    """This rank's slice of the first global batch; every slot counts, also those that a small data set fills twice."""
-    with setup.train.loader(0, 0) as loader:
-        batch: LoadedBatch = next(iter(loader))
-    weights = np.ones(len(batch.ids), np.float32)
-    batch_size = setup.config.global_batch_size
-    if batch_size is None:
-        raise ValueError("with_defaults has not been applied")
-    return batch._replace(weights=weights, global_weight=float(batch_size))
 
 
 def _run(

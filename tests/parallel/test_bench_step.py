@@ -37,4 +37,19 @@ def test_two_workers_measure(
         assert split["step"] == pytest.approx(split["compute"] + split["allreduce"])
     assert len(report["seconds_per_step"]) == len(report["hosts"]) == 2
     assert report["loss"] > 0
+    assert report["tuned"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_buckets_are_chosen_first_where_that_is_asked_for(
+    run_ranks: Callable[..., Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A model with small gradients of several MiB in all, which can be cut in different ways."""
+    own = ["--model", "resnet18", "--tune", "auto"]
+    cache = {"HVDTRAIN_CACHE_DIR": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1"}
+    command = ["python", "-m", "hvdtrain", "bench", "step", "--framework", "torch", *ARGV, *COUNTS, *own]
+    finished = run_ranks(command, 2, "mpirun", DEADLINE_S, cache, tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert "gradients are exchanged in buckets of up to " in finished.stdout, finished.tail()
+    (line,) = (line for line in finished.stdout.splitlines() if '"per_worker"' in line)
+    assert json.loads(line[line.index("{") :])["tuned"]["from"] == "measurement"

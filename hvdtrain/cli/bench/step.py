@@ -26,9 +26,12 @@ from hvdtrain.topology import detect_topology
 _WITHOUT_EFFECT = (
     *("--epochs", "--max-steps", "--max-time", "--output-dir", "--resume", "--init-weights", "--init-weights-exclude"),
     *("--keep-checkpoints", "--checkpoint-interval", "--log-interval", "--progress", "--report", "--log-level"),
-    *("--best-metric", "--best-mode", "--early-stopping-patience", "--early-stopping-min-delta", "--tune", "--dry-run"),
+    *("--best-metric", "--best-mode", "--early-stopping-patience", "--early-stopping-min-delta", "--dry-run"),
 )
 """Options of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
+
+_UNTUNED = ("--tune", "never")
+"""The default here: figures of two runs can be compared. Of two options of one name the last one counts."""
 
 _COUNTS = {
     "--num-warmup-batches": (0, "batches that do not count"),
@@ -44,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     """Measure; returns the exit code. UsageError: an option that neither this nor train has, or that has no effect."""
     options, train_argv = _parse(argv)
     protocol = Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
-    config = parse_train_config(train_argv)
+    config = parse_train_config([*_UNTUNED, *train_argv])
     topology = detect_topology(os.environ)
     kind = load_kind(config)
 
@@ -80,7 +83,8 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "Nothing was measured.",
         description="Time training steps on one batch as Horovod's synthetic benchmark does, on as many workers as the "
         "launcher started. Options of `hvdtrain train` that change a step can be used too: --task, --model, "
-        "--batch-size, --precision, --compression and so on.",
+        "--batch-size, --precision, --compression and so on. With --tune auto, buckets and threads are chosen first, "
+        "as at the start of a long run.",
     )
     for option, (least, what) in _COUNTS.items():
         parser.add_argument(option, type=number(option, least), default=10, metavar="N", help=f"{what} (default: 10)")

@@ -19,7 +19,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.doctor.allreduce import fit_ring
 from hvdtrain.doctor.allreduce import measure as measure_allreduces
-from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 

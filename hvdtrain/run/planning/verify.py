@@ -14,7 +14,7 @@ from hvdtrain.comm.messages import agree, broadcast_json, do_while_others_wait
 from hvdtrain.comm.open import form_stages
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.planning.candidates import Candidate
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast

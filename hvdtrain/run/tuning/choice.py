@@ -18,7 +18,7 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.tuning.cache import MIB, Tuned, open_cache
 from hvdtrain.run.tuning.measure import StepTimer, Times

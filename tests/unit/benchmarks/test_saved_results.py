@@ -22,6 +22,7 @@ from benchmarks.render import render
 from benchmarks.scaling.unconnected import ARMS
 from benchmarks.statistics import Estimate
 from benchmarks.step.arms import SUITES
+from benchmarks.tuning.arms import ARMS as SETTINGS
 
 TIMES = (1.0, 1.1, 0.9)
 
@@ -50,6 +51,14 @@ MADE: dict[str, dict[str, Any]] = {
             "resnet18": {"verified": [_VERIFIED], "ways": {"2": [{"name": "ring", "memory": 1e6}]}},
             "transformer": {"verified": [_VERIFIED], "ways": {"2": [{"name": "ring", "memory": 1e6}]}},
         },
+    },
+    "tuning": {
+        "models": {
+            "mlp": {
+                "blocks": _blocks([*SETTINGS], "tuned_again"),
+                "chosen": [None, {"bucket_cap_mb": 4.0, "threads": None, "from": "measurement"}],
+            }
+        }
     },
     "step-mlp": {"suites": {"mlp": {"blocks": _blocks([*SUITES["mlp"].arms], "hvdtrain_again"), "loss_difference": 0}}},
     "memory": {"suites": {"mlp": _blocks([*SUITES["mlp"].arms], "hvdtrain_again")}},

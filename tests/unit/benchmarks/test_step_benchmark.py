@@ -13,7 +13,7 @@ from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.bench_step import fixed_batch
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import prepare
 from hvdtrain.topology import Topology
 

@@ -15,7 +15,8 @@ from commands import Ended, Forker
 from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.bench_step import Protocol, fixed_batch, measure
+from hvdtrain.run.bench_step import Protocol, measure
+from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
