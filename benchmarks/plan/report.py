@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +47,8 @@ def markdown(result: dict[str, Any]) -> str:
     intro = (
         "`hvdtrain plan --verify` measures the model's layers, each worker alone but all at the same time, and the "
         "links; predicts a step of each way to train; and then runs the ways, 5 times each, for "
-        f"{result['seconds']:g} s in all. The median counts. **Goal**: within {_GOAL:.0%}."
+        f"{result['seconds']:g} s in all. The median counts. A against A: the median of a way's odd runs "
+        f"over that of its even ones. **Goal**: within {_GOAL:.0%}."
     )
     return "\n\n".join([head, intro, *(_table(name, found) for name, found in result["models"].items())]) + "\n"
 
@@ -55,7 +57,7 @@ def _table(name: str, found: dict[str, Any]) -> str:
     rows = [
         f"| {one['name']} | {1e3 * one['predicted']:.0f} | {1e3 * one['median']:.0f} | "
         f"{1e3 * min(one['measured']):.0f}–{1e3 * max(one['measured']):.0f} | {one['error']:+.0%} | "
-        f"{_memory(found, one['name']):.0f} |"
+        f"{_odd_over_even(one['measured']):.2f} | {_memory(found, one['name']):.0f} |"
         for one in found["verified"]
     ]
     missed = [one["name"] for one in found["verified"] if abs(one["error"]) > _GOAL]
@@ -65,11 +67,16 @@ def _table(name: str, found: dict[str, Any]) -> str:
             "",
             f"**Goal** {'reached' if not missed else 'not reached: ' + ', '.join(missed)}.",
             "",
-            "| way | predicted, ms | measured, ms | of 5 runs | error | predicted memory, 10⁶ bytes |",
-            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            "| way | predicted, ms | measured, ms | of 5 runs | error | A against A | predicted memory, 10⁶ bytes |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
             *rows,
         ]
     )
+
+
+def _odd_over_even(runs: list[float]) -> float:
+    """What chance does: the ways take turns, so that both halves saw the same minutes."""
+    return statistics.median(runs[::2]) / statistics.median(runs[1::2])
 
 
 def _memory(found: dict[str, Any], name: str) -> float:

@@ -24,9 +24,16 @@ _DEADLINE_S = 300.0
 
 
 def measure(mbit: int, blocks: int) -> list[dict[str, Any]]:
-    """For each block: the link's latency and bandwidth, and seconds of an allreduce by its bytes."""
+    """For each block: the link's latency and bandwidth, and twice, seconds of an allreduce by its bytes."""
     with emulated_links(_WORKERS, mbit) as hosts:
-        return [{**_together(hosts, _ping_pong, 29_777), "sizes": _allreduces(hosts, 29_778)} for _ in range(blocks)]
+        return [
+            {
+                **_together(hosts, _ping_pong, 29_777),
+                "sizes": _allreduces(hosts, 29_778),
+                "again": _allreduces(hosts, 29_779),
+            }
+            for _ in range(blocks)
+        ]
 
 
 def ring_seconds(size: int, link: dict[str, float]) -> float:

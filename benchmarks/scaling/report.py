@@ -44,7 +44,8 @@ def picture(result: dict[str, Any]) -> Figure:
         ratios = [block["together"] / block["unconnected"] for block in blocks]
         steps.append(dots.Row(SUITES[name].model.label, ratios, compared.noise, goal and 1 / goal))
     links = [
-        dots.Row(name, _of_model(blocks, size), None, _OF_MODEL) for name, blocks, size in _measured(result["links"])
+        dots.Row(name, _of_model(blocks, size), _noise(blocks, size), _OF_MODEL)
+        for name, blocks, size in _measured(result["links"])
     ]
     panels = [
         dots.Panel("A step on one machine", steps, "two workers / two unconnected processes; 1 is what can be had"),
@@ -101,6 +102,13 @@ def _of_model(blocks: list[dict[str, Any]], size: str) -> list[float]:
     return [block["sizes"][size] / ring_seconds(int(size), block) for block in blocks]
 
 
+def _noise(blocks: list[dict[str, Any]], size: str) -> Ratio | None:
+    """A against A; None in results that are older than the second measurement of each block."""
+    if "again" not in blocks[0]:
+        return None
+    return ratio_of(*([block[which][size] for block in blocks] for which in ("sizes", "again")))
+
+
 def _links(links: Links) -> str:
     lines = [
         "## On limited links",
@@ -110,8 +118,8 @@ def _links(links: Links) -> str:
         "`hvdtrain bench allreduce` between two network namespaces. The ring model has the latency and the bandwidth "
         "that a plain socket program reaches on the same link, in the same block.",
         "",
-        "| link and size | socket, µs | socket, Mbit/s | allreduce, ms | ring model, ms | of the model |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| link and size | socket, µs | socket, Mbit/s | allreduce, ms | ring model, ms | of the model | A against A |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, blocks, size in _measured(links):
         latency = 1e6 * statistics.median(block["latency"] for block in blocks)
@@ -119,7 +127,9 @@ def _links(links: Links) -> str:
         taken = 1e3 * statistics.median(block["sizes"][size] for block in blocks)
         model = 1e3 * statistics.median(ring_seconds(int(size), block) for block in blocks)
         cells = [name, f"{latency:.0f}", f"{speed:.1f}", f"{taken:.4g}", f"{model:.4g}"]
-        lines.append(f"| {' | '.join(cells)} | {claims.shown(estimate_of(_of_model(blocks, size)))} |")
+        noise = _noise(blocks, size)
+        cells += [claims.shown(estimate_of(_of_model(blocks, size))), "" if noise is None else claims.shown(noise)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -37,10 +37,10 @@ def test_two_ranks_send_a_half_twice() -> None:
 
 def test_the_page_of_two_workers_has_efficiency_and_ring_model() -> None:
     block = {"alone": 0.1, "unconnected": 0.1, "exchanging": 0.12, "together": 0.125, "again": 0.125}
-    link = {"latency": 0.0, "bandwidth": 1e6, "sizes": {"1000000": 1.1}}
+    link = {"latency": 0.0, "bandwidth": 1e6, "sizes": {"1000000": 1.1}, "again": {"1000000": 1.0}}
     page = report.markdown(json.loads(json.dumps({**HEAD, "steps": {"mlp": [block] * 3}, "links": {"8": [link] * 3}})))
     assert " | 3 | 100 | 100 | 120 | 125 | 0.80 (0.80–0.80) | 1.00 (1.00–1.00) | 1.04 (1.04–1.04) |\n" in page
-    assert "| 8 Mbit/s, 1,000,000 bytes | 0 | 8.0 | 1100 | 1000 | 1.10 (1.10–1.10) |" in page
+    assert "| 8 Mbit/s, 1,000,000 bytes | 0 | 8.0 | 1100 | 1000 | 1.10 (1.10–1.10) | 1.10 (1.10–1.10) |" in page
     assert "**Not a win** (time / ring model): 8 Mbit/s, 1,000,000 bytes 1.10 (1.10–1.10).\n" in page
 
 
