@@ -118,6 +118,19 @@ def time_layers(task: Task, options: TrainingOptions, features: dict[str, NDArra
     return times_of_chain(task, options, features)
 
 
+def time_update(task: Task, options: TrainingOptions, lr: float) -> tuple[float, float]:
+    """For each byte of weights: seconds of an update, and bytes of the optimizer's state. Of a torch model.
+
+    Only some of the weights are updated, and they keep their values, so that little memory is needed.
+
+    Args:
+        lr: the schedule's peak.
+    """
+    from hvdtrain.adapters.torch.pipeline.update_times import update_times
+
+    return update_times(task, options, lr)
+
+
 def time_message(topology: Topology, options: TrainingOptions, sizes: Sequence[int]) -> list[float]:
     """Seconds in which a message of each size gets from a rank to its neighbour, as between stages. Collective.
 

@@ -4,7 +4,7 @@ Both are made at the start, by all ranks together: work that one rank may refuse
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,19 @@ def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> N
     )
     if not mpi_world(options):
         sets += [[rank, rank + 1] for rank in range(size - 1) if (rank + 1) % stages]
+    form_sets(hvd, sets)
+
+
+def form_sets(hvd: Any, sets: Iterable[Sequence[int]]) -> None:
+    """Form these sets of ranks, except those that are there. Collective.
+
+    Args:
+        hvd: Horovod's module, initialized after `allow_process_sets`.
+    """
     known = list(_known_sets().values())
     for ranks in sets:
-        if ranks not in known:
-            hvd.add_process_set(ranks)
+        if list(ranks) not in known:
+            hvd.add_process_set(list(ranks))
 
 
 def mpi_world(options: ParallelOptions) -> Any:

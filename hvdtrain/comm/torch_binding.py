@@ -7,6 +7,7 @@ import horovod.torch
 import torch
 
 from hvdtrain.comm.interface import Array, Reduction, transport
+from hvdtrain.comm.stages import form_sets, process_set_of
 
 
 class TorchBinding:
@@ -38,24 +39,33 @@ class TorchAllreduce:
     """Implements `hvdtrain.doctor.allreduce.Prepared`, in place, as gradients are reduced.
 
     Tensors are on this worker's GPU if it has one, otherwise on the CPU.
+
+    Args:
+        ranks: those whose tensors are added, this one among them; a set that was formed. None: all ranks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Sequence[int] | None = None) -> None:
+        self._own = {} if ranks is None else {"process_set": process_set_of(ranks)}
         on_gpu = torch.cuda.is_available()
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self.kind = transport(horovod.torch, on_gpu)
 
     def prepare(self, elements: int) -> Callable[[], None]:
-        """A function that sums a float32 tensor of so many elements over all ranks, and returns when that is done."""
+        """A function that sums a float32 tensor of so many elements over the ranks, and returns when that is done."""
         tensor = torch.zeros(elements, dtype=torch.float32, device=self.device)
         name = f"hvdtrain.bench.{elements}"
 
         def run() -> None:
-            horovod.torch.allreduce_(tensor, op=horovod.torch.Sum, name=name)
+            horovod.torch.allreduce_(tensor, op=horovod.torch.Sum, name=name, **self._own)
             if tensor.is_cuda:
                 torch.cuda.synchronize()
 
         return run
+
+    def within(self, groups: Sequence[Sequence[int]], rank: int) -> "TorchAllreduce":
+        """The same within each of the groups of ranks, at the same time. Collective, after `allow_process_sets`."""
+        form_sets(horovod.torch, groups)
+        return TorchAllreduce(next(group for group in groups if rank in group))
 
     def beside(self, elements: Sequence[int]) -> Callable[[], Callable[[], None]]:
         """A function that starts a sum of float32 tensors of so many elements each, and returns what waits for it."""

@@ -1,10 +1,11 @@
-"""A model whose optimizer's state does not fit into a memory limit on each worker trains with `--shard`.
+"""Models that do not fit into a memory limit as a whole: `--shard`, and and what `hvdtrain plan` says.
 
 The limit is a control group's, as Slurm, Kubernetes and Docker set it.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,32 +63,65 @@ def group() -> Iterator[tuple[Path, str, str]]:
     folder.rmdir()
 
 
+def write_task(folder: Path) -> None:
+    """40 million weights, which with gradients and Adam's state are 640 MB, and few records."""
+    (folder / "wide_task.py").write_text(TASK)
+    np.save(folder / "wide.npy", np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32))
+
+
+def inside(group: Path, run_command: Callable[..., Any], folder: Path, workers: str, *command: str) -> Any:
+    """Start workers of the task in the control group."""
+    launch = [
+        "python",
+        "-m",
+        "hvdtrain",
+        "launch",
+        "local",
+        "-np",
+        workers,
+        "--",
+        command[0],
+        "--task",
+        "wide_task:Wide",
+    ]
+    words = shlex.join([*launch, "--data.dir", str(folder), *command[1:]])
+    variables = {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    return run_command(["sh", "-c", f"echo $$ > {group}/cgroup.procs; exec {words}"], 180, variables, cwd=folder)
+
+
+@pytest.mark.timeout(600)
+def test_what_does_not_fit_as_a_whole_is_planned_in_parts(
+    group: tuple[Path, str, str], tmp_path: Path, run_command: Callable[..., Any]
+) -> None:
+    """Each of two workers has some 550 MB left beside its libraries: for the weights three times, or for a stage."""
+    folder, limit, _ = group
+    write_task(tmp_path)
+    (folder / limit).write_text("1700000000")
+    planned = inside(folder, run_command, tmp_path, "2", "plan", "--workers", "2", "--seconds", "1")
+    assert planned.returncode == 0, planned.tail()
+    assert "its parts were measured one after the other" in planned.stdout, planned.tail()
+    plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert plan["measured_in_parts"]
+    assert plan["workload"]["slots"] == pytest.approx(2, rel=0.01)  # Adam
+    ways = {way["name"]: way for way in plan["ways"]["2"]}
+    assert not ways["ring"]["fits"]
+    assert ways["pipeline 2"]["fits"]
+    assert plan["recommended"]["2"] in ("pipeline 2", "naive split 2")
+    chosen = inside(folder, run_command, tmp_path, "2", "train", "--parallel", "auto", "--dry-run")
+    assert "hvdtrain: --parallel auto: " in chosen.stdout, chosen.tail()
+    assert " 2 (2 workers)" in chosen.stdout, chosen.tail()
+
+
 @pytest.mark.timeout(600)
 def test_shards_fit_where_whole_state_does_not(
     group: tuple[Path, str, str], tmp_path: Path, run_command: Callable[..., Any]
 ) -> None:
     folder, limit, peak = group
-    (tmp_path / "wide_task.py").write_text(TASK)
-    np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32))
+    write_task(tmp_path)
 
     def train(shard: str, out: str) -> Any:
-        words = ["python", "-m", "hvdtrain", "launch", "local", "-np", "4", "--", "train", "--task", "wide_task:Wide"]
-        words += [
-            "--data.dir",
-            str(tmp_path),
-            "--shard",
-            shard,
-            "--output-dir",
-            out,
-            "--log-interval",
-            "1",
-            "--checkpoint-mode",
-            "sync",
-        ]
-        inside = f"echo $$ > {folder}/cgroup.procs; exec {shlex.join(words)}"
-        return run_command(
-            ["sh", "-c", inside], 180, {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}, cwd=tmp_path
-        )
+        options = ["--shard", shard, "--output-dir", out, "--log-interval", "1", "--checkpoint-mode", "sync"]
+        return inside(folder, run_command, tmp_path, "4", "train", *options)
 
     finished = train("gradients", "first")
     assert finished.returncode == 0, finished.tail()

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak,
 from hvdtrain.adapters.torch.gpu_laps import GpuLaps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.measurement import Measurement
-from hvdtrain.adapters.torch.optimizers import build_optimizer
+from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.adapters.torch.passes import Draws, Passes, WholeModelPasses
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
@@ -77,7 +76,7 @@ class TorchAdapter(AdapterState):
         options = self._options
         self.model = build_model(task, options, self._device, topology.is_distributed)
         forward = callable_for(self.model, options, topology)
-        self.optimizer = _optimizer(task, self.model, lr, options)
+        self.optimizer = optimizer_of(task, self.model, lr, options)
         require_own_parameters(self.model, self.optimizer)
         sync = self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
         if isinstance(sync, ShardedSync):
@@ -96,7 +95,7 @@ class TorchAdapter(AdapterState):
         from hvdtrain.adapters.torch.pipeline.open import open_stages  # imports torch.fx
 
         options = self._options
-        stages = open_stages(task, topology, options, cuts, lambda model: _optimizer(task, model, lr, options))
+        stages = open_stages(task, topology, options, cuts, lambda model: optimizer_of(task, model, lr, options))
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
         self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
         self._open_update(stages.total_norm(self._waiting))
@@ -190,7 +189,3 @@ class TorchAdapter(AdapterState):
 
     def parameter_count(self) -> int:
         return self._parameters
-
-
-def _optimizer(task: Task, model: torch.nn.Module, lr: float, options: TrainingOptions) -> Any:
-    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)

@@ -11,9 +11,15 @@ from torch.nn.modules.batchnorm import _NormBase
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.task.interface import Task
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]
+
+
+def optimizer_of(task: Task, model: nn.Module, lr: float, options: TrainingOptions) -> Any:
+    """The optimizer that `options` choose, or else the task's own: an object that may turn out to be no optimizer."""
+    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
 
 
 def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> torch.optim.Optimizer:

@@ -12,6 +12,11 @@ from hvdtrain.run.planning.verify import RUNS, Verified
 _HEADS: Final = ("way", "step", "exchange", "idle", "records/s", "memory", "worker-s per 1,000")
 
 
+_IN_PARTS: Final = (
+    "The whole model does not fit into the memory that a worker has here: its parts were measured one after the other."
+)
+
+
 def print_plan(plan: Plan) -> None:
     """What was measured, a table for each number of workers, the simulated jobs, and what was verified."""
     for line in _measured(plan):
@@ -37,7 +42,8 @@ def _measured(plan: Plan) -> list[str]:
         f"{in_seconds(whole.forward)} forward and {in_seconds(whole.backward)} backward, an update "
         f"{in_seconds(work.update)}, and each step {in_seconds(work.fixed)} besides",
         "; ".join(links),
-        f"memory: {in_bytes(cluster.memory)} for each of {cluster.workers_per_host} workers of a host",
+        f"memory: {in_bytes(cluster.memory)} beside libraries for each of {cluster.workers_per_host} workers of a host",
+        *([_IN_PARTS] * plan.in_parts),
     ]
 
 

@@ -38,7 +38,7 @@ def chosen(config: TrainConfig, kind: type[Task], comm: Communicator) -> TrainCo
     name, fields = broadcast_json(comm, told, "hvdtrain.plan.chosen")
     if fields is None:
         raise UsageError(
-            f"No way to train fits into {in_bytes(plan.cluster.memory)}, the memory of each of {workers} workers.",
+            f"No way to train fits into {in_bytes(plan.cluster.memory)}, which each of {workers} workers has left.",
             f"{name}.",
             f"{NEEDS_LESS} need less; `hvdtrain plan --workers …` says how much.",
         ).on_all_ranks()

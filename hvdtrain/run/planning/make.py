@@ -17,8 +17,10 @@ from hvdtrain.comm.open import measured_allreduce
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.doctor.machine import memory_limit
+from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.measured import Links, measured_links, measured_workload, undivided
+from hvdtrain.run.planning.links import Links, measured_links
+from hvdtrain.run.planning.measured import measured_workload, undivided
 from hvdtrain.run.planning.plan import Plan, predicted_plan
 from hvdtrain.run.planning.verify import config_of, verified
 from hvdtrain.run.prepare import RunSetup
@@ -78,17 +80,19 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
 
     operation = measured_allreduce(kind.framework) if comm.topology.is_distributed else None
     beside = getattr(operation, "beside", None) if device_kind(kind.framework) == "CPU" else None
-    measured = measured_workload(setup, comm, request.seconds, beside)
+    memory = _memory(comm, kind.framework)
+    measured = measured_workload(setup, comm, request.seconds, beside, memory)
     work = measured.work
-    cluster = _cluster(setup, comm, operation, request)
+    cluster = _cluster(setup, comm, operation, request, memory)
     if beside is not None and request.link is None:
-        ring = ring_seconds(work.whole.weights, size, cluster.inner)
+        ring = ring_seconds(work.whole.weights, size, cluster.between(size))
         cluster = replace(cluster, slowdown=max(1.0, measured.exchanging / ring))
     if config.batch_size is not None:  # a worker's, so that the global batch grows with the number of workers
         work = replace(work, batch=work.batch / size)
     counts = sorted({*request.counts, *([size] if request.verify else [])})
     grows = config.batch_size is not None
     plan = predicted_plan(work, cluster, counts, request.ratios, request.disturbances, grows, may_run)
+    plan = replace(plan, in_parts=measured.in_parts)
     if request.verify:
         plan = replace(
             plan, verified=verified(plan.ways.get(size, []), whole, kind, comm, request.seconds, cluster.memory)
@@ -96,16 +100,22 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     return plan
 
 
-def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanRequest) -> Cluster:
+def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanRequest, memory: float) -> Cluster:
     topology, framework = comm.topology, setup.task.framework
     on_gpu = device_kind(framework) == "GPU"
-    links = Links(request.link or _ASSUMED, None)
+    link = request.link or _ASSUMED
+    links = Links(link, link, None)
     if request.link is None and topology.is_distributed:
         links = measured_links(setup, comm, operation, request.seconds / 2)
-    own = request.memory or device_memory(framework) or _host_memory() / topology.local_size
-    memory = float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
     per_host = request.workers_per_host or int(broadcast_json(comm, topology.local_size, "hvdtrain.plan.per_host"))
-    return Cluster(links.ring, links.ring, links.passing, per_host, memory, 1.0 if on_gpu else 0.0)
+    hides = 1.0 if on_gpu else 0.0
+    return Cluster(links.outer, links.inner, links.passing, per_host, request.memory or memory, hides)
+
+
+def _memory(comm: Communicator, framework: str) -> float:
+    """Bytes that each worker has left here for its part of the model: the least of all workers. Collective."""
+    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - resident_bytes())
+    return float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
 
 
 def _host_memory() -> float:

@@ -1,60 +1,57 @@
-"""What the formulas are given: times and bytes of the model on this job's workers, and of the links between them."""
+"""What the formulas are given of the model: times and bytes of its parts on this job's workers."""
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
+import gc
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, LARGE_BYTES
-from hvdtrain.adapters.open import open_adapter, time_layers, time_message
-from hvdtrain.algorithms.cost_model import Layers, LinkModel, Workload
+from hvdtrain.adapters.gradient_sync import BUCKET_BYTES
+from hvdtrain.adapters.open import time_layers, time_update
+from hvdtrain.algorithms.cost_model import Layers, Workload
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import agree, broadcast_json, gather_json
+from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.doctor.allreduce import fit_ring
-from hvdtrain.doctor.allreduce import measure as measure_allreduces
 from hvdtrain.run.fixed_batch import fixed_batch
+from hvdtrain.run.planning.step_times import Beside, StepTimes, WorkerSteps, measured_steps
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.topology import Topology
 
-_WARM_UP: Final = 3
-_LEAST_STEPS: Final = 5
-_MOST_STEPS: Final = 50
-_RING_SIZES: Final = (4, 2**14, 2**18, 2**20, 2**22, 2**24)
-_MESSAGE_SIZES: Final = (2**10, 2**16, 2**20, 2**22)
+_COPIES_OF_WEIGHTS: Final = 4
+"""Weights, gradients, and two of an optimizer such as Adam: what the whole model is expected to need."""
 
 
 @dataclass(frozen=True)
-class StepTimes:
-    """Of a worker alone, with a batch of so many records: seconds of the parts of a step."""
+class Part:
+    """One link of the model's chain, with a batch.
 
-    records: int
+    Attributes:
+        forward, backward: seconds.
+        weights, kept, leaving: bytes, see `Layers`.
+    """
+
     forward: float
     backward: float
-    update: float
-
-    @property
-    def seconds(self) -> float:
-        return self.forward + self.backward + self.update
-
-
-Sums = Callable[[], Callable[[], None]]
-Beside = Callable[[Sequence[int]], Sums]
-"""Elements of each tensor → starts their sums over all workers; what that returns waits for them."""
+    weights: float
+    kept: float
+    leaving: float
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is trained, and by how many seconds sums of as many bytes as its gradients make a step longer."""
+    """What is trained.
+
+    Attributes:
+        work: for the formulas.
+        exchanging: see `WorkerSteps`.
+        in_parts: whether the model was measured part by part, because it would not fit into a worker as a whole.
+    """
 
     work: Workload
     exchanging: float
+    in_parts: bool
 
 
 def undivided(config: TrainConfig) -> TrainConfig:
@@ -62,7 +59,9 @@ def undivided(config: TrainConfig) -> TrainConfig:
     return replace(config, parallel=ParallelOptions(), shard="none")
 
 
-def measured_workload(setup: RunSetup, comm: Communicator, seconds: float, beside: Beside | None) -> "Measured":
+def measured_workload(
+    setup: RunSetup, comm: Communicator, seconds: float, beside: Beside | None, memory: float
+) -> Measured:
     """Times of the model while all workers of this job compute, each alone. Collective.
 
     Two sizes of batch are timed, because a pass takes a fixed time and a time for each record.
@@ -71,119 +70,73 @@ def measured_workload(setup: RunSetup, comm: Communicator, seconds: float, besid
         setup: of `undivided` training.
         seconds: about how long the measurement may take.
         beside: starts sums over all workers; None: there is one worker, or its cores do not send.
+        memory: bytes that are left to a worker here; the same on all ranks.
     """
-    config = undivided(setup.config)
+    setup = replace(setup, config=undivided(setup.config))
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.plan.batch")
-    adapter = agree(
-        comm,
-        lambda: open_adapter(setup.task, Topology.single(), config.seed, setup.schedule.peak, config),
-        "hvdtrain.plan.adapter",
-    )
-    whole = _timed(adapter, batch, comm, seconds / 2)
     smallest = setup.task.smallest_slice
-    half = _timed(adapter, micro_batches(batch, 2)[0], comm, seconds / 2) if len(batch.ids) >= 2 * smallest else whole
-    state = adapter.view_state()
-    trained = sum(a.nbytes for name, a in state.items() if name.startswith("model/"))
-    slots = sum(a.nbytes for name, a in state.items() if name.startswith("optimizer/"))
-    exchanging = 0.0
-    if beside is not None:
-        sums = beside(_messages([a.size for name, a in state.items() if name.startswith("model/")]))
-        exchanging = _timed(adapter, batch, comm, seconds / 2, sums).seconds - whole.seconds
-    del adapter, state
-    layers = _layers(setup, comm, batch, whole, half)
-    if not sum(layer.weights for layer in layers):  # a model that cannot be cut
-        layers = [replace(layers[0], weights=trained)]
-    fixed = max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward)) if half != whole else 0.0
+    half = micro_batches(batch, 2)[0] if len(batch.ids) >= 2 * smallest else None
+    parts = _timed_parts(setup, comm, batch)
+    in_parts = _COPIES_OF_WEIGHTS * sum(one.weights for one in parts) + sum(one.kept for one in parts) > memory
+    if in_parts:
+        steps = _steps_in_parts(setup, comm, batch, parts, half)
+    else:
+        steps = measured_steps(setup, comm, batch, half, seconds / 2, beside)
     size = float(setup.config.global_batch_size or 1)
-    work = Workload(layers, size, fixed, whole.update, slots / max(1, trained), float(BUCKET_BYTES), smallest)
-    return Measured(work, max(0.0, exchanging))
+    layers, fixed = _layers(parts, steps), _fixed(steps)
+    work = Workload(layers, size, fixed, steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
+    return Measured(work, steps.exchanging, in_parts)
 
 
-def _messages(elements: list[int]) -> list[int]:
-    """As gradients are sent on CPUs: those of 1 MiB or more by themselves, the others together."""
-    large = [count for count in elements if 4 * count >= LARGE_BYTES]
-    return [*large, max(1, sum(elements) - sum(large))]
+def _timed_parts(setup: RunSetup, comm: Communicator, batch: LoadedBatch) -> list[Part]:
+    """Of the slowest worker, while all of them compute. One without weights for a model that cannot be cut."""
+    own = agree(comm, lambda: time_layers(setup.task, setup.config, batch.features), "hvdtrain.plan.layers")
+    gc.collect()  # a model that was traced holds itself, and the next one needs its memory
+    every: list[list[list[float]]] = gather_json(comm, own, "hvdtrain.plan.layers.times")
+    return [Part(*row) for row in max(every, key=lambda rows: sum(row[0] + row[1] for row in rows))]
 
 
-def _timed(
-    adapter: Any, batch: LoadedBatch, comm: Communicator, seconds: float, beside: Sums = lambda: lambda: None
-) -> StepTimes:
-    """The median step of the slowest worker. All compute at the same time, as they do in training.
+def _steps_in_parts(
+    setup: RunSetup, comm: Communicator, batch: LoadedBatch, parts: list[Part], half: LoadedBatch | None
+) -> WorkerSteps:
+    """As `measured_steps`, where the model's parts are never in training at the same time."""
+    own = agree(comm, lambda: time_update(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
+    every: list[list[float]] = gather_json(comm, list(own), "hvdtrain.plan.update.times")
+    seconds, slots = max(every)
+    trained = sum(one.weights for one in parts)
 
-    Args:
-        beside: starts something that runs beside each step; what it returns waits for that.
-    """
-    for step in range(_WARM_UP):
-        adapter.train_step(batch, step, 0.0)
-    adapter.read_sums()
-    comm.barrier("hvdtrain.plan.ready")
-    begin = time.perf_counter()
-    adapter.train_step(batch, _WARM_UP, 0.0)
-    adapter.read_sums()
-    one = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
-    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / one)))
-    found = []
-    for step in range(_WARM_UP + 1, _WARM_UP + 1 + steps):
-        begin = time.perf_counter()
-        wait = beside()
-        adapter.train_step(batch, step, 0.0)
-        wait()
-        parts = adapter.read_sums().parts
-        found.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
-    whole, forward, backward = (statistics.median(column) for column in zip(*found, strict=True))
-    own = [forward, backward, max(0.0, whole - forward - backward)]
-    slowest: list[list[float]] = gather_json(comm, own, "hvdtrain.plan.times")
-    return StepTimes(len(batch.ids), *max(slowest, key=sum))
+    def added(timed: list[Part], records: int) -> StepTimes:
+        forward, backward = (sum(getattr(one, name) for one in timed) for name in ("forward", "backward"))
+        return StepTimes(records, forward, backward, seconds * trained)
+
+    halved = None if half is None else added(_timed_parts(setup, comm, half), len(half.ids))
+    return WorkerSteps(added(parts, len(batch.ids)), halved, trained, slots)
 
 
-def _layers(setup: RunSetup, comm: Communicator, batch: LoadedBatch, whole: StepTimes, half: StepTimes) -> list[Layers]:
-    """The layers' shares of the times that a record takes in the whole model. Collective."""
-    records = whole.records - half.records
-    forward = max(0.0, (whole.forward - half.forward) / records) if records else whole.forward / whole.records
-    backward = max(0.0, (whole.backward - half.backward) / records) if records else whole.backward / whole.records
-    found = agree(
-        comm,
-        lambda: time_layers(setup.task, setup.config, batch.features) if comm.topology.is_root else None,
-        "hvdtrain.plan.layers",
-    )
-    told: list[list[float]] = broadcast_json(comm, found, "hvdtrain.plan.layers.told")
-    sums = np.maximum(np.array(told).sum(0), 1e-12)
-    return [
+def _fixed(steps: WorkerSteps) -> float:
+    """What is left of the two passes at a batch of no records."""
+    whole, half = steps.whole, steps.half
+    return 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
+
+
+def _layers(parts: list[Part], steps: WorkerSteps) -> list[Layers]:
+    """The parts' shares of the times that a record takes in the whole model."""
+    whole, half = steps.whole, steps.half
+    less = half or StepTimes(0, 0.0, 0.0, 0.0)
+    records = whole.records - less.records
+    forward = max(0.0, (whole.forward - less.forward) / records)
+    backward = max(0.0, (whole.backward - less.backward) / records)
+    sums = np.maximum([sum(one.forward for one in parts), sum(one.backward for one in parts)], 1e-12).tolist()
+    layers = [
         Layers(
-            forward * own[0] / sums[0],
-            backward * own[1] / sums[1],
-            own[2],
-            own[3] / len(batch.ids),
-            own[4] / len(batch.ids),
+            forward * one.forward / sums[0],
+            backward * one.backward / sums[1],
+            one.weights,
+            one.kept / whole.records,
+            one.leaving / whole.records,
         )
-        for own in told
+        for one in parts
     ]
-
-
-@dataclass(frozen=True)
-class Links:
-    """Between this job's workers.
-
-    Attributes:
-        ring: of Horovod's allreduce.
-        passing: from a stage to the next one; None: not measured.
-    """
-
-    ring: LinkModel
-    passing: LinkModel | None
-
-
-def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds: float) -> Links:
-    """Fitted to times of allreduces, and of messages between ranks 0 and 1. Collective; of two workers or more."""
-    report = measure_allreduces(comm, operation, setup.task.framework, _RING_SIZES, seconds)
-    ring = fit_ring(comm.topology.size, {point["bytes"]: point["seconds"] for point in report["sizes"]})
-    return Links(LinkModel(ring.latency, ring.bandwidth), _passing(setup, comm))
-
-
-def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
-    if setup.task.framework != "torch" or comm.topology.size % 2:
-        return None
-    times = time_message(comm.topology, setup.config, _MESSAGE_SIZES)
-    told: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
-    slope, latency = np.polyfit(_MESSAGE_SIZES, told[0], 1, w=1 / np.array(told[0])).tolist()
-    return LinkModel(max(latency, 1e-7), 1 / max(slope, 1e-13))
+    if not any(layer.weights for layer in layers):  # a model that cannot be cut
+        layers = [replace(layers[0], weights=steps.trained)]
+    return layers

@@ -25,6 +25,7 @@ class Plan:
         recommended: for each number of workers the name of one of these; None: none fits.
         simulated: for each number of workers, a job of the recommended way with slow workers and failures.
         verified: predictions against measurements, on as many workers as this job has.
+        in_parts: see `Measured`.
     """
 
     work: Workload
@@ -33,6 +34,7 @@ class Plan:
     recommended: dict[int, Candidate | None]
     simulated: dict[int, Simulated]
     verified: list[Verified] = field(default_factory=list)
+    in_parts: bool = False
 
     @property
     def fits(self) -> bool:
@@ -43,6 +45,7 @@ class Plan:
         """As it is saved."""
         return {
             "workload": asdict(self.work),
+            "measured_in_parts": self.in_parts,
             "cluster": asdict(self.cluster),
             "ways": {str(workers): [_row(one) for one in ways] for workers, ways in self.ways.items()},
             "recommended": {str(workers): one and one.name for workers, one in self.recommended.items()},

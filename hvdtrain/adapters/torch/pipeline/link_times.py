@@ -88,6 +88,8 @@ def _timed(
             torch.autograd.backward(leaving, torch.ones_like(leaving))
         forward, backward = min(forward, middle - begin), min(backward, _now(device) - middle)
         kept = sum(saved.values())
+    for parameter in part.parameters():
+        parameter.grad = None  # before the next link has gradients: all of them might not fit
     nbytes = leaving.numel() * leaving.element_size()
     return LinkTimes(forward, backward, weights, kept, nbytes), leaving.detach()
 
@@ -115,7 +117,7 @@ def _counted() -> Iterator[dict[int, int]]:
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """A task may build one model only: statistics, gradients and random numbers are as before."""
+    """A task may build one model only: statistics and random numbers are as before."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     with torch.random.fork_rng():
@@ -123,5 +125,3 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
-    for parameter in model.parameters():
-        parameter.grad = None

@@ -1,0 +1,70 @@
+"""What the formulas are given of the links between this job's workers."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hvdtrain.adapters.open import time_message
+from hvdtrain.algorithms.cost_model import LinkModel
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.doctor.allreduce import fit_ring
+from hvdtrain.doctor.allreduce import measure as measure_allreduces
+from hvdtrain.run.prepare import RunSetup
+
+_RING_SIZES: Final = (4, 2**14, 2**18, 2**20, 2**22, 2**24)
+_MESSAGE_SIZES: Final = (2**10, 2**16, 2**20, 2**22)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Between this job's workers.
+
+    Attributes:
+        outer: of Horovod's allreduce over all of them, which waits for the slowest link.
+        inner: of allreduces within each host; as `outer` where these were not measured.
+        passing: from a stage to the next one; None: not measured.
+    """
+
+    outer: LinkModel
+    inner: LinkModel
+    passing: LinkModel | None
+
+
+def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds: float) -> Links:
+    """Fitted to times of allreduces, and of messages between ranks 0 and 1. Collective; of two workers or more.
+
+    Args:
+        operation: the framework's allreduce.
+        seconds: about how long the allreduces over all workers may take.
+    """
+    outer = inner = _ring(setup, comm, operation, comm.topology.size, seconds)
+    hosts = _ranks_by_host(comm)
+    # Only torch's jobs have formed process sets here, and only those of an even number of workers.
+    if len(hosts) > 1 and min(map(len, hosts)) > 1 and hasattr(operation, "within") and comm.topology.size % 2 == 0:
+        inner = _ring(setup, comm, operation.within(hosts, comm.topology.rank), len(hosts[0]), seconds)
+    return Links(outer, inner, _passing(setup, comm))
+
+
+def _ring(setup: RunSetup, comm: Communicator, operation: Any, workers: int, seconds: float) -> LinkModel:
+    """The slowest rank's times count, on whatever host it is."""
+    report = measure_allreduces(comm, operation, setup.task.framework, _RING_SIZES, seconds)
+    ring = fit_ring(workers, {point["bytes"]: point["seconds"] for point in report["sizes"]})
+    return LinkModel(ring.latency, ring.bandwidth)
+
+
+def _ranks_by_host(comm: Communicator) -> list[list[int]]:
+    found: dict[int, list[int]] = {}
+    for rank, node in enumerate(gather_json(comm, comm.topology.node_rank, "hvdtrain.plan.hosts")):
+        found.setdefault(int(node), []).append(rank)
+    return list(found.values())
+
+
+def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
+    if setup.task.framework != "torch" or comm.topology.size % 2:
+        return None
+    times = time_message(comm.topology, setup.config, _MESSAGE_SIZES)
+    told: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
+    slope, latency = np.polyfit(_MESSAGE_SIZES, told[0], 1, w=1 / np.array(told[0])).tolist()
+    return LinkModel(max(latency, 1e-7), 1 / max(slope, 1e-13))
