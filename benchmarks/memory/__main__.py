@@ -10,8 +10,9 @@ from benchmarks import saved
 from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
 from benchmarks.memory import report
+from benchmarks.memory.arms import SUITES
 from benchmarks.memory.worker import VARIABLE
-from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm, Suite, environment
+from benchmarks.step.arms import AGAIN, OURS, Arm, Suite, environment
 
 _DEADLINE_S = 600.0
 _COUNTS = (3, 3, 1)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import claims, saved
 from benchmarks.comparison import Comparison
+from benchmarks.memory.arms import SUITES
 from benchmarks.pictures import dots
-from benchmarks.step.arms import AGAIN, OURS, SUITES
+from benchmarks.step.arms import AGAIN, OURS
 from benchmarks.step.report import versions
 
 if TYPE_CHECKING:

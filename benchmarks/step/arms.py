@@ -122,11 +122,12 @@ AGAIN = "hvdtrain_again"
 
 @dataclass(frozen=True)
 class Suite:
-    """What is compared in one table: a network in one framework."""
+    """What is compared in one table: a network in one framework. `note`: on how it is trained, for people."""
 
     name: str
     framework: str
     arms: Mapping[str, Arm]
+    note: str = ""
 
     @property
     def model(self) -> Model:
@@ -136,7 +137,7 @@ class Suite:
     @property
     def title(self) -> str:
         """For people."""
-        return f"{self.model.label}, {self.framework}"
+        return f"{self.model.label}{self.note}, {self.framework}"
 
     @property
     def labels(self) -> dict[str, str]:

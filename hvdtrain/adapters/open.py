@@ -1,6 +1,7 @@
 """The adapter of a framework, imported only when that framework is used."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from numpy.typing import NDArray
@@ -52,6 +53,11 @@ def open_profiler(framework: str) -> Profiler:
     from hvdtrain.adapters.keras.profiler import TensorFlowProfiler
 
     return TensorFlowProfiler()
+
+
+def import_adapter(framework: str) -> None:
+    """Import what `open_adapter` will need. May be done in a thread while something else waits."""
+    import_module(f"hvdtrain.adapters.{'torch' if framework == 'torch' else 'keras'}.adapter")
 
 
 def open_adapter(

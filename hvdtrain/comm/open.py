@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ def open_communicator(
     stall_timeout: float = 300.0,
     process_sets: str | None = None,
     parallel: ParallelOptions = _WHOLE,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Communicator:
     """Join the other ranks.
 
@@ -35,6 +37,8 @@ def open_communicator(
             longer, see `StallDeadline`.
         process_sets: sets of ranks to form, as --process-sets; `own_process_set` finds them.
         parallel: for whose stages sets are formed too; `process_set_of` finds them.
+        meanwhile: called before other ranks are waited for, when Horovod has been imported: it may start a thread that
+            imports what Horovod's modules import. Not called for one rank.
 
     Raises:
         UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher; or
@@ -51,6 +55,7 @@ def open_communicator(
     if process_sets is not None or parallel.is_pipeline:
         horovod.allow_process_sets(os.environ)
     binding = load_binding(framework)
+    meanwhile()
     if not horovod.starts_processes_only(topology, os.environ):
         return _connected(binding, topology, stall_timeout, sets)
     from hvdtrain.comm.rendezvous.connect import connected_ranks

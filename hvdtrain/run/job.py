@@ -17,10 +17,12 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import write_failure
+from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.interface import Task
 from hvdtrain.tasks.registry import load_task, usable
 from hvdtrain.topology import Topology
+from hvdtrain.world_channel import WORLD_VARIABLE
 
 Work = Callable[[RunSetup, Communicator], int]
 """What is done once all ranks are ready; returns the exit code."""
@@ -76,10 +78,15 @@ def run_job(
     if choose is not None:
         parallel = choose.timed_parallel(kind.framework, topology.size)
     stages = config.parallel if parallel is None else parallel
-    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets, stages)
+    opening = DataOpening(config, kind)
+    # In an elastic job a later world ends the connections that were opened while Horovod started.
+    meanwhile = opening.begin if WORLD_VARIABLE not in os.environ else lambda: None
+    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets, stages, meanwhile)
 
     def prepared() -> RunSetup:
-        return prepare(config if choose is None else choose.chosen(config, kind, comm), kind, comm)
+        if choose is not None:
+            return prepare(choose.chosen(config, kind, comm), kind, comm)
+        return prepare(config, kind, comm, opening)
 
     with _task_must_not_exit():
         code = _joint_end(lambda: work(prepared(), comm), comm, config)

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,28 +20,16 @@ from hvdtrain.config.validation_options import require_validation
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
+from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.packages import require_packages
 from hvdtrain.run.stages import micro_batch_count, require_stages
-from hvdtrain.task.arguments import build_task, task_arguments
-from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.interface import Task, TaskDefaults
 from hvdtrain.topology import Topology
 from hvdtrain.topology.asked_size import asked_size
 from hvdtrain.topology.grid import Grid
-from hvdtrain.user_cache import user_cache
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
-
-
-@dataclass(frozen=True)
-class _Data:
-    """What is on disk: `train` is None where it comes through pipes."""
-
-    train: Catalog | None
-    validation: Catalog | None
-
-    def parts(self) -> list[Catalog]:
-        return [part for part in (self.train, self.validation) if part is not None]
 
 
 @dataclass(frozen=True)
@@ -58,8 +45,11 @@ class RunSetup:
     about: dict[str, Any]
 
 
-def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> RunSetup:
+def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
     """Open the task's data and cut it for this rank.
+
+    Args:
+        opening: of this data, which may have begun.
 
     Raises:
         UsageError: on every rank, whichever of them could not.
@@ -69,7 +59,8 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator) -> RunSet
     config = with_defaults(config, kind.defaults, grid.replicas)
     if loggers := named_loggers(config):  # of which rank 0 alone makes use
         agree(comm, lambda: require_packages(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
-    task, data = agree(comm, lambda: _open(config, kind), "hvdtrain.prepare.data", (ShardingError,))
+    opening = opening or DataOpening(config, kind)
+    task, data = agree(comm, opening.result, "hvdtrain.prepare.data", (ShardingError,))
     _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
     setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan", (ShardingError,))
@@ -97,72 +88,7 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
     )
 
 
-def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, _Data]:
-    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
-    by_pipe = config.data.mode == "pipe"
-    if kind.needs_data_dir and config.data.dir is None:
-        raise UsageError(
-            f"The task {config.task} reads its records from a folder, and none was given.",
-            f"There is nothing to {'validate' if by_pipe else 'train'} on.",
-            "give it as --data.dir DIR.",
-        )
-    if config.optimizer is not None and "weight_decay" in config.task_args:
-        raise UsageError(
-            f"--task-args.weight-decay is given with --optimizer {config.optimizer}.",
-            "It is the decay of the task's own optimizer, which is not used then.",
-            f"give it as --weight-decay {config.task_args['weight_decay']}.",
-        )
-    if config.data.download and not kind.can_download:
-        raise UsageError(
-            f"The task {config.task} cannot download its data.",
-            "--data.download would do nothing.",
-            "leave it out, and give the data as --data.dir DIR.",
-        )
-    access = _data_access(config.data)
-    if by_pipe:
-        return task, _Data(None, _open_validation(task, access))
-    splits = task.open_data(access)
-    return task, _Data(splits.train, splits.validation)
-
-
-def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
-    try:
-        return task.open_validation(access)
-    except (UsageError, ShardingError) as error:
-        if type(task).open_validation is not Task.open_validation:
-            raise
-        raise UsageError(
-            error.fact,
-            error.conflict,
-            f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
-            "opened, too.",
-        ) from error
-
-
-def _data_access(config: DataConfig) -> DataAccess:
-    folder = config.dir
-    if folder is not None and "://" not in folder:
-        path = Path(folder).expanduser().absolute()
-        if config.download:
-            _make_folder(path)
-        if not path.exists():
-            raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
-        folder = str(path)
-    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The folder {path} cannot be made: {error.strerror}.",
-            "--data.download is to put data there.",
-            "give a folder that you can write as --data.dir.",
-        ) from error
-
-
-def _verify(config: DataConfig, data: _Data, topology: Topology) -> None:
+def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
     for part in data.parts():
         if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
@@ -188,7 +114,7 @@ def _counts(parts: list[list[Any]]) -> str:
     return " and ".join(f"{count:,} records ({fingerprint[:8]})" for count, fingerprint in parts)
 
 
-def _build_sources(config: TrainConfig, task: Task, data: _Data, comm: Communicator) -> RunSetup:
+def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Communicator) -> RunSetup:
     batch, epochs, peak = config.global_batch_size, config.epochs, config.lr
     require_validation(config, data.validation is not None)
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:

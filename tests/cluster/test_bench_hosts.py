@@ -1,4 +1,4 @@
-"""`hvdtrain bench` across hosts: links that it emulates itself, and workers that Slurm starts."""
+"""Measurements across hosts: links that `hvdtrain bench` emulates, workers that Slurm starts, a plan's two links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
 from processes import Finished, Spawned
 from requirements import obstacle
@@ -61,3 +62,17 @@ def test_scaling_is_measured_on_workers_that_slurm_starts(slurm: EmulatedSlurm, 
     points = json.loads((tmp_path / "scaling.json").read_text())["points"]
     assert [point["workers"] for point in points] == [1, 2, 1, 2]
     assert all(point["predicted"] > 0 for point in points if point["workers"] == 2)
+
+
+def test_a_plan_measures_links_within_hosts_and_between_them(hosts: EmulatedHosts, tmp_path: Path) -> None:
+    for host in hosts.names:
+        hosts.shape(host, "100mbit")
+    options = ["--framework", "torch", "--workers", "4", "--seconds", "4", "--out", str(tmp_path / "plan")]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "host1:2,host2:2", "--", "plan", *options]
+    done = hosts.run("host1", argv, 2 * START_SECONDS, ENVIRONMENT, tmp_path)
+    assert done.returncode == 0, done.tail()
+    assert "between hosts " in done.stdout, done.tail()
+    cluster = json.loads((tmp_path / "plan" / "plan.json").read_text())["cluster"]
+    assert cluster["outer"]["bandwidth"] == pytest.approx(100e6 / 8, rel=0.35)
+    assert cluster["inner"]["bandwidth"] > 3 * cluster["outer"]["bandwidth"], "memory, not a link of 100 Mbit/s"
+    assert cluster["workers_per_host"] == 2

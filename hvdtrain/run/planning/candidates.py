@@ -13,7 +13,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
 NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"
 """What helps where nothing fits."""
 
-_STAGES = (2, 4, 8, 16)
+_STAGES = (2, 3, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True)

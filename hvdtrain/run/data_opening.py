@@ -1,0 +1,124 @@
+"""A task and its data: opened while Horovod starts, where that may be, or when they are asked for."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_sharding import Catalog
+from data_sharding.errors import ShardingError
+from hvdtrain.adapters.open import import_adapter
+from hvdtrain.comm.messages import in_background
+from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.errors import UsageError
+from hvdtrain.task.arguments import build_task, task_arguments
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.interface import Task
+from hvdtrain.user_cache import user_cache
+
+
+@dataclass(frozen=True)
+class OpenedData:
+    """What is on disk: `train` is None where it comes through pipes."""
+
+    train: Catalog | None
+    validation: Catalog | None
+
+    def parts(self) -> list[Catalog]:
+        return [part for part in (self.train, self.validation) if part is not None]
+
+
+class DataOpening:
+    """Opens a task's data once.
+
+    Args:
+        config: of training; what the task's defaults fill in is not read.
+        kind: the task.
+    """
+
+    def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
+        self._open: Callable[[], tuple[Task, OpenedData]] = lambda: _open(config, kind)
+        self._framework = kind.framework
+        # Storage behind a URL opens connections, which could not be told from Horovod's; a download waits until
+        # everything else was found to be right.
+        url = config.data.dir is not None and "://" in config.data.dir
+        self._may_begin = config.data.mode == "file" and not url and not config.data.download
+        self._begun: Future[tuple[Task, OpenedData]] | None = None
+
+    def begin(self) -> None:
+        """Open it in a thread from now on, if that may be. What trains on it is imported there, too."""
+        if self._may_begin:
+            self._begun = in_background(self._import_and_open)
+
+    def result(self) -> tuple[Task, OpenedData]:
+        """Raises what opening it raises: `UsageError`, `ShardingError`, what the task raises."""
+        return self._open() if self._begun is None else self._begun.result()
+
+    def _import_and_open(self) -> tuple[Task, OpenedData]:
+        import_adapter(self._framework)
+        return self._open()
+
+
+def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:
+    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
+    by_pipe = config.data.mode == "pipe"
+    if kind.needs_data_dir and config.data.dir is None:
+        raise UsageError(
+            f"The task {config.task} reads its records from a folder, and none was given.",
+            f"There is nothing to {'validate' if by_pipe else 'train'} on.",
+            "give it as --data.dir DIR.",
+        )
+    if config.optimizer is not None and "weight_decay" in config.task_args:
+        raise UsageError(
+            f"--task-args.weight-decay is given with --optimizer {config.optimizer}.",
+            "It is the decay of the task's own optimizer, which is not used then.",
+            f"give it as --weight-decay {config.task_args['weight_decay']}.",
+        )
+    if config.data.download and not kind.can_download:
+        raise UsageError(
+            f"The task {config.task} cannot download its data.",
+            "--data.download would do nothing.",
+            "leave it out, and give the data as --data.dir DIR.",
+        )
+    access = _data_access(config.data)
+    if by_pipe:
+        return task, OpenedData(None, _open_validation(task, access))
+    splits = task.open_data(access)
+    return task, OpenedData(splits.train, splits.validation)
+
+
+def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
+    try:
+        return task.open_validation(access)
+    except (UsageError, ShardingError) as error:
+        if type(task).open_validation is not Task.open_validation:
+            raise
+        raise UsageError(
+            error.fact,
+            error.conflict,
+            f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
+            "opened, too.",
+        ) from error
+
+
+def _data_access(config: DataConfig) -> DataAccess:
+    folder = config.dir
+    if folder is not None and "://" not in folder:
+        path = Path(folder).expanduser().absolute()
+        if config.download:
+            _make_folder(path)
+        if not path.exists():
+            raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
+        folder = str(path)
+    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {path} cannot be made: {error.strerror}.",
+            "--data.download is to put data there.",
+            "give a folder that you can write as --data.dir.",
+        ) from error

@@ -1,0 +1,68 @@
+"""A task's data is opened in a thread while Horovod starts, except where that could do harm."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hvdtrain
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.errors import UsageError
+from hvdtrain.run.data_opening import DataOpening
+from hvdtrain.task.data_access import DataAccess
+
+
+class Told(hvdtrain.Task):
+    """Says in which thread it was asked for its data."""
+
+    framework = "torch"
+    threads: list[str]
+
+    def open_data(self, data: DataAccess) -> hvdtrain.Splits:
+        self.threads.append(threading.current_thread().name)
+        return hvdtrain.Splits(train=data.catalog("records.npy"))
+
+    def decode(self, records: Any) -> Any:
+        raise NotImplementedError
+
+    build_model = measure = build_optimizer = decode
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> type[Told]:
+    np.save(tmp_path / "records.npy", np.zeros((4, 1), np.uint8))
+    return type("Told", (Told,), {"threads": []})
+
+
+def test_it_is_opened_once_and_before_it_is_asked_for(task: type[Told], tmp_path: Path) -> None:
+    opening = DataOpening(parse_train_config(["--data.dir", str(tmp_path)]), task)
+    opening.begin()
+    opened, data = opening.result()
+    assert data.train is not None
+    assert len(data.train) == 4
+    assert opening.result()[0] is opened
+    assert task.threads == ["hvdtrain-background"]
+
+
+def test_what_is_not_begun_is_opened_when_it_is_asked_for(task: type[Told], tmp_path: Path) -> None:
+    DataOpening(parse_train_config(["--data.dir", str(tmp_path)]), task).result()
+    assert task.threads == ["MainThread"]
+
+
+@pytest.mark.parametrize("options", [["--data.dir", "s3://bucket/data"], ["--data.dir", "x", "--data.download"]])
+def test_storage_and_downloads_wait(options: list[str], task: type[Told]) -> None:
+    """Their connections could not be told from Horovod's, and nothing is downloaded for a run that is then refused."""
+    opening = DataOpening(parse_train_config(options), task)
+    opening.begin()
+    assert opening._begun is None
+
+
+def test_what_it_raises_comes_where_it_is_asked_for(task: type[Told], tmp_path: Path) -> None:
+    opening = DataOpening(parse_train_config(["--data.dir", str(tmp_path / "nowhere")]), task)
+    opening.begin()
+    with pytest.raises(UsageError, match="There is no folder"):
+        opening.result()
