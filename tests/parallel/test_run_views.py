@@ -17,6 +17,7 @@ import pytest
 
 DEADLINE_S = 150.0
 TRAIN = ["train", "--epochs", "2000", "--output-dir", "runs/long", "--log-level", "debug", "--progress", "none"]
+_CHANGING = shutil.ignore_patterns("*.tmp", "checkpoints")  # old checkpoints may vanish while they are copied
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
         ranks = re.findall(rf"^ +(\d+) +{states} +[\d,]+ .*iB +\d s ago *$", look, re.MULTILINE)
         assert ranks == ["0", "1"], look
         assert re.search(r"^long +running +torch +digits +2 ", view(tmp_path, "ls"), re.MULTILINE)
-        shutil.copytree(tmp_path / "runs" / "long", tmp_path / "runs" / "copy", ignore=shutil.ignore_patterns("*.tmp"))
+        shutil.copytree(tmp_path / "runs" / "long", tmp_path / "runs" / "copy", ignore=_CHANGING)
         followed = subprocess.Popen(
             [sys.executable, "-m", "hvdtrain", "logs", "runs/long", "--follow"],
             stdout=subprocess.PIPE,
