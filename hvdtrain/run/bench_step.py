@@ -31,7 +31,6 @@ FORMAT = 1
 """Version of the report; keys are only ever added."""
 
 _EPOCHS_OF_A_LONG_RUN = 10**6
-"""With --tune auto: so many steps are left that a measurement may take as long as it ever does."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)
     restore_and_broadcast(setup, adapter, None, comm)
-    tuned = tune(replace(setup, epochs=_EPOCHS_OF_A_LONG_RUN), adapter, comm, 0, {})
+    tuned = tune(_as_long_as_ever(setup), adapter, comm, 0, {}, tell=tell)
     unit = "img" if "image" in batch.features else "record"
     device = device_kind(setup.task.framework)
     tell(f"Model: {_model(setup)}")
@@ -111,6 +110,11 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "skipped_updates": sum(one.skipped for one in workers[0]),
         "loss": _last_loss(workers, protocol, setup),
     }
+
+
+def _as_long_as_ever(setup: RunSetup) -> RunSetup:
+    """The same with so many steps left that a measurement before them may take as long as it ever does."""
+    return replace(setup, config=replace(setup.config, max_steps=None, max_time=None), epochs=_EPOCHS_OF_A_LONG_RUN)
 
 
 def _run(

@@ -1,9 +1,9 @@
 """A task and its data: opened while Horovod starts, where that may be, or when they are asked for."""
 
-from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
@@ -15,6 +15,8 @@ from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Task
 from hvdtrain.user_cache import user_cache
+
+_SETTLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,50 @@ class DataOpening:
     """
 
     def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
-        self._open: Callable[[], tuple[Task, OpenedData]] = lambda: _open(config, kind)
-        self._framework = kind.framework
-        # Storage behind a URL opens connections, which could not be told from Horovod's; a download waits until
-        # everything else was found to be right.
-        url = config.data.dir is not None and "://" in config.data.dir
-        self._may_begin = config.data.mode == "file" and not url and not config.data.download
+        self._config, self._kind = config, kind
         self._begun: Future[tuple[Task, OpenedData]] | None = None
 
     def begin(self) -> None:
-        """Open it in a thread from now on, if that may be. What trains on it is imported there, too."""
-        if self._may_begin:
+        """Open it in a thread from now on, if that may be. What torch's adapter imports is imported there, too."""
+        if may_begin_early(self._config, self._kind):
             self._begun = in_background(self._import_and_open)
 
     def result(self) -> tuple[Task, OpenedData]:
         """Raises what opening it raises: `UsageError`, `ShardingError`, what the task raises."""
-        return self._open() if self._begun is None else self._begun.result()
+        if self._begun is None:
+            self._begun = Future()
+            self._begun.set_result(_open(self._config, self._kind))
+        return self._begun.result()
+
+    def settle(self) -> None:
+        """Wait, for a limited time, until a thread that was begun has ended: a process may not exit before."""
+        if self._begun is not None:
+            wait([self._begun], _SETTLE_SECONDS)
 
     def _import_and_open(self) -> tuple[Task, OpenedData]:
-        import_adapter(self._framework)
-        return self._open()
+        if self._kind.framework == "torch":  # TensorFlow's own imports may not run beside its first operations
+            import_adapter("torch")
+        return _open(self._config, self._kind)
+
+
+def may_begin_early(config: TrainConfig, kind: type[Task]) -> bool:
+    """Whether the task says so, and nothing is opened that could do harm before all ranks are there.
+
+    Storage behind a URL opens connections, which could not be told from Horovod's. A download waits until everything
+    else was found to be right.
+    """
+    url = config.data.dir is not None and "://" in config.data.dir
+    return _opens_early(kind) and config.data.mode == "file" and not url and not config.data.download
+
+
+def _opens_early(kind: type[Task]) -> bool:
+    """What a class says holds for its own methods and those that it inherits, not for a subclass's."""
+
+    def definer(name: str) -> type:
+        return next(cls for cls in kind.__mro__ if name in vars(cls))
+
+    said = definer("opens_early")
+    return kind.opens_early and all(issubclass(said, definer(name)) for name in ("__init__", "open_data"))
 
 
 def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:

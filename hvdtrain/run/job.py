@@ -80,8 +80,8 @@ def run_job(
     stages = config.parallel if parallel is None else parallel
     opening = DataOpening(config, kind)
     # In an elastic job a later world ends the connections that were opened while Horovod started.
-    meanwhile = opening.begin if WORLD_VARIABLE not in os.environ else lambda: None
-    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets, stages, meanwhile)
+    early = opening.begin if choose is None and WORLD_VARIABLE not in os.environ else lambda: None
+    comm = open_communicator(kind.framework, topology, config.stall_timeout, config.process_sets, stages, early)
 
     def prepared() -> RunSetup:
         if choose is not None:
@@ -90,6 +90,7 @@ def run_job(
 
     with _task_must_not_exit():
         code = _joint_end(lambda: work(prepared(), comm), comm, config)
+    opening.settle()
     comm.close()
     return code
 

@@ -55,6 +55,11 @@ class Task(ABC):
     can_download: ClassVar[bool] = False
     """Whether `open_data` can download the data, as `data.download` asks."""
 
+    opens_early: ClassVar[bool] = False
+    """Whether the constructor and `open_data` may run in a thread, while Horovod starts: they ask Horovod nothing, open
+    no connections, and leave nothing to the thread that they run in. Said for the methods of this class: a subclass
+    with another constructor or `open_data` says it again."""
+
     smallest_slice: int = 1
     """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
 

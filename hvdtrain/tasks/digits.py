@@ -46,6 +46,7 @@ class Digits(Task):
     """What the digits are in every framework. Args: `width`: channels of the first convolution."""
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=12, global_batch_size=48, lr=2e-3, warmup_epochs=1.0)
+    opens_early: ClassVar[bool] = True
 
     def __init__(self, width: int = 32) -> None:
         self.width = width

@@ -35,6 +35,7 @@ class Text(Task):
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=5, global_batch_size=32, lr=1e-3, warmup_epochs=0.25)
     needs_data_dir: ClassVar[bool] = True
+    opens_early: ClassVar[bool] = True
 
     def __init__(
         self, context: int = 128, width: int = 128, heads: int = 4, blocks: int = 4, weight_decay: float = 0.1

@@ -31,6 +31,17 @@ def test_a_plan_is_made_and_trains(
     assert json.loads((tmp_path / "out" / "result.json").read_text())["epochs"] == 1
 
 
+def test_three_workers_with_unequal_parts_of_a_batch(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    """Only one of them has two records, which could be halved. Three stages need process sets where there is no MPI."""
+    launch = ["python", "-m", "hvdtrain", "launch", "local", "-np", "3", "--"]
+    few = ["--global-batch-size", "4", "--seconds", "0.3"]
+    plan = ["plan", "--framework", "torch", "--workers", "3", "--verify", *few]
+    finished = run_command([*launch, *plan], 240, {"OMP_NUM_THREADS": "1"}, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    found = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert {one["name"] for one in found["verified"]} >= {"ring", "ZeRO-1", "pipeline 3", "naive split 3"}
+
+
 def test_where_nothing_fits_a_plan_ends_with_code_2(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     options = ["--framework", "torch", "--seconds", "0.1", "--workers", "1,2", "--memory", "1MiB"]
     finished = run_command(["python", "-m", "hvdtrain", "plan", *options], 120, cwd=tmp_path)

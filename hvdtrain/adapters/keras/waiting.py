@@ -39,9 +39,8 @@ def marked_wait(inputs: Sequence[Any], collective: Callable[[], list[Any]]) -> l
     """What `collective` returns. `current_wait` shows the time from when its inputs are ready until its results are."""
     begun, ended = _waits()
     with tf.control_dependencies([i for i in inputs if i is not None]):
-        begin = begun.assign_add(1, read_value=False)
-    with tf.control_dependencies([begin]):
-        results = collective()
+        begun.assign_add(1)
+    results = collective()  # not after the count: parts of it start before all inputs are there
     with tf.control_dependencies([r for r in results if r is not None]):
         ended.assign_add(1)
     return results

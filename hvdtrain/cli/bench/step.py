@@ -31,7 +31,8 @@ _WITHOUT_EFFECT = (
 """Options of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
 
 _UNTUNED = ("--tune", "never")
-"""The default here: figures of two runs can be compared. Of two options of one name the last one counts."""
+"""Unless the command line says otherwise; the config of a run always says `tune: auto`. So figures can be compared. Of
+two options of one name the last one counts."""
 
 _COUNTS = {
     "--num-warmup-batches": (0, "batches that do not count"),

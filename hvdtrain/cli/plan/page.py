@@ -42,7 +42,7 @@ def _measured(plan: Plan) -> list[str]:
         f"{in_seconds(whole.forward)} forward and {in_seconds(whole.backward)} backward, an update "
         f"{in_seconds(work.update)}, and each step {in_seconds(work.fixed)} besides",
         "; ".join(links),
-        f"memory: {in_bytes(cluster.memory)} beside libraries for each of {cluster.workers_per_host} workers of a host",
+        f"memory: {in_bytes(cluster.memory)} for each of {cluster.workers_per_host} workers of a host",
         *([_IN_PARTS] * plan.in_parts),
     ]
 

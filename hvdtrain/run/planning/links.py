@@ -7,6 +7,7 @@ import numpy as np
 
 from hvdtrain.adapters.open import time_message
 from hvdtrain.algorithms.cost_model import LinkModel
+from hvdtrain.comm.horovod import node_name
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.doctor.allreduce import fit_ring
@@ -41,8 +42,9 @@ def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds:
     """
     outer = inner = _ring(setup, comm, operation, comm.topology.size, seconds)
     hosts = _ranks_by_host(comm)
-    # Only torch's jobs have formed process sets here, and only those of an even number of workers.
-    if len(hosts) > 1 and min(map(len, hosts)) > 1 and hasattr(operation, "within") and comm.topology.size % 2 == 0:
+    sizes = {len(ranks) for ranks in hosts}
+    # Process sets are allowed in torch's jobs only; and rings of several sizes could not be told apart.
+    if len(hosts) > 1 and len(sizes) == 1 and sizes != {1} and hasattr(operation, "within"):
         inner = _ring(setup, comm, operation.within(hosts, comm.topology.rank), len(hosts[0]), seconds)
     return Links(outer, inner, _passing(setup, comm))
 
@@ -55,9 +57,9 @@ def _ring(setup: RunSetup, comm: Communicator, operation: Any, workers: int, sec
 
 
 def _ranks_by_host(comm: Communicator) -> list[list[int]]:
-    found: dict[int, list[int]] = {}
-    for rank, node in enumerate(gather_json(comm, comm.topology.node_rank, "hvdtrain.plan.hosts")):
-        found.setdefault(int(node), []).append(rank)
+    found: dict[str, list[int]] = {}
+    for rank, name in enumerate(gather_json(comm, node_name(), "hvdtrain.plan.hosts")):
+        found.setdefault(name, []).append(rank)
     return list(found.values())
 
 

@@ -17,7 +17,7 @@ from hvdtrain.comm.open import measured_allreduce
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.doctor.machine import memory_limit
-from hvdtrain.engine.memory import resident_bytes
+from hvdtrain.engine.memory import own_bytes
 from hvdtrain.errors import UsageError
 from hvdtrain.run.planning.links import Links, measured_links
 from hvdtrain.run.planning.measured import measured_workload, undivided
@@ -31,8 +31,9 @@ _ASSUMED: Final = LinkModel(5e-5, 1.25e9)
 
 
 def timed_parallel(framework: str, workers: int) -> ParallelOptions:
-    """For which process sets are formed before a plan: two stages, so that the way between them can be timed."""
-    return ParallelOptions(2 if framework == "torch" and workers % 2 == 0 else 1)
+    """For which process sets are allowed before a plan, and of an even number of workers formed: two stages, so that
+    the way between them can be timed."""
+    return ParallelOptions(2 if framework == "torch" and workers > 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     work = measured.work
     cluster = _cluster(setup, comm, operation, request, memory)
     if beside is not None and request.link is None:
-        ring = ring_seconds(work.whole.weights, size, cluster.between(size))
+        ring = ring_seconds(work.whole.weights, size, cluster.outer)  # of this job, wherever its workers are
         cluster = replace(cluster, slowdown=max(1.0, measured.exchanging / ring))
     if config.batch_size is not None:  # a worker's, so that the global batch grows with the number of workers
         work = replace(work, batch=work.batch / size)
@@ -113,8 +114,11 @@ def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanR
 
 
 def _memory(comm: Communicator, framework: str) -> float:
-    """Bytes that each worker has left here for its part of the model: the least of all workers. Collective."""
-    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - resident_bytes())
+    """Bytes that each worker has here for its part of the model: the least of all workers. Collective.
+
+    On CPUs without what its process holds for itself already, a part of libraries' pages that all share not counted.
+    """
+    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
     return float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
 
 

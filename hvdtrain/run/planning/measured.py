@@ -2,7 +2,6 @@
 
 import gc
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -19,13 +18,10 @@ from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.planning.step_times import Beside, StepTimes, WorkerSteps, measured_steps
 from hvdtrain.run.prepare import RunSetup
 
-_COPIES_OF_WEIGHTS: Final = 4
-"""Weights, gradients, and two of an optimizer such as Adam: what the whole model is expected to need."""
-
 
 @dataclass(frozen=True)
 class Part:
-    """One link of the model's chain, with a batch.
+    """One link of the model's chain, with one record; a pass of a batch is divided by its records.
 
     Attributes:
         forward, backward: seconds.
@@ -46,7 +42,7 @@ class Measured:
     Attributes:
         work: for the formulas.
         exchanging: see `WorkerSteps`.
-        in_parts: whether the model was measured part by part, because it would not fit into a worker as a whole.
+        in_parts: whether the model was measured part by part, because as a whole it does not fit into a worker here.
     """
 
     work: Workload
@@ -70,47 +66,58 @@ def measured_workload(
         setup: of `undivided` training.
         seconds: about how long the measurement may take.
         beside: starts sums over all workers; None: there is one worker, or its cores do not send.
-        memory: bytes that are left to a worker here; the same on all ranks.
+        memory: bytes that are left to a worker here.
     """
     setup = replace(setup, config=undivided(setup.config))
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.plan.batch")
-    smallest = setup.task.smallest_slice
-    half = micro_batches(batch, 2)[0] if len(batch.ids) >= 2 * smallest else None
+    half = _halved(comm, batch, setup.task.smallest_slice)
     parts = _timed_parts(setup, comm, batch)
-    in_parts = _COPIES_OF_WEIGHTS * sum(one.weights for one in parts) + sum(one.kept for one in parts) > memory
-    if in_parts:
-        steps = _steps_in_parts(setup, comm, batch, parts, half)
-    else:
-        steps = measured_steps(setup, comm, batch, half, seconds / 2, beside)
-    size = float(setup.config.global_batch_size or 1)
-    layers, fixed = _layers(parts, steps), _fixed(steps)
-    work = Workload(layers, size, fixed, steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
-    return Measured(work, steps.exchanging, in_parts)
+    weights, kept = sum(one.weights for one in parts), sum(one.kept for one in parts)
+    # Only a model that can be cut has parts with weights.
+    seconds_a_byte, slots = _timed_update(setup, comm) if weights else (0.0, 0.0)
+    in_parts = (2 + slots) * weights + kept * len(batch.ids) > memory
+    if bool(comm.allreduce(np.array([int(in_parts)]), "hvdtrain.plan.in_parts", "max")[0]):
+        update = seconds_a_byte * weights
+        halved = None if half is None else _as_steps(_timed_parts(setup, comm, half), len(half.ids), update)
+        steps = WorkerSteps(_as_steps(parts, len(batch.ids), update), halved, weights, slots)
+        return Measured(_workload(setup, parts, steps), 0.0, in_parts=True)
+    steps = measured_steps(setup, comm, batch, half, seconds / 2, beside)
+    return Measured(_workload(setup, parts, steps), steps.exchanging, in_parts=False)
+
+
+def _halved(comm: Communicator, batch: LoadedBatch, smallest: int) -> LoadedBatch | None:
+    """The same on all ranks, whose batches may differ by a record; None where one of them is too small."""
+    least = int(comm.allreduce(np.array([len(batch.ids)]), "hvdtrain.plan.records", "min")[0])
+    return micro_batches(batch, 2)[0] if least >= 2 * smallest else None
 
 
 def _timed_parts(setup: RunSetup, comm: Communicator, batch: LoadedBatch) -> list[Part]:
     """Of the slowest worker, while all of them compute. One without weights for a model that cannot be cut."""
     own = agree(comm, lambda: time_layers(setup.task, setup.config, batch.features), "hvdtrain.plan.layers")
     gc.collect()  # a model that was traced holds itself, and the next one needs its memory
-    every: list[list[list[float]]] = gather_json(comm, own, "hvdtrain.plan.layers.times")
-    return [Part(*row) for row in max(every, key=lambda rows: sum(row[0] + row[1] for row in rows))]
+    every = gather_json(comm, [len(batch.ids), own], "hvdtrain.plan.layers.times")
+    records, rows = max(every, key=lambda one: sum(row[0] + row[1] for row in one[1]) / one[0])
+    return [Part(row[0] / records, row[1] / records, row[2], row[3] / records, row[4] / records) for row in rows]
 
 
-def _steps_in_parts(
-    setup: RunSetup, comm: Communicator, batch: LoadedBatch, parts: list[Part], half: LoadedBatch | None
-) -> WorkerSteps:
-    """As `measured_steps`, where the model's parts are never in training at the same time."""
+def _timed_update(setup: RunSetup, comm: Communicator) -> tuple[float, float]:
+    """For each byte of weights: seconds of an update, of the slowest worker, and bytes of the optimizer's state."""
     own = agree(comm, lambda: time_update(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
-    every: list[list[float]] = gather_json(comm, list(own), "hvdtrain.plan.update.times")
-    seconds, slots = max(every)
-    trained = sum(one.weights for one in parts)
+    gc.collect()
+    seconds, slots = max(gather_json(comm, list(own), "hvdtrain.plan.update.times"))
+    return float(seconds), float(slots)
 
-    def added(timed: list[Part], records: int) -> StepTimes:
-        forward, backward = (sum(getattr(one, name) for one in timed) for name in ("forward", "backward"))
-        return StepTimes(records, forward, backward, seconds * trained)
 
-    halved = None if half is None else added(_timed_parts(setup, comm, half), len(half.ids))
-    return WorkerSteps(added(parts, len(batch.ids)), halved, trained, slots)
+def _as_steps(parts: list[Part], records: int, update: float) -> StepTimes:
+    """Of the whole model, whose parts were never in training at the same time."""
+    forward, backward = (records * sum(getattr(one, name) for one in parts) for name in ("forward", "backward"))
+    return StepTimes(records, forward, backward, update)
+
+
+def _workload(setup: RunSetup, parts: list[Part], steps: WorkerSteps) -> Workload:
+    size = float(setup.config.global_batch_size or 1)
+    layers, smallest = _layers(parts, steps), setup.task.smallest_slice
+    return Workload(layers, size, _fixed(steps), steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
 
 
 def _fixed(steps: WorkerSteps) -> float:
@@ -132,8 +139,8 @@ def _layers(parts: list[Part], steps: WorkerSteps) -> list[Layers]:
             forward * one.forward / sums[0],
             backward * one.backward / sums[1],
             one.weights,
-            one.kept / whole.records,
-            one.leaving / whole.records,
+            one.kept,
+            one.leaving,
         )
         for one in parts
     ]

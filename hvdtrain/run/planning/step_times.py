@@ -125,6 +125,6 @@ def _timed(
         parts = adapter.read_sums().parts
         found.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
     whole, forward, backward = (statistics.median(column) for column in zip(*found, strict=True))
-    own = [forward, backward, max(0.0, whole - forward - backward)]
-    slowest: list[list[float]] = gather_json(comm, own, "hvdtrain.plan.times")
-    return StepTimes(len(batch.ids), *max(slowest, key=sum))
+    own = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
+    records, *slowest = max(gather_json(comm, own, "hvdtrain.plan.times"), key=lambda one: sum(one[1:]))
+    return StepTimes(int(records), *slowest)

@@ -5,7 +5,7 @@ With three or more ranks the buckets decide in which order numbers are added. So
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ def tune(
     step: int,
     written: Mapping[str, Any],
     most_seconds: float = MOST_SECONDS,
+    tell: Callable[[str], None] = print,
 ) -> dict[str, Any] | None:
     """Choose, tell the adapter and the user; None where what is usual is not questioned. Collective.
 
@@ -49,6 +50,7 @@ def tune(
         step: how many updates the model has seen.
         written: on rank 0 what the checkpoint says that is resumed from, else empty.
         most_seconds: that a measurement may take.
+        tell: is given rank 0's line for people.
 
     Returns:
         What `Tuned.to_json` makes.
@@ -75,7 +77,7 @@ def tune(
     if is_root:
         if measured:
             cache.write(tuned, measured)
-        print(f"hvdtrain: {described(tuned, measured)}", flush=True)
+        tell(f"hvdtrain: {described(tuned, measured)}")
     _log.info("%s", described(tuned, measured))
     return tuned.to_json()
 

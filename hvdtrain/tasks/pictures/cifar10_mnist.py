@@ -50,6 +50,7 @@ class Cifar10(Pictures):
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=30, global_batch_size=128, lr=0.1, warmup_epochs=1.0)
     needs_data_dir: ClassVar[bool] = True
     can_download: ClassVar[bool] = True
+    opens_early: ClassVar[bool] = True
     mean = (0.4914, 0.4822, 0.4465)  # of the 50,000 training pictures
     std = (0.2470, 0.2435, 0.2616)
 
@@ -80,6 +81,7 @@ class Mnist(Pictures):
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=5, global_batch_size=128, lr=0.05, warmup_epochs=0.5)
     needs_data_dir: ClassVar[bool] = True
     can_download: ClassVar[bool] = True
+    opens_early: ClassVar[bool] = True
     mean = (0.1307, 0.1307, 0.1307)  # of the 60,000 training pictures without their frame
     std = (0.3081, 0.3081, 0.3081)
 

@@ -43,6 +43,7 @@ class ImageNet(Pictures):
     """
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=90, global_batch_size=256, lr=0.1, warmup_epochs=5.0)
+    opens_early: ClassVar[bool] = True
     needs_data_dir: ClassVar[bool] = True
     mean = (0.485, 0.456, 0.406)  # of torchvision's and most others' models
     std = (0.229, 0.224, 0.225)

@@ -29,6 +29,7 @@ class Synthetic(Pictures):
     """
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=1, global_batch_size=32, lr=0.01)
+    opens_early: ClassVar[bool] = True
     mean = (0.5, 0.5, 0.5)
     std = (0.2887, 0.2887, 0.2887)  # of uniform noise
     momentum = 0.0

@@ -96,6 +96,23 @@ threads = [threading.Thread(target=ask) for _ in range(8)]
 [t.join() for t in threads]
 print(len({id(begun) for begun, _ in found}))
 """
+HELD_BACK = """
+import tensorflow as tf
+from hvdtrain.adapters.keras.waiting import Waiting
+waiting = Waiting()
+
+@tf.function(autograph=False)
+def step(first, last):
+    return waiting.over([first, last], lambda: [tf.identity(first, name="sent"), tf.identity(last)])
+
+graph = step.get_concrete_function(*[tf.TensorSpec([3], tf.float32)] * 2).graph
+before, found = [graph.get_operation_by_name("sent")], set()
+while before:
+    operation = before.pop()
+    found.add(operation.name)
+    before += [one for one in [*(i.op for i in operation.inputs), *operation.control_inputs] if one.name not in found]
+print("first" in found, "last" in found)
+"""
 
 
 @pytest.fixture(params=["torch", "keras"])
@@ -115,6 +132,12 @@ def test_the_thread_that_looks_sees_the_waits_of_the_step(keras_forker: Forker, 
     """Both may be the first to ask for the counts, and at the same time."""
     done = keras_forker.run_python(["-c", FIRST_ASKED_BY_MANY], tmp_path)
     assert (done.code, done.stdout.strip()) == (0, "1"), done.stderr
+
+
+def test_what_is_ready_is_sent_before_the_rest_is(keras_forker: Forker, tmp_path: Path) -> None:
+    """A bucket of gradients must not wait for those of the layers that come last in the backward pass."""
+    done = keras_forker.run_python(["-c", HELD_BACK], tmp_path)
+    assert (done.code, done.stdout.strip()) == (0, "True False"), done.stderr
 
 
 def test_what_this_rank_itself_computes_is_no_wait(finished: Callable[..., Ended]) -> None:

@@ -12,14 +12,16 @@ import pytest
 import hvdtrain
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
-from hvdtrain.run.data_opening import DataOpening
+from hvdtrain.run.data_opening import DataOpening, may_begin_early
 from hvdtrain.task.data_access import DataAccess
+from hvdtrain.tasks.torch import TorchDigits
 
 
 class Told(hvdtrain.Task):
     """Says in which thread it was asked for its data."""
 
     framework = "torch"
+    opens_early = True
     threads: list[str]
 
     def open_data(self, data: DataAccess) -> hvdtrain.Splits:
@@ -59,6 +61,20 @@ def test_storage_and_downloads_wait(options: list[str], task: type[Told]) -> Non
     opening = DataOpening(parse_train_config(options), task)
     opening.begin()
     assert opening._begun is None
+
+
+def test_a_task_that_does_not_say_so_waits(task: type[Told]) -> None:
+    def own(data: DataAccess) -> hvdtrain.Splits:
+        raise NotImplementedError
+
+    config = parse_train_config([])
+    assert may_begin_early(config, task)
+    assert may_begin_early(config, type("Same", (task,), {}))
+    assert may_begin_early(config, TorchDigits)
+    assert not may_begin_early(config, type("Silent", (task,), {"open_data": own}))
+    assert not may_begin_early(config, type("Silent", (task,), {"__init__": lambda _self: None}))
+    assert not may_begin_early(config, type("Says", (task,), {"opens_early": False}))
+    assert may_begin_early(config, type("Says", (task,), {"open_data": own, "opens_early": True}))
 
 
 def test_what_it_raises_comes_where_it_is_asked_for(task: type[Told], tmp_path: Path) -> None:

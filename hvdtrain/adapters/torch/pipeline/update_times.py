@@ -1,15 +1,16 @@
 """What an optimizer takes for some of a model's weights, where its state for all of them may not fit."""
 
+import bisect
+import itertools
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import torch
-from torch import nn
 
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import own_device
 from hvdtrain.adapters.torch.optimizers import optimizer_of
+from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task
 
@@ -22,9 +23,10 @@ def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float
     device = own_device()
     model = build_model(task, options, torch.device("cpu"))  # whole, it may not fit on a device
     optimizer = optimizer_of(task, model, lr, options)
+    require_own_parameters(model, optimizer)
     for group in optimizer.param_groups:
         group["lr"] = 0.0  # a task may build one model only: its weights stay
-    chosen = list(_some_of(model))
+    chosen = _some_of([p for group in optimizer.param_groups for p in group["params"] if p.requires_grad])
     for parameter in chosen:
         parameter.data = parameter.data.to(device)
         parameter.grad = torch.zeros_like(parameter)
@@ -37,14 +39,14 @@ def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float
     return seconds / nbytes, kept / nbytes
 
 
-def _some_of(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The largest ones that together have `_BYTES` at most, or the smallest one."""
-    by_size = sorted((p for p in model.parameters() if p.requires_grad), key=lambda p: p.nbytes)
-    left = max(_BYTES, by_size[0].nbytes)
-    for parameter in reversed(by_size):
-        if parameter.nbytes <= left:
-            left -= parameter.nbytes
-            yield parameter
+def _some_of(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Some that are like most of the weights, `_BYTES` of them or more: half of all bytes are in larger ones."""
+    by_size = sorted(parameters, key=lambda p: p.nbytes)
+    up_to = list(itertools.accumulate(p.nbytes for p in by_size))
+    typical = bisect.bisect_left(up_to, up_to[-1] / 2)
+    largest_first = by_size[typical::-1]
+    sums = itertools.accumulate((p.nbytes for p in largest_first), initial=0)
+    return [p for p, before in zip(largest_first, sums, strict=False) if before < _BYTES]
 
 
 def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> float:
