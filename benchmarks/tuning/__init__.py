@@ -1,1 +1,1 @@
-"""What a run's choice of buckets and threads is worth, beside Horovod's own autotuning."""
+"""What a run's choice of buckets is worth, beside Horovod's own autotuning."""

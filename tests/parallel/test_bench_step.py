@@ -45,7 +45,7 @@ def test_buckets_are_chosen_first_where_that_is_asked_for(
     run_ranks: Callable[..., Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A small model, whose gradients of less than 1 MiB make several MiB, so that they can be cut in different ways."""
-    own = ["--task", "digits", "--task-args.width", "40", "--batch-size", "4", "--tune", "auto", "--json"]
+    own = ["--task", "digits", "--task-args.width", "60", "--batch-size", "4", "--tune", "auto", "--json"]
     cache = {"HVDTRAIN_CACHE_DIR": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1"}
     command = ["python", "-m", "hvdtrain", "bench", "step", "--framework", "torch", *COUNTS, *own]
     finished = run_ranks(command, 2, "mpirun", DEADLINE_S, cache, tmp_path)

@@ -15,6 +15,7 @@ from benchmarks import claims, saved
 from benchmarks.allreduce.report import ARMS as LIBRARIES
 from benchmarks.allreduce.report import markdown as page_of_sums
 from benchmarks.comparison import Comparison
+from benchmarks.memory.arms import SUITES as MEMORY
 from benchmarks.overhead.arms import ARMS as LOOPS
 from benchmarks.pictures import dots
 from benchmarks.profile.samples import PARTS
@@ -62,6 +63,7 @@ MADE: dict[str, dict[str, Any]] = {
     },
     "step-mlp": {"suites": {"mlp": {"blocks": _blocks([*SUITES["mlp"].arms], "hvdtrain_again"), "loss_difference": 0}}},
     "memory": {"suites": {"mlp": _blocks([*SUITES["mlp"].arms], "hvdtrain_again")}},
+    "memory-shards": {"suites": {"linear20-adamw": _blocks([*MEMORY["linear20-adamw"].arms], "hvdtrain_again")}},
     "profile": {
         "suites": {
             "mlp": {
@@ -93,7 +95,7 @@ def _texts(svg: Path) -> str:
 def test_a_result_gets_a_page_and_a_picture_with_text(kind: str, tmp_path: Path) -> None:
     saved.save({**_head(), **MADE[kind]}, kind, tmp_path)
     page = (tmp_path / f"{kind}-2026-01-01.md").read_text()
-    if kind not in ("profile", "plan"):  # which compare nothing with others
+    if kind not in ("profile", "plan", "memory-shards"):  # which compare nothing with others
         assert page.index("**Not a win**") < page.index("\n| ")
     svg = tmp_path / f"{kind}-2026-01-01.svg"
     assert "c, 2 cores, 2026-01-01" in _texts(svg)
