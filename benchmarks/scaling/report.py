@@ -33,7 +33,8 @@ def markdown(result: dict[str, Any]) -> str:
     """The whole page, of a result as JSON gives it back."""
     head = saved.head("Two workers against two processes that are not connected, and on limited links", result)
     steps = {name: Comparison(blocks, OURS, AGAIN) for name, blocks in result["steps"].items()}
-    return "\n\n".join([head, _steps(steps), _links(result["links"])]) + "\n"
+    links = result["links"]
+    return "\n\n".join([head, *([_steps(steps)] if steps else []), *([_links(links)] if links else [])]) + "\n"
 
 
 def picture(result: dict[str, Any]) -> Figure:
