@@ -24,7 +24,7 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "memory": (("--blocks", "1", "--suites", "mlp"),),
     "overhead": (("--blocks", "1"),),
     "checkpoint": (("--blocks", "1", "--megabytes", "100"),),
-    "startup": (("--blocks", "1"),),
+    "startup": (("--blocks", "1", "--cold-blocks", "1"),),
     "recovery": (("--blocks", "1"),),
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
