@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.commands import REPOSITORY
 
 _LOOK = ("--counts", "3", "5", "4")
+_STARTS = ("local", "mpirun", "horovodrun_gloo", "torchrun_ddp", "horovodrun_hand")
 SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "step": (
         ("--blocks", "1", "--suites", "mlp", "mlp-tensorflow"),
@@ -24,7 +25,7 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "memory": (("--blocks", "1", "--suites", "mlp"),),
     "overhead": (("--blocks", "1"),),
     "checkpoint": (("--blocks", "1", "--megabytes", "100"),),
-    "startup": (("--blocks", "1", "--cold-blocks", "1"),),
+    "startup": (("--blocks", "1", "--cold-blocks", "1", "--arms", *_STARTS),),
     "recovery": (("--blocks", "1"),),
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),
