@@ -46,7 +46,8 @@ def _profile(suite: Suite, np: int) -> dict[str, Any]:
 
         seconds = run(arm, iterations, {"HOROVOD_TIMELINE": str(events)})
         start = _START_S[suite.framework]
-        enough = math.ceil((start + _SAMPLED_S) / (steps * seconds["step"]))
+        usual = run(arm, iterations, {})["step"]  # the timeline takes time, of a small step the larger part
+        enough = math.ceil((start + _SAMPLED_S) / (steps * usual))
         run(arm.under("benchmarks.profile.worker"), enough, {FILE: str(perf), DELAY: str(int(1000 * start))})
         messages = timeline.read(events, warm + steps * iterations)
         return {"seconds": seconds, "messages": messages._asdict(), "shares": samples.read(perf)}
