@@ -49,7 +49,7 @@ def _table(name: str, blocks: list[dict[str, float]]) -> str:
         f"of the blocks. Below 1, ours holds less. A against A: {claims.shown(compared.noise)}; a ratio in brackets is "
         "not beyond that and chance.",
         "",
-        f"| launcher | workers run | MB | {'ours / theirs' if has_others else 'the first one / this'} |",
+        f"| launcher | workers run | MB | {'ours / theirs' if has_others else 'hvdtrain / this'} |",
         "| --- | --- | ---: | ---: |",
     ]
     for arm_name in compared.arms:
