@@ -41,6 +41,7 @@ class DataOpening:
     def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
         self._config, self._kind = config, kind
         self._begun: Future[tuple[Task, OpenedData]] | None = None
+        self._opened: tuple[Task, OpenedData] | None = None
 
     def begin(self) -> None:
         """Open it in a thread from now on, if that may be. What torch's adapter imports is imported there, too."""
@@ -49,10 +50,9 @@ class DataOpening:
 
     def result(self) -> tuple[Task, OpenedData]:
         """Raises what opening it raises: `UsageError`, `ShardingError`, what the task raises."""
-        if self._begun is None:
-            self._begun = Future()
-            self._begun.set_result(_open(self._config, self._kind))
-        return self._begun.result()
+        if self._opened is None:
+            self._opened = _open(self._config, self._kind) if self._begun is None else self._begun.result()
+        return self._opened
 
     def settle(self) -> None:
         """Wait, for a limited time, until a thread that was begun has ended: a process may not exit before."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from hvdtrain.cli.plan.options import parse
 from hvdtrain.cli.plan.page import print_plan
 from hvdtrain.comm.interface import Communicator
-from hvdtrain.comm.messages import broadcast_json
+from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
 from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.planning.files import write_plan
+from hvdtrain.run.planning.files import require_folder, write_plan
 from hvdtrain.run.planning.make import make_plan, timed_parallel
 from hvdtrain.run.planning.measured import undivided
 from hvdtrain.run.prepare import RunSetup
@@ -32,6 +32,7 @@ def run(argv: Sequence[str]) -> int:
     kind = load_kind(config)
 
     def work(setup: RunSetup, comm: Communicator) -> int:
+        agree(comm, lambda: require_folder(options.out) if comm.topology.is_root else None, "hvdtrain.plan.folder")
         plan = make_plan(setup, config, kind, comm, options.request)
         if comm.topology.is_root:
             print_plan(plan)

@@ -90,7 +90,9 @@ def _not_negative(option: str) -> Callable[[str], float]:
 
 def _size(text: str) -> int:
     try:
-        return parse_size(text)
+        if (size := parse_size(text)) > 0:
+            return size
+        raise ValueError(f"{text!r} is no memory at all")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

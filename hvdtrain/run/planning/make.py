@@ -22,7 +22,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.planning.links import Links, measured_links
 from hvdtrain.run.planning.measured import measured_workload, undivided
 from hvdtrain.run.planning.plan import Plan, predicted_plan
-from hvdtrain.run.planning.verify import config_of, verified
+from hvdtrain.run.planning.verify import config_of, measured_best, verified
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.task.interface import Task
 
@@ -95,9 +95,10 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     plan = predicted_plan(work, cluster, counts, request.ratios, request.disturbances, grows, may_run)
     plan = replace(plan, in_parts=measured.in_parts)
     if request.verify:
-        plan = replace(
-            plan, verified=verified(plan.ways.get(size, []), whole, kind, comm, request.seconds, cluster.memory)
-        )
+        ways = plan.ways.get(size, [])
+        found = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
+        best = measured_best(ways, found) or plan.recommended.get(size)
+        plan = replace(plan, verified=found, recommended={**plan.recommended, size: best})
     return plan
 
 

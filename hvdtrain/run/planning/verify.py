@@ -83,6 +83,13 @@ def verified(
     return [Verified(one.name, one.prediction.seconds, times) for one, times in zip(own, measured, strict=True)]
 
 
+def measured_best(ways: Sequence[Candidate], found: Sequence[Verified]) -> Candidate | None:
+    """The way that was measured to be the fastest; of those within 2 % of it, the simplest. None: none was measured."""
+    medians = {one.name: one.median for one in found}
+    least = min(medians.values(), default=0.0)
+    return next((one for one in ways if one.name in medians and 0.98 * medians[one.name] <= least), None)
+
+
 def in_turns(ways: Sequence["TimedWay"], seconds: float) -> list[list[float]]:
     """Seconds of a step of each way in each of `RUNS` runs, of the slowest worker. Collective.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import hvdtrain
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
+from hvdtrain.adapters.torch.pipeline.link_times import link_times
 from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torch import zoo
@@ -152,8 +155,54 @@ def test_a_task_may_list_the_layers_itself() -> None:
     [
         (lambda model: [model.first, nn.Linear(4, 2)], "something else than layers of its model"),
         (lambda _: [], "something else than layers of its model"),
+        (lambda _: 7, "something else than layers of its model"),
         (lambda model: [model.first, model.second, model.first], "first.weight belongs to two"),
+        (lambda model: [model.first], "leaves out weights of its model: second.weight"),
     ],
 )
 def test_a_list_of_other_layers_is_refused(links: Callable[[nn.Module], Any], words: str) -> None:
     assert words in refusal(Functional(), links)
+
+
+class Three(hvdtrain.Task):
+    """A model of three layers, of which some are listed in some order, and a measure of its output."""
+
+    framework = "torch"
+    places: Sequence[int] = (0, 1, 2)
+    penalty = False
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+    def stages(self, model: Any) -> list[nn.Module]:
+        return [model[place] for place in self.places]
+
+    def measure(self, model: Any, batch: Any) -> dict[str, torch.Tensor]:
+        loss = model(batch["x"]).sum(1)
+        return {"loss": loss + sum(p.sum() for p in model.parameters()) if self.penalty else loss}
+
+    def open_data(self, data: Any) -> Any:
+        raise NotImplementedError
+
+    decode = build_optimizer = open_data
+
+
+def timed(task: Three) -> None:
+    features = {"x": np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)}
+    link_times(task, chain_of(task, task.build_model()), "fp32", features, torch.device("cpu"))
+
+
+def test_layers_that_compute_something_else_are_refused() -> None:
+    task = Three()
+    timed(task)
+    for places in ((0, 2), (2, 1, 0)):
+        task.places = places
+        with pytest.raises(UsageError, match="do not compute what its model computes"):
+            timed(task)
+
+
+def test_a_measure_that_needs_the_whole_model_is_refused_before_training() -> None:
+    task = Three()
+    task.penalty = True
+    with pytest.raises(UsageError, match="uses 'parameters' of the model"):
+        timed(task)

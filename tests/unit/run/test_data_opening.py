@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,13 @@ def test_what_it_raises_comes_where_it_is_asked_for(task: type[Told], tmp_path: 
     opening.begin()
     with pytest.raises(UsageError, match="There is no folder"):
         opening.result()
+    opening.settle()
+
+
+def test_nothing_is_waited_for_that_was_not_begun(task: type[Told], tmp_path: Path) -> None:
+    opening = DataOpening(parse_train_config(["--data.dir", str(tmp_path / "nowhere")]), task)
+    with pytest.raises(UsageError, match="There is no folder"):
+        opening.result()
+    begin = time.monotonic()
+    opening.settle()
+    assert time.monotonic() - begin < 10

@@ -16,9 +16,9 @@ from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.planning.candidates import candidates, recommended
-from hvdtrain.run.planning.files import write_plan
+from hvdtrain.run.planning.files import require_folder, write_plan
 from hvdtrain.run.planning.plan import Plan, predicted_plan
-from hvdtrain.run.planning.verify import Verified, config_of
+from hvdtrain.run.planning.verify import Verified, config_of, measured_best
 from hvdtrain.tasks.torch import TorchDigits
 
 LAYERS = [Layers(1e-4, 2e-4, 4e6, 1e6, 1e5) for _ in range(8)]
@@ -65,6 +65,29 @@ def test_a_plan_of_few_records_has_no_ways_for_many_workers() -> None:
     assert list(plan.ways) == [1]
 
 
+def test_measured_times_decide_where_there_are_any() -> None:
+    ways = candidates(WORK, Cluster(SLOW, SLOW), 2, ())
+    times = {"ring": 1.01, "ZeRO-1": 1.0, "ZeRO-2": 0.5, "pipeline 2": 2.0}
+    found = [Verified(name, 1.0, [time] * 5) for name, time in times.items()]
+    assert measured_best(ways, []) is None
+    for some, name in ((found, "ZeRO-2"), (found[:2], "ring")):
+        best = measured_best(ways, some)
+        assert best is not None
+        assert best.name == name
+
+
+def test_a_plan_into_which_nothing_fits_leaves_no_earlier_config(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("of another plan")
+    write_plan(plan_of(Cluster(FAST, FAST, memory=1e3)), TrainConfig(), TorchDigits, 2, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "plan.svg"]
+
+
+def test_a_folder_that_cannot_be_is_refused_in_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="--out"):
+        require_folder(tmp_path / "file" / "plan")
+
+
 def test_it_is_told_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_of(Cluster(SLOW, SLOW, memory=64e9))
     print_plan(replace(plan, verified=[Verified("ring", 1.0, [1.1, 1.2, 1.3])]))
@@ -106,6 +129,7 @@ def test_options() -> None:
         ["--workers", "a"],
         ["--ratios", "-1"],
         ["--memory", "much"],
+        ["--memory", "0"],
         ["--jitter", "-1"],
         ["--mtbf", "0"],
     ],

@@ -61,7 +61,7 @@ def cuts_of(**parallel: Any) -> Cuts:
 @pytest.mark.parametrize(
     ("parallel", "words"),
     [
-        ({"stages": 5}, "can be cut into 4 parts with weights, and --parallel.stages is 5"),
+        ({"stages": 5}, "can be cut into 4 parts with weights that are trained, and --parallel.stages is 5"),
         ({"stages": 2, "cuts": "hiden"}, "names 'hiden', at which the model Sequential cannot be cut"),
         ({"stages": 3, "cuts": "relu1,conv2"}, "leaves a stage without weights"),
         ({"stages": 2, "devices": "cpu,tpu"}, "names 'tpu'"),

@@ -29,8 +29,10 @@ class Chain(ABC):
         model: all of it.
         names: of the links: the name of the first layer in each.
         tensors: which weights and buffers each link uses.
+        is_listed: whether the task says which links there are.
     """
 
+    is_listed: bool = False
     model: nn.Module
     names: Sequence[str]
     tensors: Sequence[Tensors]
@@ -58,10 +60,13 @@ def chain_of(task: Task, model: nn.Module) -> Chain:
 class _Listed(Chain):
     """Links that the task names."""
 
+    is_listed = True
+
     def __init__(self, model: nn.Module, links: Sequence[nn.Module]) -> None:
         self.model = model
         known = {module: name for name, module in model.named_modules()}
-        if len(links) < 1 or any(link not in known for link in links):
+        is_list = isinstance(links, list | tuple)
+        if not is_list or len(links) < 1 or any(not isinstance(link, nn.Module) or link not in known for link in links):
             raise UsageError(
                 "The task's stages() returned something else than layers of its model.",
                 "Their weights would be neither trained nor saved.",
@@ -71,6 +76,7 @@ class _Listed(Chain):
         self.names = [known[link] for link in links]
         self.tensors = [_tensors_of(model, [link]) for link in links]
         _require_disjoint(self)
+        _require_all(self)
 
     def part(self, first: int, end: int) -> nn.Module:
         return nn.Sequential(*self._links[first:end])
@@ -228,6 +234,17 @@ def _tensors_in(model: nn.Module, run: Sequence[fx.Node]) -> Tensors:
     tensors = _tensors_of(model, modules)
     attributes = {str(one.target) for node in run for one in node.all_input_nodes if one.op == "get_attr"}
     return tensors | {id(tensor): name for name, tensor in _all_tensors(model) if name in attributes}
+
+
+def _require_all(chain: Chain) -> None:
+    listed = set().union(*chain.tensors)
+    missing = [name for name, parameter in chain.model.named_parameters() if id(parameter) not in listed]
+    if missing:
+        raise UsageError(
+            f"The task's stages() leaves out weights of its model: {', '.join(missing[:_NAMED])}.",
+            "They would be neither trained nor saved.",
+            "return the list of all modules of the model that are called, in the order in which they are.",
+        )
 
 
 def _tensors_of(model: nn.Module, modules: Sequence[nn.Module]) -> Tensors:

@@ -53,8 +53,8 @@ def chosen_cuts(task: Task, options: TrainingOptions, features: dict[str, NDArra
     links = [link for link in range(len(chain.names)) if chain.trained(link)]
     if len(links) < parallel.stages:
         raise UsageError(
-            f"The model {type(model).__name__} can be cut into {len(links)} parts with weights, and --parallel.stages "
-            f"is {parallel.stages}.",
+            f"The model {type(model).__name__} can be cut into {len(links)} parts with weights that are trained, and "
+            f"--parallel.stages is {parallel.stages}.",
             f"Each stage trains something. {_places(chain)}",
             f"give --parallel.stages {max(1, len(links))} or less, or list smaller parts in the task's stages().",
         )

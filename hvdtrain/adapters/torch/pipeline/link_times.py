@@ -13,7 +13,7 @@ from torch import nn
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.measurement import Measurement
 from hvdtrain.adapters.torch.pipeline.chain import Chain
-from hvdtrain.adapters.torch.pipeline.split_call import captured_input
+from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
@@ -49,19 +49,44 @@ def link_times(
         device: on which one link at a time is timed.
 
     Raises:
-        UsageError: what a link returns is no tensor.
+        UsageError: what a link returns is no tensor; the links, as a task lists them, are another model; or `measure`
+            needs more of the model than its output.
     """
     placed = Measurement(task, precision, device).placed(features)
     found = []
     with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
+        if chain.is_listed:
+            _require_same_output(chain, entering)
         for link in range(len(chain.names)):
             weights = sum(p.numel() * p.element_size() for p in chain.trained(link))
             part = chain.part(link, link + 1).to(device)
             times, entering = _timed(part, entering, device, weights)
             part.to("cpu")
             found.append(times)
+        with torch.no_grad():
+            task.measure(GivenOutput(entering), placed)
     return found
+
+
+def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
+    """The links may lack one without weights, or have another order."""
+    model, own = chain.model, chain.part(0, len(chain.names))
+    model.eval()
+    with torch.no_grad():
+        whole = model(entering.cpu())
+        try:
+            listed = own(entering.cpu())
+            is_same = listed.shape == whole.shape and torch.allclose(listed, whole, 1e-3, 1e-5, equal_nan=True)
+        except (RuntimeError, TypeError, ValueError):
+            is_same = False
+    model.train()
+    if not is_same:
+        raise UsageError(
+            "The layers that the task's stages() lists do not compute what its model computes.",
+            "They are called one after the other, each with what the one before it has returned.",
+            "return the list of all modules of the model that are called, in the order in which they are.",
+        )
 
 
 def _timed(
