@@ -47,6 +47,12 @@ class ParallelOptions:
                 "It must be 1 or more, or auto.",
                 "try --parallel.micro-batches 8.",
             )
+        if self.choose == "auto" and self.devices:
+            raise UsageError(
+                f"--parallel auto is given with --parallel.devices {self.devices}.",
+                "It chooses what each of several workers trains, on a device of its own.",
+                "leave one of them out, or give --parallel.stages instead of auto.",
+            )
         _require_as_many(self.devices, self.stages, "devices", "One device belongs to each stage.", 0)
         _require_as_many(self.cuts, self.stages - 1, "cuts", "A layer's name begins each stage but the first one.", 1)
         if self.choose == "auto" and self.stages > 1:

@@ -72,6 +72,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _of_stages(config: TrainConfig, workers: int) -> TrainConfig:
+    if config.framework == "tensorflow":
+        raise UsageError(
+            "--framework is tensorflow.",
+            "torch models can be divided into stages.",
+            "give --framework torch.",
+        )
     if config.parallel.stages == 1 and workers == 1:
         raise UsageError(
             "This is the only worker, and --parallel.devices is not given.",
@@ -89,6 +95,9 @@ def _measured(
     """All arms, one after the other. Collective. Args: `smallest`: records that the model needs in a micro batch."""
     records = config.global_batch_size or 1  # see `with_defaults`
     whole = replace(config, parallel=ParallelOptions())
+    if comm.topology.is_root:
+        ways = 2 + len(options.split_sizes)
+        print(f"{ways} ways, each for about {options.seconds:g} s after some steps to warm up", flush=True)
 
     def arm(name: str, size: int | None, one: TrainConfig, alone: bool = False) -> Arm:
         if alone:

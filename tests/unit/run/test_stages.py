@@ -74,6 +74,26 @@ def test_cuts_that_cannot_be(parallel: dict[str, Any], words: str) -> None:
     assert words in str(refused.value)
 
 
+def test_auto_chooses_for_workers_not_for_devices() -> None:
+    with pytest.raises(UsageError, match="--parallel auto is given with --parallel.devices cpu,cpu"):
+        ParallelOptions(choose="auto", devices="cpu,cpu")
+
+
+class Regularized(TorchDigits):
+    """Its loss needs all weights."""
+
+    def measure(self, model: Any, batch: Any) -> Any:
+        measures = super().measure(model, batch)
+        return {**measures, "loss": measures["loss"] + sum(p.square().sum() for p in model.parameters())}
+
+
+@pytest.mark.parametrize("cuts", ["", "relu1"])
+def test_a_measure_that_needs_the_whole_model_is_refused_at_the_start(cuts: str) -> None:
+    options = TrainingOptions(parallel=ParallelOptions(2, cuts=cuts))
+    with pytest.raises(UsageError, match="uses 'parameters' of the model"):
+        chosen_cuts(Regularized(), options, FEATURES, 2)
+
+
 def test_each_stage_is_told() -> None:
     found = cuts_of(stages=3)
     assert len(found.starts) == 2

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
-from hvdtrain.adapters.torch.pipeline.link_times import LinkTimes, link_times
+from hvdtrain.adapters.torch.pipeline.link_times import LinkTimes, link_times, require_divisible
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
@@ -52,13 +52,17 @@ def chosen_cuts(task: Task, options: TrainingOptions, features: dict[str, NDArra
     chain = chain_of(task, model)
     links = [link for link in range(len(chain.names)) if chain.trained(link)]
     if len(links) < parallel.stages:
+        parts = f"{len(links)} part{'s' * (len(links) != 1)}"
+        fewer = f"give --parallel.stages {len(links)} or less" if len(links) > 1 else "leave --parallel.stages out"
         raise UsageError(
-            f"The model {type(model).__name__} can be cut into {len(links)} parts with weights that are trained, and "
+            f"The model {type(model).__name__} can be cut into {parts} with weights that are trained, and "
             f"--parallel.stages is {parallel.stages}.",
             f"Each stage trains something. {_places(chain)}",
-            f"give --parallel.stages {max(1, len(links))} or less, or list smaller parts in the task's stages().",
+            f"{fewer}, or list smaller parts in the task's stages().",
         )
     if parallel.cuts:
+        if device.type == "cpu":  # else the host would compute for long what is made for a GPU
+            require_divisible(task, chain, options.precision, features)
         starts = [_link_named(name, chain) for name in parallel.cut_names]
         _require_stages(starts, chain, parallel.cut_names)
         costs = None

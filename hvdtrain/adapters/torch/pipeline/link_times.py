@@ -69,6 +69,17 @@ def link_times(
     return found
 
 
+def require_divisible(task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]]) -> None:
+    """What `link_times` checks, without timing anything, on the host. Arguments and errors as there."""
+    device = torch.device("cpu")
+    placed = Measurement(task, precision, device).placed(features)
+    with _unchanged(chain.model), low_precision(precision, device), torch.no_grad():
+        entering = captured_input(task, placed, chain.model)
+        if chain.is_listed:
+            _require_same_output(chain, entering)
+        task.measure(GivenOutput(chain.part(0, len(chain.names))(entering)), placed)
+
+
 def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
     """The links may lack one without weights, or have another order."""
     model, own = chain.model, chain.part(0, len(chain.names))
