@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 __version__ = "0.1.0"
 
 PACKAGES = ("horovod", "torch", "tensorflow", "keras", "torchvision", "mpi4py", "numpy")
@@ -11,10 +9,14 @@ PACKAGES = ("horovod", "torch", "tensorflow", "keras", "torchvision", "mpi4py", 
 
 def versions() -> dict[str, str]:
     """Name → version of Python, hvdtrain and those of `PACKAGES` that are installed; nothing of them is imported."""
-    return dict(_versions())
+    if not _found:  # a start asks several times, and each package's whole description is read for it
+        _found.update(_versions())
+    return dict(_found)
 
 
-@functools.cache  # a start asks several times, and each package's whole description is read for it
+_found: dict[str, str] = {}
+
+
 def _versions() -> dict[str, str]:
     import platform  # Imported here: every command reads the version, few ask for the others.
     from importlib import metadata
