@@ -84,7 +84,6 @@ CASES = {
         "horovod": "--gradient-sync horovod --optimizer sgd --lr 0.05",
         "shard-fp16": f"{LOW['fp16']} --shard optimizer",
         "deterministic": "--deterministic --accumulate-steps 2",
-        "compile": "--compile --optimizer sgd --lr 0.05",
         "shard-calls": "--shard optimizer --steps-per-call 2 --log-interval 50 --optimizer sgd --lr 0.05",
     },
 }

@@ -73,11 +73,13 @@ def require_divisible(task: Task, chain: Chain, precision: Precision, features: 
     """What `link_times` checks, without timing anything, on the host. Arguments and errors as there."""
     device = torch.device("cpu")
     placed = Measurement(task, precision, device).placed(features)
-    with _unchanged(chain.model), low_precision(precision, device), torch.no_grad():
+    with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
         if chain.is_listed:
             _require_same_output(chain, entering)
-        task.measure(GivenOutput(chain.part(0, len(chain.names))(entering)), placed)
+        leaving = chain.part(0, len(chain.names))(entering).detach()
+        with torch.no_grad():
+            task.measure(GivenOutput(leaving), placed)
 
 
 def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
