@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.commands import REPOSITORY
 
 _LOOK = ("--counts", "3", "5", "4")
+_LOOPS = ("bare", "bare_records", "hvdtrain", "fabric", "accelerate", "lightning")
 _STARTS = ("local", "mpirun", "horovodrun_gloo", "torchrun_ddp", "horovodrun_hand")
 SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "step": (
@@ -23,9 +24,9 @@ SHORT: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("--blocks", "1", "--suites", "linear20", *_LOOK),
     ),
     "memory": (("--blocks", "1", "--suites", "mlp"),),
-    "overhead": (("--blocks", "1"),),
+    "overhead": (("--blocks", "1", "--arms", *_LOOPS),),
     "checkpoint": (("--blocks", "1", "--megabytes", "100"),),
-    "startup": (("--blocks", "1", "--cold-blocks", "1", "--arms", *_STARTS),),
+    "startup": (("--blocks", "1", "--cold-blocks", "0", "--arms", *_STARTS),),
     "recovery": (("--blocks", "1"),),
     "allreduce": (("--blocks", "1"),),
     "scaling": (("--blocks", "1", "--suites", "linear20", "--rates", "200", *_LOOK),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ _MEASURED = ("data_sharding", "hvdtrain", "launch", "benchmarks")
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, kernel, Python, load at this moment, and the commit."""
+    """CPU, cores, GPUs, memory, kernel, Python, load at this moment, and the commit."""
     cpuinfo, meminfo = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
     total = re.search(r"^MemTotal:\s*(\d+)", meminfo, re.MULTILINE)
     return {
         "cpu": model[1] if model else platform.machine(),
         "cores": os.cpu_count(),
+        **({"gpus": names} if (names := gpus()) else {}),
         "memory_gib": round(int(total[1]) / 2**20, 1) if total else None,
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
@@ -28,6 +30,15 @@ def describe() -> dict[str, Any]:
         "commit": _git("rev-parse", "--short", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", *_MEASURED)),
     }
+
+
+def gpus() -> list[str]:
+    """Names of this machine's GPUs, as nvidia-smi says."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 def _git(*arguments: str) -> str | None:

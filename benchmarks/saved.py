@@ -52,9 +52,10 @@ def save(result: dict[str, Any], kind: str, folder: Path) -> None:
 def head(title: str, result: Mapping[str, Any]) -> str:
     """A page's title, and the paragraph on machine and versions."""
     where = result["machine"]
+    processors = ", ".join([where["cpu"], *where.get("gpus", ())])
     return (
         f"# {title}, {result['date'][:10]}\n\n"
-        f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB; Linux {where['kernel']}; Python "
+        f"{processors}, {where['cores']} cores, {where['memory_gib']} GiB; Linux {where['kernel']}; Python "
         f"{where['python']}; commit {where['commit']}; load {where['load'][0]:.1f} before, "
         f"{where['load_at_end'][0]:.1f} after. "
         + ", ".join(f"{name} {version}" for name, version in result["versions"].items())

@@ -21,6 +21,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
     parser.add_argument("--blocks", type=int, default=7, help="ABBA blocks (7)")
     parser.add_argument("--peers-venv", type=Path, help="from benchmarks.overhead.setup_peers; without it, no peers")
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--out", type=Path, default=saved.RESULTS)
     return parser.parse_args()
 
@@ -36,7 +37,7 @@ def _seconds_per_step(arm: Arm, peers: Path | None) -> float:
 def main() -> None:
     """Measure, then write overhead-<date>.json, .md and .svg."""
     options = _parse()
-    names = [name for name, arm in ARMS.items() if options.peers_venv is not None or not arm.is_peer]
+    names = [name for name in options.arms if options.peers_venv is not None or not ARMS[name].is_peer]
     result = saved.begun(report.versions(options.peers_venv))
     result["blocks"] = measured(
         names,

@@ -17,6 +17,10 @@ from benchmarks.step.arms import SUITES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_BY_HAND = (
+    " A ring by sockets: the same program sends halves both ways and adds them up, in one thread, without any library."
+)
+
 Links = dict[str, list[dict[str, Any]]]
 
 _EFFICIENCY = {"resnet18": 0.92}
@@ -111,16 +115,18 @@ def _noise(blocks: list[dict[str, Any]], size: str) -> Ratio | None:
 
 
 def _links(links: Links) -> str:
+    by_hand = all("rings" in block for blocks in links.values() for block in blocks)
     lines = [
         "## On limited links",
         "",
         *_claims_of_links(links),
         "",
         "`hvdtrain bench allreduce` between two network namespaces. The ring model has the latency and the bandwidth "
-        "that a plain socket program reaches on the same link, in the same block.",
+        "that a plain socket program reaches on the same link, in the same block." + (_BY_HAND if by_hand else ""),
         "",
-        "| link and size | socket, µs | socket, Mbit/s | allreduce, ms | ring model, ms | of the model | A against A |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| link and size | socket, µs | socket, Mbit/s | allreduce, ms | ring model, ms | of the model | A against A |"
+        + (" ring by sockets, of the model | allreduce / ring by sockets |" if by_hand else ""),
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |" + (" ---: | ---: |" if by_hand else ""),
     ]
     for name, blocks, size in _measured(links):
         latency = 1e6 * statistics.median(block["latency"] for block in blocks)
@@ -130,6 +136,10 @@ def _links(links: Links) -> str:
         cells = [name, f"{latency:.0f}", f"{speed:.1f}", f"{taken:.4g}", f"{model:.4g}"]
         noise = _noise(blocks, size)
         cells += [claims.shown(estimate_of(_of_model(blocks, size))), "" if noise is None else claims.shown(noise)]
+        if by_hand:
+            ours, rings = ([block[key][size] for block in blocks] for key in ("sizes", "rings"))
+            models = [ring_seconds(int(size), block) for block in blocks]
+            cells += [claims.shown(ratio_of(rings, models)), claims.shown(ratio_of(ours, rings))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -115,6 +115,19 @@ _TENSORFLOW: Mapping[str, Arm] = {
     ),
     "fit": Arm("one process, no launcher", "Keras' own fit", (), "", _by_hand("keras_fit"), sums_gradients=False),
 }
+_BF16 = ("--precision", "bf16", "--compile")
+_HAND = _by_hand("alone_torch")
+_TORCH_ON_GPU: Mapping[str, Arm] = {
+    "hvdtrain": Arm("one process", "hvdtrain", (), "", (*_ours("torch_task:OnGpu"), *_BF16, "--channels-last")),
+    "hand": Arm("one process", "torch by hand, compiled", (), "", _HAND),
+    "hand_autotuned": Arm(
+        "one process", "torch by hand, max-autotune", (), "", (*_HAND, "--compile-mode", "max-autotune")
+    ),
+}
+_TENSORFLOW_ON_GPU: Mapping[str, Arm] = {
+    "hvdtrain": Arm("one process", "hvdtrain", (), "", (*_KERAS, *_BF16)),
+    "fit": Arm("one process", "Keras' own fit", (), "", (*_by_hand("keras_fit"), "--bf16"), sums_gradients=False),
+}
 OURS = "hvdtrain"
 AGAIN = "hvdtrain_again"
 """The same as OURS, measured a second time in each block: what chance does."""
@@ -122,12 +135,24 @@ AGAIN = "hvdtrain_again"
 
 @dataclass(frozen=True)
 class Suite:
-    """What is compared in one table: a network in one framework. `note`: on how it is trained, for people."""
+    """What is compared in one table.
+
+    Args:
+        name: of the network.
+        framework: "torch" or "tensorflow".
+        arms: the commands.
+        note: on how it is trained, for people.
+        on_gpu: it needs a GPU, and has one worker.
+        loss_tolerance: how far apart the arms' losses may be, relatively. They add the same gradients up in another
+            order, in bf16 with another rounding; a forgotten exchange or another batch differs by more.
+    """
 
     name: str
     framework: str
     arms: Mapping[str, Arm]
     note: str = ""
+    on_gpu: bool = False
+    loss_tolerance: float = 1e-2
 
     @property
     def model(self) -> Model:
@@ -157,6 +182,10 @@ SUITES: Mapping[str, Suite] = {
     "resnet18-tensorflow": Suite("resnet18", "tensorflow", _TENSORFLOW),
     "linear20-tensorflow": Suite("linear20", "tensorflow", _TENSORFLOW),
     "mlp-tensorflow": Suite("mlp", "tensorflow", _TENSORFLOW),
+    "resnet50-gpu": Suite("resnet50", "torch", _TORCH_ON_GPU, ", bf16", on_gpu=True, loss_tolerance=0.1),
+    "resnet50-gpu-tensorflow": Suite(
+        "resnet50", "tensorflow", _TENSORFLOW_ON_GPU, ", bf16", on_gpu=True, loss_tolerance=0.1
+    ),
 }
 
 

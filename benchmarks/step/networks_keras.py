@@ -10,8 +10,8 @@ from hvdtrain.models.keras import zoo
 
 def build(name: str) -> keras.Model:
     """A network with fresh weights."""
-    if name == "resnet18":
-        large = zoo.build_model("resnet18", CLASSES, IMAGENET_SIDE)
+    if name in ("resnet18", "resnet50"):
+        large = zoo.build_model(name, CLASSES, IMAGENET_SIDE)
         return keras.models.clone_model(large, input_tensors=keras.Input(MODELS[name].shape))
     widths = [32] if name == "mlp" else [WIDTH] * (LAYERS - 1)
     dense = [keras.layers.Dense(width, activation="relu") for width in widths]

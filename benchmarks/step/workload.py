@@ -46,6 +46,7 @@ MODELS = {
     "resnet18": Model("ResNet-18, 32×32, batch 16", 16, (32, 32, 3), (5, 10, 4)),
     "linear20": Model("20 × Linear(1024), batch 16", 16, (WIDTH,), (5, 10, 6)),
     "mlp": Model("tiny MLP, batch 16", 16, (64,), (50, 100, 10)),
+    "resnet50": Model("ResNet-50, 224×224, batch 128", 128, (IMAGENET_SIDE, IMAGENET_SIDE, 3), (20, 20, 5)),
 }
 
 

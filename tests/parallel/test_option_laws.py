@@ -83,6 +83,8 @@ CASES = {
         "--max-grad-norm 0.5",
         "horovod": "--gradient-sync horovod --optimizer sgd --lr 0.05",
         "shard-fp16": f"{LOW['fp16']} --shard optimizer",
+        # XLA pools in a way that TensorFlow refuses in a process in which --deterministic was ever asked for.
+        "compile": "--compile --optimizer sgd --lr 0.05 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
         "deterministic": "--deterministic --accumulate-steps 2",
         "shard-calls": "--shard optimizer --steps-per-call 2 --log-interval 50 --optimizer sgd --lr 0.05",
     },
