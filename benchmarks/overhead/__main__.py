@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks import saved
 from benchmarks.blocks import measured
 from benchmarks.commands import printed_json
-from benchmarks.overhead import report
+from benchmarks.overhead import report, where
 from benchmarks.overhead.arms import AGAIN, ARMS, OURS, Arm, environment
 from benchmarks.overhead.timing_alone import seconds_per_step, share_of_looks
 
@@ -49,6 +49,8 @@ def main() -> None:
     result["timing_alone"] = {"seconds_per_step": seconds_per_step(), "share_of_looks": share_of_looks()}
     keras = [sys.executable, "-m", "benchmarks.overhead.timing_alone_keras"]
     result["timing_alone_keras"] = printed_json(keras, "seconds_per_step", environment("."), _DEADLINE_S)
+    if options.peers_venv is not None:
+        result["where"] = where.sampled(options.peers_venv)
     saved.save(result, "overhead", options.out)
 
 

@@ -51,7 +51,23 @@ def markdown(result: dict[str, Any]) -> str:
         more = 1e6 * compared.more_than(BARE, name).median
         cells = [ARMS[name].label, f"{1e6 * compared.median(name):.0f}", f"{more:.0f}", claims.cell(compared, name)]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, *_timing_alone(result, compared)]) + "\n"
+    return "\n".join([*lines, *_timing_alone(result, compared), *_where(result, compared)]) + "\n"
+
+
+def _where(result: dict[str, Any], compared: Comparison) -> list[str]:
+    """Results without peers, and those before 2026-11-26, have none."""
+    if "where" not in result:
+        return []
+    whole = 1e6 * compared.median(OURS)
+    return [
+        "",
+        "Where a step of hvdtrain's loop goes, by py-spy's samples of its main thread in one more run. The bare loop "
+        "has the first three of these too, and slices of tensors.",
+        "",
+        "| part | µs a step |",
+        "| --- | ---: |",
+        *(f"| {part} | {whole * share:.1f} |" for part, share in result["where"].items()),
+    ]
 
 
 def _timing_alone(result: dict[str, Any], compared: Comparison) -> list[str]:

@@ -17,6 +17,7 @@ from benchmarks.allreduce.report import markdown as page_of_sums
 from benchmarks.comparison import Comparison
 from benchmarks.memory.arms import SUITES as MEMORY
 from benchmarks.overhead.arms import ARMS as LOOPS
+from benchmarks.overhead.where import PARTS as LOOP_PARTS
 from benchmarks.pictures import dots
 from benchmarks.profile.samples import PARTS
 from benchmarks.render import render
@@ -76,11 +77,14 @@ MADE: dict[str, dict[str, Any]] = {
     "overhead": {
         "blocks": _blocks([*LOOPS], "hvdtrain_again"),
         "timing_alone": {"seconds_per_step": 3e-6, "share_of_looks": 2e-4},
+        "where": {part: 1 / len(LOOP_PARTS) for part, _ in LOOP_PARTS},
     },
     "allreduce": {"blocks": _sums()},
     "scaling": {
         "steps": {"resnet18": _blocks([*ARMS], "again")},
-        "links": {"50": [{"latency": 1e-4, "bandwidth": 6e6, "sizes": {"1048576": 0.18}}] * 3},
+        "links": {
+            "50": [{"latency": 1e-4, "bandwidth": 6e6, "sizes": {"1048576": 0.18}, "rings": {"1048576": 0.17}}] * 3
+        },
     },
 }
 """Results of those benchmarks of which none is kept."""

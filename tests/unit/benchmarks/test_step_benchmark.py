@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from benchmarks.step import measure, report
+from benchmarks.step.__main__ import _parse
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm
 from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
@@ -47,6 +49,28 @@ def test_every_arm_gets_the_protocol_s_counts() -> None:
             argv = " ".join(arm.argv(2, suite.name, (5, 10, 4)))
             assert f"--model {suite.name}" in argv
             assert "--num-warmup-batches 5 --num-batches-per-iter 10 --num-iters 4" in argv
+
+
+def test_suites_that_need_a_gpu_are_refused_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for found, code in (([], 2), (["NVIDIA H100"], None)):
+        monkeypatch.setattr("benchmarks.machine.gpus", lambda found=found: found)
+        assert ("resnet50-gpu" in _suites([])) is bool(found)
+        if code is None:
+            assert _suites(["--suites", "resnet50-gpu"]) == ["resnet50-gpu"]
+            continue
+        with pytest.raises(SystemExit) as ended:
+            _suites(["--suites", "resnet50-gpu"])
+        assert ended.value.code == code
+        assert "resnet50-gpu needs a GPU" in capsys.readouterr().err
+
+
+def _suites(words: list[str]) -> list[str]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["step", *words])
+        suites: list[str] = _parse().suites
+        return suites
 
 
 def test_the_page_says_first_what_is_no_win_and_brackets_what_chance_explains() -> None:
