@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 _BYTES = 2**23
 _SMALL, _LARGE = 200, 7
-_RINGS = 15
+_RINGS = 7
 """Of each size; the first ones open TCP's window, and the median counts."""
 _SECONDS = 60.0
 
