@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hvdtrain.errors import HvdtrainError
 
@@ -49,9 +50,10 @@ def verify(sdist: Path) -> None:
 
 def unpack(sdist: Path, into: Path) -> Path:
     """Unpacks into `into`, applies all patches and returns the source tree. Errors as `apply_patch`."""
+    # Its content is known by its checksum. Debian 12's Python 3.11.2 has no filters, and newer ones ask for one.
+    filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(sdist) as archive:
-        # Its content is known by its checksum. Debian 12's Python 3.11.2 has no filters, and newer ones ask for one.
-        archive.extractall(into, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        archive.extractall(into, **filtered)
     tree = into / f"horovod-{HOROVOD_VERSION}"
     for patch in series():
         apply_patch(patch, tree)
