@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.keras.fixed_order import config_in_order
+
 _EXECUTOR = "DEFAULT"
 """Runs operations as soon as their inputs are ready. Without a name one thread runs them one by one and waits for each:
 two collectives then begin in another order on each rank, and neither ends."""
@@ -35,7 +37,7 @@ class CompiledStep:
     def __init__(self, function: Callable[..., Any], any_length: bool = False) -> None:
         self._function = graph(function, reduce_retracing=any_length)
         self._any_length = any_length
-        self._graphs: dict[object, tuple[Any, list[tf.DType]]] = {}
+        self._graphs: dict[object, tuple[Any, list[tf.DType], bytes]] = {}
         self._is_direct = not tf.config.get_visible_devices("GPU")
 
     def __call__(self, layout: object, *arguments: Any) -> Any:
@@ -48,20 +50,22 @@ class CompiledStep:
         """
         if not self._is_direct:
             return self._function(*arguments)
-        traced, dtypes = self._graphs.get(layout) or self._trace(layout, arguments)
+        traced, dtypes, config = self._graphs.get(layout) or self._trace(layout, arguments)
         tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
         try:
-            return tf.raw_ops.StatefulPartitionedCall(args=tensors, Tout=dtypes, f=traced, executor_type=_EXECUTOR)
+            return tf.raw_ops.StatefulPartitionedCall(
+                args=tensors, Tout=dtypes, f=traced, config_proto=config, executor_type=_EXECUTOR
+            )
         except tf.errors.OpError as error:
             for node in re.findall(r"\{\{node ([^}]+)\}\}", error.message):
                 error.add_note(_place_of(node, traced.graph))
             raise
 
-    def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType]]:
+    def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType], bytes]:
         if self._any_length:
             arguments = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), arguments)
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
-        self._graphs[layout] = traced, [output.dtype for output in traced.outputs]
+        self._graphs[layout] = traced, [output.dtype for output in traced.outputs], config_in_order()
         return self._graphs[layout]
 
 

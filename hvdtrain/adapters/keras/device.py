@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.device import gpu_of_worker, no_tf32, threads_per_worker
+from hvdtrain.adapters.keras.fixed_order import keep_order_of_sums
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
 
@@ -19,6 +20,8 @@ _THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Use the GPU of `local_rank` only, and 1/`local_size` of the cores unless the user chose otherwise.
 
+    Sums in graphs add their terms in one order from now on (`fixed_order`).
+
     Must run before TensorFlow's first operation, and Horovod's first collective is one.
 
     Raises:
@@ -27,6 +30,7 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     keras.backend.clear_session()  # a second training in one process calls its layers as the first did
     _pin_gpu(local_rank, local_size)
     _share_threads(local_size)
+    keep_order_of_sums()
 
 
 def device_kind() -> str:

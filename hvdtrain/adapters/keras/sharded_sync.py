@@ -162,11 +162,11 @@ class ShardedSync(GradientSync):
     def _build(self, optimizer: Any) -> None:
         """With this rank's pieces, noting which of its variables are for which piece."""
         by_weights = {id(piece.weights): piece for piece in self.pieces}
-        for name in ("_exempt", "_exclude_from_weight_decay"):  # ours, and Keras': ids of variables
-            exempt = getattr(optimizer, name, None)
+        for name in ("_exempt", "_exclude_from_weight_decay"):  # ours, and Keras': keys of variables
+            exempt, key = getattr(optimizer, name, None), optimizer._var_key
             if exempt:
-                own = {id(piece.weights) for piece in self.pieces if id(piece.variable) in exempt}
-                setattr(optimizer, name, type(exempt)(exempt | own))
+                pieces = {key(piece.weights) for piece in self.pieces if key(piece.variable) in exempt}
+                setattr(optimizer, name, type(exempt)(exempt | pieces))
         add = optimizer.add_variable_from_reference
 
         def noted(reference_variable: Any, *arguments: Any, **named: Any) -> Any:
