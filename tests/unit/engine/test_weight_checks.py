@@ -16,6 +16,7 @@ from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.engine.interface import RunLimits
 from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import assert_equal_weights
+from hvdtrain.engine.weight_differences import divergence
 from hvdtrain.errors import DivergenceError
 from hvdtrain.state import State, weights_digest
 
@@ -138,6 +139,17 @@ def test_what_differs_is_told(case: str) -> None:
     for error in run_on_ranks(3, work):
         assert isinstance(error, DivergenceError)
         assert f"They were equal after step 3. 1 of {len(common)} arrays differ: {told}." in error.conflict
+
+
+def test_weights_that_have_become_equal_since_are_told_as_such() -> None:
+    """As by local SGD's next average, before all ranks learn what a writing thread has found."""
+
+    def work(comm: ThreadCommunicator) -> DivergenceError:
+        return divergence(comm, {"model/w": np.zeros(2)}, 0, "At the checkpoint of step 6", 4)
+
+    for error in all_well(run_on_ranks(2, work)):
+        assert error.fact.endswith("step 6 ranks had different weights, which have become equal since.")
+        assert error.conflict == "They were equal after step 4. The ranks no longer train one model."
 
 
 @pytest.mark.parametrize("stages", [2, 3])
