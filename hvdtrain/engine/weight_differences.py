@@ -59,7 +59,7 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
     named = f"the weights of rank {', '.join(map(str, ranks))} differ from {compared}"
     return DivergenceError(
         f"{when} {named if ranks else 'ranks had different weights, which have become equal since'}.",
-        " ".join([*since, *whats, "The ranks no longer train one model."]),
+        " ".join([*since, *whats, f"The ranks {'no longer' if ranks else 'did not'} train one model."]),
         "look for code in the task that changes weights or draws random numbers differently on some ranks; "
         "--check-weights-every 1 finds the step. --resume auto continues from the last checkpoint, of equal weights.",
     ).on_all_ranks()
