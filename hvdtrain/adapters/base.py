@@ -96,6 +96,9 @@ class AdapterState(ABC):
         carried = self._average.state() | self._update.state() | self._gradient_sync.state()
         return self._state_arrays.view_state(self.model, self.optimizer) | carried
 
+    def view_weights(self) -> State:
+        return self._state_arrays.view_weights(self.model, self.optimizer)
+
     def load_state(self, state: State) -> None:
         if self._stage is not None:
             state = self._stage.own_of(state)

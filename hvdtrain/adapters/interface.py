@@ -29,6 +29,8 @@ class Sums:
         device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.
         device_use: share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on
             a CPU, or where NVML cannot be asked.
+        samples: for each of the measures, how many of this rank's real samples its sum is over; a name that is not
+            here: all of them.
     """
 
     values: dict[str, float]
@@ -39,6 +41,7 @@ class Sums:
     parts: Mapping[str, float] = field(default_factory=dict)
     device_memory: int | None = None
     device_use: float | None = None
+    samples: Mapping[str, float] = field(default_factory=dict)
 
 
 class Adapter(Protocol):
@@ -98,6 +101,9 @@ class Adapter(Protocol):
 
     def view_state(self) -> State:
         """The same to read at once: arrays are the training's own memory where that is the host's. Not to be kept."""
+
+    def view_weights(self) -> State:
+        """Of `view_state` the weights and buffers alone."""
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""

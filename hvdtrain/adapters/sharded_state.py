@@ -17,6 +17,8 @@ class Arrays(Protocol):
 
     def view_state(self, model: Any, optimizer: Any) -> State: ...
 
+    def view_weights(self, model: Any, optimizer: Any) -> State: ...
+
     def load_state(self, model: Any, optimizer: Any, state: State) -> None: ...
 
     def drifting_buffers(self, model: Any) -> State: ...
@@ -48,6 +50,9 @@ class ShardedState(ABC):
     def view_state(self, model: Any, optimizer: Any) -> State:
         """Without the optimizer's."""
         return self._whole.view_state(model, self._bare(optimizer))
+
+    def view_weights(self, model: Any, optimizer: Any) -> State:
+        return self._whole.view_weights(model, self._bare(optimizer))
 
     @abstractmethod
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -28,42 +28,17 @@ from hvdtrain.checkpoints.format import (
     weights_not_finite,
 )
 from hvdtrain.checkpoints.kept_copy import kept_copy
+from hvdtrain.checkpoints.saved import Saved, diverged, failure_of, not_finite, not_written
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
-from hvdtrain.errors import HvdtrainError
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.state import NO_STATE, State, weights_digest
 
 COPIES: Final = 2
 """Of the state, at most: one that is written, and one that waits."""
 
-_NAMED: Final = 5  # arrays of weights in a message
-
 CopyState = Callable[[Mapping[str, NDArray[Any]]], State]
 """As `Adapter.state`."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What became of a checkpoint.
-
-    Attributes:
-        step: updates before it.
-        path: its folder; empty where it was not written.
-        size: bytes of its arrays.
-        write_seconds: how long the thread took.
-        failure: why it was not written: fact, conflict and hint; else None.
-        is_fatal: whether training must not go on without it.
-        hashes: file → SHA-256 of a part that is not published yet.
-    """
-
-    step: int
-    path: str = ""
-    size: int = 0
-    write_seconds: float = 0.0
-    failure: tuple[str, str, str] | None = None
-    is_fatal: bool = False
-    hashes: dict[str, str] = field(default_factory=dict)
 
 
 _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
@@ -125,6 +100,7 @@ class CheckpointWriter:
         best: Best | None = None,
         account: Callable[[], None] | None = None,
         reuses: bool = True,
+        digest_of_others: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Copy the state, which all ranks have, and begin to write it. Fewer than `COPIES` are under way.
 
@@ -133,15 +109,18 @@ class CheckpointWriter:
             best: where `best` is to point; default: to the best that `position` knows.
             account: called on rank 0, in the thread, before the checkpoint is written. Raises OSError.
             reuses: whether a later copy may be made in the memory of this one, which is kept until then.
+            digest_of_others: called on all ranks when those that write have their copies: the digest that the copies'
+                weights must have; None: it is not known. Collective.
         """
         if len(self._begun) >= COPIES:
             raise RuntimeError("a checkpoint was begun before an earlier one was collected")
+        state = None if self._part is None else copy(self._free.pop() if self._free else NO_STATE)
+        digest = digest_of_others()
         self._begun.append((position, best))
-        if self._part is not None:
-            state = copy(self._free.pop() if self._free else NO_STATE)
+        if state is not None:
+            save = _Save(state, digest, position, best, account if self.comm.topology.is_root else None, reuses)
             before = self._writes[-1] if self._writes else None
-            own_account = account if self.comm.topology.is_root else None
-            self._writes.append(in_background(lambda: self._write(state, position, best, own_account, before, reuses)))
+            self._writes.append(in_background(lambda: self._write(save, before)))
             _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
@@ -188,11 +167,11 @@ class CheckpointWriter:
         """Training has failed: give what is under way some time to become durable. Not collective, raises nothing."""
         wait(self._writes, seconds)
 
-    def _write_part(self, state: State, step: int, begin: float) -> Saved:
+    def _write_part(self, state: State, step: int, begin: float, digest: int) -> Saved:
         index = self._part or 0
         hashes = self.store.save_part(step, state, index, self._parts)
         size = state_bytes(part_of(state, index, self._parts))
-        return Saved(step, "", size, time.perf_counter() - begin, hashes=hashes)
+        return Saved(step, "", size, time.perf_counter() - begin, digest=digest, hashes=hashes)
 
     def _publish(self, parts: list[dict[str, Any] | None], position: Position, best: Best | None) -> dict[str, Any]:
         """On rank 0: one checkpoint of what all ranks have written."""
@@ -200,6 +179,8 @@ class CheckpointWriter:
             return {}
         written = [Saved(**part) for part in parts if part is not None]
         failed = sorted((part for part in written if part.failure is not None), key=lambda part: not part.is_fatal)
+        if not failed and len({part.digest for part in written}) > 1:
+            failed = [diverged(position.step)]
         if failed:
             self.store.discard(position.step)
             return asdict(failed[0])
@@ -209,7 +190,7 @@ class CheckpointWriter:
             path = self.store.publish(position, self.about, hashes, best)
         except (OSError, DamagedCheckpointError) as error:
             self.store.discard(position.step)
-            return asdict(_not_written(position.step, error))
+            return asdict(not_written(position.step, error))
         seconds = max(part.write_seconds for part in written) + time.perf_counter() - begin
         return asdict(Saved(position.step, str(path), sum(part.size for part in written), seconds))
 
@@ -218,39 +199,47 @@ class CheckpointWriter:
         try:
             path = self.store.move_to(position, best)
         except (OSError, DamagedCheckpointError) as error:
-            return _not_written(position.step, error)
+            return not_written(position.step, error)
         return Saved(position.step, str(path), 0, time.perf_counter() - begin)
 
-    def _write(
-        self,
-        state: State,
-        position: Position,
-        best: Best | None,
-        account: Callable[[], None] | None,
-        before: Future[Saved] | None,
-        reuses: bool,
-    ) -> Saved:
+    def _write(self, save: "_Save", before: Future[Saved] | None) -> Saved:
         if before is not None:
             wait([before])
         begin = time.perf_counter()
+        state, position = save.state, save.position
         spare: Mapping[str, NDArray[Any]] = state
         try:
             if bad := weights_not_finite(part_of(state, self._part or 0, self._parts), self.infinite):
-                return _not_finite(position.step, bad)
-            if account is not None:
-                account()
+                return not_finite(position.step, bad)
+            digest = weights_digest(state) if self._parts > 1 or save.digest is not None else 0
+            if save.digest not in (None, digest):
+                return diverged(position.step)
+            if save.account is not None:
+                save.account()
             if self._parts > 1:
-                return self._write_part(state, position.step, begin)
-            path = self.store.save(Checkpoint(state, position, self.about), best)
+                return self._write_part(state, position.step, begin, digest)
+            path = self.store.save(Checkpoint(state, position, self.about), save.best)
             saved = Saved(position.step, str(path), state_bytes(state), time.perf_counter() - begin)
             if self.keeps:
                 spare = kept_copy.keep(read_manifest(path)["sha256"], state)
             return saved
         except (OSError, DamagedCheckpointError) as error:
-            return _not_written(position.step, error)
+            return not_written(position.step, error)
         finally:
-            if reuses and spare:
+            if save.reuses and spare:
                 self._free.append(spare)
+
+
+@dataclass(frozen=True)
+class _Save:
+    """A copy of the state, and what else is needed to write it: see `CheckpointWriter.begin`."""
+
+    state: State
+    digest: int | None
+    position: Position
+    best: Best | None
+    account: Callable[[], None] | None
+    reuses: bool
 
 
 def writing_ranks(size: int, writers: int) -> list[int]:
@@ -262,29 +251,3 @@ def writing_ranks(size: int, writers: int) -> list[int]:
 def await_all_writes() -> None:
     """Wait for what this process still writes, also what `CheckpointWriter.abandon` has left."""
     wait(list(_all_writes))
-
-
-def failure_of(saved: Saved) -> HvdtrainError:
-    """The error that all ranks raise because a checkpoint was not written."""
-    fact, conflict, hint = saved.failure or ("", "", "")
-    return HvdtrainError(fact, conflict, hint).on_all_ranks()
-
-
-def _not_finite(step: int, names: list[str]) -> Saved:
-    some = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-    failure = (
-        f"After step {step} weights are NaN or infinite: {some}.",
-        "Training cannot go on from a checkpoint of them, so none was written; those from before are still good.",
-        "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the previous "
-        "checkpoint.",
-    )
-    return Saved(step, failure=failure, is_fatal=True)
-
-
-def _not_written(step: int, error: Exception) -> Saved:
-    failure = (
-        f"The checkpoint of step {step} could not be written: {error}.",
-        "Training would continue without a checkpoint to return to.",
-        "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
-    )
-    return Saved(step, failure=failure)

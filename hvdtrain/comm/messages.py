@@ -40,12 +40,13 @@ def gather_json(comm: Communicator, value: Any, name: str) -> list[Any]:
     return [json.loads(text) for text in gather_bytes(comm, json.dumps(value).encode(), name)]
 
 
-def broadcast_json(comm: Communicator, value: Any, name: str) -> Any:
-    """Rank 0's value on every rank; the other ranks' argument is ignored."""
-    encoded = np.frombuffer(json.dumps(value).encode(), np.uint8) if comm.topology.is_root else np.empty(0, np.uint8)
-    length = int(comm.broadcast(np.array([encoded.size], np.int64), f"{name}.length")[0])
-    buffer = encoded if comm.topology.is_root else np.zeros(length, np.uint8)
-    return json.loads(comm.broadcast(buffer, f"{name}.data").tobytes())
+def broadcast_json(comm: Communicator, value: Any, name: str, root: int = 0) -> Any:
+    """The value of rank `root` on every rank; the other ranks' argument is ignored."""
+    is_root = comm.topology.rank == root
+    encoded = np.frombuffer(json.dumps(value).encode(), np.uint8) if is_root else np.empty(0, np.uint8)
+    length = int(comm.broadcast(np.array([encoded.size], np.int64), f"{name}.length", root)[0])
+    buffer = encoded if is_root else np.zeros(length, np.uint8)
+    return json.loads(comm.broadcast(buffer, f"{name}.data", root).tobytes())
 
 
 def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, limit: float) -> T:

@@ -26,6 +26,8 @@ class CheckpointOptions:
         checkpoint_writers: how many workers write a checkpoint, each a part of it, spread over the hosts, which must
             share the run folder.
         checkpoint_failure: what to do if a checkpoint cannot be written: fail, or warn and go on without it.
+        check_weights_every: updates between two comparisons of all workers' weights, which are compared at each
+            checkpoint and at the end in any case (default: no others).
     """
 
     keep_checkpoints: int = 3
@@ -37,9 +39,12 @@ class CheckpointOptions:
     checkpoint_url: str | None = None
     checkpoint_writers: int = 1
     checkpoint_failure: Literal["fail", "warn"] = "fail"
+    check_weights_every: int | None = None
 
     def __post_init__(self) -> None:
-        require_range(self, AT_LEAST_ONE, {"keep_checkpoints": "3", "checkpoint_writers": "2"})
+        require_range(
+            self, AT_LEAST_ONE, {"keep_checkpoints": "3", "checkpoint_writers": "2", "check_weights_every": "100"}
+        )
         require_range(self, NOT_NEGATIVE, {"checkpoint_interval": "1000"})
         if self.checkpoint_every not in (None, "auto"):
             seconds_of(str(self.checkpoint_every), "--checkpoint-every")

@@ -47,6 +47,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Checkpoints and resume": (
         *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
         *("checkpoint_mode", "checkpoint_overlap", "checkpoint_url", "checkpoint_writers", "checkpoint_failure"),
+        "check_weights_every",
     ),
     "Metrics": ("loggers", "logger_histograms", "logger_pictures", "log_grad_norm"),
     "Repeatability": ("seed", "deterministic"),

@@ -182,6 +182,12 @@ class TrainConfig(TrainingOptions, CheckpointOptions, ValidationOptions, Schedul
                 "Rank 0 has the weights of the first stage only.",
                 "leave it out.",
             )
+        if self.check_weights_every is not None and self.check_weights_every % (self.sync_every or 1):
+            raise UsageError(
+                f"--check-weights-every is {self.check_weights_every}, and --sync-every {self.sync_every}.",
+                "Between two averages each worker has weights of its own.",
+                f"give a multiple of {self.sync_every}.",
+            )
         if self.trace is not None and self.steps_per_call > 1:
             raise UsageError(
                 f"--trace and --steps-per-call {self.steps_per_call} are both given.",

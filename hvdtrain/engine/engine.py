@@ -95,7 +95,7 @@ class Engine:
             HvdtrainError: the loss is not finite (the same on all ranks).
             PeerError: another rank ended.
         """
-        self._step = start.step
+        self._step = self._saves.checks.known_equal = start.step
         try:
             return self._run(start, saved)
         except BaseException as error:
@@ -125,7 +125,7 @@ class Engine:
         stopped_early = self._stopped_early(position, total)
         if stopped_early is not None and not self._ends_early(start):
             self._emit(stopped_early)
-        digest = weights_in_common(self.comm, self.adapter, "After training")
+        digest = weights_in_common(self.comm, self.adapter, "After training", self._saves.checks.known_equal)
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
         result = RunResult(
             step=position.step,
@@ -247,6 +247,7 @@ class Engine:
         self._emit(events.StepEnded(epoch, step))
         if is_last or save_is_due or self.limits.logs_after(step):
             self._log(epoch, step)
+        self._saves.checks.after_update(step, self.limits)
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
         if is_last or not (save_is_due or self.limits.saves_after(step)):
             return
@@ -287,8 +288,8 @@ class Engine:
         standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
         ranks = tuple(rank.total for rank in reading.rank_seconds)
-        told = epoch, step, reading.samples, span.seconds, reading.values, standing.best, ranks
-        self._emit(events.Evaluated(*told))
+        told = reading.samples, span.seconds, reading.values, standing.best, ranks
+        self._emit(events.Evaluated(epoch, step, *told))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position) -> None:

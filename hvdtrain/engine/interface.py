@@ -88,6 +88,7 @@ class RunLimits:
         log_interval: updates between two `Logged`.
         checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
         steps_per_call: updates in one call of the adapter at most.
+        check_weights_every: updates between two comparisons of all ranks' weights; 0: only checkpoints are compared.
         max_masked: share of a data set's records that may be left out as damaged in one pass.
     """
 
@@ -97,6 +98,7 @@ class RunLimits:
     checkpoint_interval: int = 0
     max_masked: float = 1.0
     steps_per_call: int = 1
+    check_weights_every: int = 0
 
     def last_step(self, total: int) -> int:
         """The update after which a run ends whose epochs have `total` updates."""
@@ -110,12 +112,19 @@ class RunLimits:
         """Whether a `Logged` is due: the first step of all says how long a step takes."""
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
 
+    def compares_after(self, step: int) -> bool:
+        """Whether the ranks' weights are to be compared."""
+        return bool(self.check_weights_every) and step % self.check_weights_every == 0
+
     def next_call(self, step: int, end: int) -> int:
         """How many updates follow `step` in one call: up to `end`, or to what is due before."""
         count = 1
-        while count < min(self.steps_per_call, end - step) and not self.logs_after(step + count):
+        while count < min(self.steps_per_call, end - step) and not self._ends_call(step + count):
             count += 1
         return count
+
+    def _ends_call(self, step: int) -> bool:
+        return self.logs_after(step) or self.compares_after(step)
 
     def require_few_masked(self, masked: int, records: int, what: str) -> None:
         """`masked` is reduced, so all ranks raise or none does."""

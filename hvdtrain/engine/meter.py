@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.interface import Adapter, Sums
+from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.engine.events import ReducedMetrics, Seconds
 from hvdtrain.engine.memory import ResidentMemory
 from hvdtrain.engine.step_times import StepTimes
@@ -21,11 +23,13 @@ from hvdtrain.slowness.stragglers import RankTimes
 from hvdtrain.stopwatch import Stopwatch
 
 _COUNTS: Final = ("weight", "masked")
+_MEASURES: Final = ("names", "measures")
 _TIMES: Final = ("elapsed", "data", "allreduce", "checkpoint")
 _PARTS: Final = ("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden")
 _KNOWN: Final = ("norm", "peak", "device_memory", "device_use")
-_ROW: Final = (*_COUNTS, *_TIMES, *_PARTS, *_KNOWN, "memory", *COLUMNS)
-"""What is in a rank's row before its sums. Of `_KNOWN` NaN means that it is not known."""
+_ROW: Final = (*_COUNTS, *_MEASURES, *_TIMES, *_PARTS, *_KNOWN, "memory", *COLUMNS)
+"""What is in a rank's row before its sums, one of each measure, and the samples of each of these. Of `_KNOWN` NaN means
+that it is not known."""
 
 _AT: Final = {name: place for place, name in enumerate(_ROW)}
 _PRESSURE: Final = slice(_AT[COLUMNS[0]], len(_ROW))
@@ -81,12 +85,12 @@ class Meter:
         """Reduce and reset. Collective; `what` is part of the operation's name.
 
         Raises:
-            DivergenceError: the ranks together measured more or fewer samples than the plan says.
+            DivergenceError: the ranks together measured more or fewer samples than the plan says, or ranks name their
+                measures differently.
         """
         sums = self._adapter.read_sums()
         names = sorted(sums.values)
-        row = np.array([[*self._own(sums), *(sums.values[name] for name in names)]], np.float64)
-        rows = self._comm.allgather(row, f"hvdtrain.meter.{what}")
+        rows = self._rows(self._own(sums, names), names, what)
         expected, self._saved = self._expected, 0.0
         self.start()
         totals = rows.sum(axis=0).tolist()
@@ -97,7 +101,7 @@ class Meter:
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        values = {name: total / max(counted, 1.0) for name, total in zip(names, totals[len(_ROW) :], strict=True)}
+        values = _means(names, totals[len(_ROW) :], counted)
         slowest = float(rows[:, _AT["elapsed"]].max())
         return ReducedMetrics(
             values=values,
@@ -115,7 +119,16 @@ class Meter:
             device_use=tuple(_of_all(rows[:, _AT["device_use"]])),
         )
 
-    def _own(self, sums: Sums) -> list[float]:
+    def _rows(self, own: list[float], names: list[str], what: str) -> NDArray[np.float64]:
+        """Every rank's row. Rows are of different lengths where ranks have other measures, so they are sent flat."""
+        joined = self._comm.allgather(np.array(own, np.float64), f"hvdtrain.meter.{what}")
+        rows = _same_measures(joined, self._comm.topology.size)
+        if rows is None:
+            require_same_names(gather_json(self._comm, names, f"hvdtrain.meter.{what}.names"))
+            raise AssertionError("rows differ by the names of measures only")
+        return rows
+
+    def _own(self, sums: Sums, names: list[str]) -> list[float]:
         saved = self.watch.take("checkpoint")
         elapsed = time.perf_counter() - self._begin - saved
         weight = float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0
@@ -123,12 +136,41 @@ class Meter:
         pressure = NOTHING if self._gauge is None else self._gauge.read()
         return [
             *(weight, self._masked),
+            *(names_checksum(names), len(names)),
             *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
             *(sums.parts.get(part, 0.0) for part in _PARTS),
             *(math.nan if value is None else value for value in known),
             self._memory.read(),
             *pressure,
+            *(sums.values[name] for name in names),
+            *(sums.samples.get(name, weight) for name in names),
         ]
+
+
+def _same_measures(joined: NDArray[np.float64], size: int) -> NDArray[np.float64] | None:
+    """The rows, [size, ...]; None unless all have the same measures, which all ranks see alike.
+
+    The first row begins at 0, so its number of measures is really that. If the width fits it, the second row begins
+    where it seems to, and so on.
+    """
+    width = len(_ROW) + 2 * int(joined[_AT["measures"]])
+    if joined.size != size * width:
+        return None
+    rows = joined.reshape(size, width)
+    of_measures = rows[:, [_AT[name] for name in _MEASURES]]
+    return rows if (of_measures == of_measures[0]).all() else None
+
+
+def _means(names: list[str], totals: list[float], counted: float) -> dict[str, float]:
+    """Each measure's mean over the samples that have it; without those that no real sample has had.
+
+    Args:
+        totals: the measures' sums, then their samples.
+        counted: samples that were measured at all.
+    """
+    sums, samples = totals[: len(names)], totals[len(names) :]
+    measured = [of for of in zip(names, sums, samples, strict=True) if of[2] or not counted]
+    return {name: total / max(count, 1.0) for name, total, count in measured}
 
 
 def rank_times(reading: ReducedMetrics) -> list[RankTimes]:

@@ -3,16 +3,19 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from hvdtrain import activity
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import Position
-from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter, Saved, failure_of
+from hvdtrain.checkpoints.saved import Saved, failure_of
+from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter
 from hvdtrain.engine import events
 from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.interface import Ledger
+from hvdtrain.engine.weight_checks import WeightChecks
 from hvdtrain.stopwatch import Stopwatch
 
 _log = logging.getLogger("hvdtrain.run")
@@ -53,6 +56,10 @@ class Saves:
     _waited: dict[int, float] = field(default_factory=dict)
     _last_failure: Saved | None = None  # of the checkpoint that was collected last
 
+    def __post_init__(self) -> None:
+        self.checks = WeightChecks(self.writer.comm, self.adapter, self.finish)
+        """Compares the weights that are saved."""
+
     def report(self) -> tuple[bool, int]:
         """Whether the clock asks for a checkpoint, and how many have ended: what this rank knows, for the vote."""
         cadence, is_root = self.policy.cadence, self.writer.comm.topology.is_root
@@ -76,7 +83,8 @@ class Saves:
         with self.watch.span("checkpoint") as span:
             gathered = self.adapter.gather_state(self.writer.comm, self.writer.copies)
             account = self.ledger.account(position.step)
-            self.writer.begin(self.adapter.state, position, best, account, reuses=not gathered)
+            compare = partial(self.checks.at_save, position.step, self.writer.copies)
+            self.writer.begin(self.adapter.state, position, best, account, not gathered, compare)
         self._waited[position.step] = span.seconds
         if not self.policy.in_background:
             self.finish()
@@ -114,7 +122,8 @@ class Saves:
         """Tell what became of the oldest one.
 
         Raises:
-            HvdtrainError: on all ranks; it was not written, and training must not go on.
+            HvdtrainError: on all ranks; it was not written, and training must not go on: it never does where the ranks'
+                weights differ.
         """
         activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:
@@ -122,7 +131,10 @@ class Saves:
         activity.now.took("checkpoint", saved.write_seconds)
         waited = self._waited.pop(saved.step) + span.seconds
         self._last_failure = saved if saved.failure is not None else None
+        if saved.diverged:
+            self.checks.refuse(saved.step)
         if saved.failure is None:
+            self.checks.saved(saved.step)
             self._tell(saved, waited)
         elif self.policy.goes_on:
             _log.warning("%s Training goes on without it.", saved.failure[0])

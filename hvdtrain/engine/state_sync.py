@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
-from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State
+from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
+from hvdtrain.state import State, bytes_of, weights_of
 
 _PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
@@ -29,7 +29,7 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
     described = [[name, array.dtype.str, list(array.shape)] for name, array in own.items()]
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
     common = own if comm.topology.is_root else {name: np.empty(shape, dtype) for name, dtype, shape in layout}
-    for group in _small_ones_together([_bytes_of(array) for array in common.values()]):
+    for group in _small_ones_together([bytes_of(array) for array in common.values()]):
         _broadcast_bytes(comm, group)
     return common
 
@@ -60,11 +60,6 @@ def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArra
         yield group
 
 
-def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """A view of an array's bytes, or a copy where it has gaps."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
     """Replace buffers that each rank made from its own samples by their mean over ranks, computed in float64."""
     buffers = adapter.rank_local_state() if comm.topology.is_distributed else {}
@@ -83,10 +78,9 @@ def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
 def weights_hash(state: State) -> str:
     """SHA-256 over names, dtypes, shapes and bytes of all weights and buffers."""
     digest = hashlib.sha256()
-    for name in sorted(n for n in state if n.startswith("model/")):
-        array = state[name]
+    for name, array in sorted(weights_of(state).items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(_bytes_of(array).data)
+        digest.update(bytes_of(array).data)
     return digest.hexdigest()
 
 
@@ -98,13 +92,16 @@ def whole_state(comm: Communicator, adapter: Adapter, keeps: bool) -> State:
     return adapter.state() if keeps else {}
 
 
-def weights_in_common(comm: Communicator, adapter: Adapter, when: str) -> str:
+def weights_in_common(comm: Communicator, adapter: Adapter, when: str, known: int | None = None) -> str:
     """The hash of the whole model's weights, which are the same on all ranks that have them. Collective.
+
+    Args:
+        known: the last step after which they were known to be equal, if there was one.
 
     Raises:
         DivergenceError: see `assert_equal_weights`.
     """
-    own = assert_equal_weights(comm, adapter.view_state(), when, adapter.stage or 0)
+    own = assert_equal_weights(comm, adapter.view_weights(), when, adapter.stage or 0, known)
     if adapter.stage is None:
         return own
     is_root = comm.topology.is_root
@@ -112,20 +109,14 @@ def weights_in_common(comm: Communicator, adapter: Adapter, when: str) -> str:
     return str(broadcast_json(comm, weights_hash(whole) if is_root else "", "hvdtrain.weights.whole"))
 
 
-def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int = 0) -> str:
+def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int = 0, known: int | None = None) -> str:
     """The hash that the weights of all ranks with this stage have in common. Collective.
 
     Raises:
-        DivergenceError: on every rank, naming the ranks that differ from the first one with their stage.
+        DivergenceError: on every rank; see `divergence`.
     """
-    told: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
-    first = {of: value for of, value in reversed(told)}
-    different = [rank for rank, (of, value) in enumerate(told) if value != first[of]]
-    if different:
-        compared = "rank 0's" if len(first) == 1 else "those of the first rank with the same stage"
-        raise DivergenceError(
-            f"{when} the weights of rank {', '.join(map(str, different))} differ from {compared}.",
-            "The ranks no longer train one model.",
-            "look for code in the task that changes weights or draws random numbers differently on some ranks.",
-        ).on_all_ranks()
-    return str(first[stage])
+    by_rank: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
+    hashes = [(of, value) for of, value in by_rank]
+    if ranks_unlike_first(hashes):
+        raise divergence(comm, state, stage, when, known)
+    return str(by_rank[comm.topology.rank][1])

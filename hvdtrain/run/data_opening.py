@@ -13,7 +13,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Task
+from hvdtrain.task.interface import Task, require_splits
 from hvdtrain.user_cache import user_cache
 
 _SETTLE_SECONDS: Final = 60.0
@@ -109,7 +109,7 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:
     access = _data_access(config.data)
     if by_pipe:
         return task, OpenedData(None, _open_validation(task, access))
-    splits = task.open_data(access)
+    splits = require_splits(task.open_data(access))
     return task, OpenedData(splits.train, splits.validation)
 
 

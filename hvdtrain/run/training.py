@@ -245,7 +245,7 @@ class _Training:
             schedule=setup.schedule,
             limits=RunLimits(
                 *(setup.epochs, config.max_steps, config.log_interval, config.checkpoint_interval),
-                *(config.data.max_corrupt, config.steps_per_call),
+                *(config.data.max_corrupt, config.steps_per_call, config.check_weights_every or 0),
             ),
             checkpoints=CheckpointWriter(
                 comm, self.folder.checkpoints, about, infinite, config.checkpoint_writers, self._may_change_workers()

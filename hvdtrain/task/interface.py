@@ -140,6 +140,8 @@ class Task(ABC):
         Do not reduce over samples: masks and unequal slices are weighted by hvdtrain, so that the mean is the mean
         over the global batch at every world size. The model is in training or evaluation mode as needed.
 
+        All ranks return the same names in a step. A name that only some steps have is averaged over their samples.
+
         Args:
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
@@ -154,14 +156,30 @@ def check_measures(measures: Any, samples: int) -> None:
             "There is nothing to differentiate.",
             "return a dict of per-sample tensors with the key 'loss'.",
         )
+    expected = (samples,)
     for name, value in measures.items():
-        shape = tuple(getattr(value, "shape", ()))
-        if shape != (samples,):
+        if getattr(value, "shape", None) != expected:
+            shape = tuple(getattr(value, "shape", ()))
             raise UsageError(
                 f"The task's measure() returned {name!r} of shape {shape} for {samples} samples.",
                 "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
                 f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
             )
+
+
+def require_splits(splits: Any) -> Splits:
+    """What `Task.open_data` has returned. Raises `UsageError` unless it is `Splits` of catalogs."""
+    named = vars(splits) if isinstance(splits, Splits) else {"": splits}
+    for name, records in named.items():
+        if not isinstance(records, Catalog) and not (name == "validation" and records is None):
+            where = f" with a {type(records).__name__} as {name}" if name else ""
+            raise UsageError(
+                f"The task's open_data() returned a {type(splits).__name__}{where}.",
+                "hvdtrain reads the records of a data_sharding.Catalog.",
+                'return Splits(train=data.catalog("train-*.tfrecord")), with validation=… if there are such records.',
+            )
+    checked: Splits = splits
+    return checked
 
 
 def callbacks_of(task: Task) -> list[Callable[[Any], None]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,13 +160,29 @@ def test_every_rank_s_own_weights_are_bit_equal_at_the_end(tmp_path: Path, run_r
         assert all(np.array_equal(array, other[name]) for name, array in first.items())
 
 
-def test_a_rank_whose_weights_drift_apart_ends_the_run(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("module", "size", "option", "when"),
+    [
+        ("train_torch_tasks", 3, "--checkpoint-interval", "At the checkpoint of step 4"),
+        ("train_keras_tasks", 2, "--check-weights-every", "After step 4"),
+    ],
+)
+def test_a_rank_whose_weights_drift_apart_ends_the_run(
+    module: str, size: int, option: str, when: str, tmp_path: Path, run_ranks: Callable[..., Any]
+) -> None:
+    """In its third update; the comparison after the second one is the last that has found them equal."""
     fault = {"place": "weights", "kind": "change", "rank": 1, "call": 3, "stamp": str(tmp_path / "stamp")}
     env = {**worker_path(), "TRAIN_FAULT": json.dumps(fault)}
-    command = ["python", "-m", "hvdtrain", "--task", "train_torch_tasks:Diverging", "--max-steps", "10"]
-    finished = run_ranks(command, 3, "mpirun", DEADLINE_S, env=env, cwd=tmp_path)
+    command = ["python", "-m", "hvdtrain", "--task", f"{module}:Diverging", "--max-steps", "10", option, "2"]
+    finished = run_ranks(
+        [*command, "--output-dir", str(tmp_path / "out")], size, "mpirun", DEADLINE_S, env=env, cwd=tmp_path
+    )
     assert finished.returncode == 1, finished.tail()
-    assert finished.stderr.count("After training the weights of rank 1 differ from rank 0's.") == 1, finished.tail()
+    assert finished.stderr.count(f"{when} the weights of rank 1 differ from rank 0's.") == 1, finished.tail()
+    told = r"They were equal after step 2\. 1 of 8 arrays differ: '\S+' in 1 of [\d,]+ numbers, by 0\.001 at most\."
+    assert re.search(told, finished.stderr), finished.tail()
+    saved = {path.name for path in (tmp_path / "out").glob("checkpoints/*")}
+    assert saved == ({"latest", "step_00000002"} if option == "--checkpoint-interval" else set())
     assert not list(tmp_path.rglob("result.json"))
 
 

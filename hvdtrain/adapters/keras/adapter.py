@@ -18,7 +18,7 @@ from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
-from hvdtrain.adapters.keras.calling import called_for, converted, own_seed_state, task_errors
+from hvdtrain.adapters.keras.calling import called_for, checked_measures, converted, own_seed_state, task_errors
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
@@ -37,7 +37,7 @@ from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task, check_measures, require_trainable
+from hvdtrain.task.interface import Task, require_trainable
 from hvdtrain.topology import Topology
 
 
@@ -77,6 +77,7 @@ class KerasAdapter(AdapterState):
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._sums: dict[str, tf.Variable] = {}
+        self._measured_layouts: set[object] = set()
         self._skipped = 0
         self._measure_in_graph = converted(task.measure)
         self._gradients: Callable[..., Any] = (
@@ -89,12 +90,13 @@ class KerasAdapter(AdapterState):
         self._eval = CompiledStep(self._eval_graph)
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
-        self._create_sums(batch)
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
+        layout = _layout(last)
+        self._create_sums(layout, batch)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
                 self._collect(_layout(part), *self._copied(part, step, number, lr))
-            changed, norm = self._train(_layout(last), *self._copied(last, step, len(parts), lr))
+            changed, norm = self._train(layout, *self._copied(last, step, len(parts), lr))
             self._laps.end_steps(1)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
@@ -103,10 +105,10 @@ class KerasAdapter(AdapterState):
         if self._options.steps_per_call == 1:
             super().train_steps(batches, step, lrs)
             return
-        self._create_sums(batches[0])
         numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)
+            self._create_sums(layout, updates[0][0])
             numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
             with self._syncing(), task_errors():
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
@@ -135,15 +137,16 @@ class KerasAdapter(AdapterState):
         return tensors
 
     def eval_step(self, batch: LoadedBatch) -> None:
-        self._create_sums(batch)
-        self._eval(_layout(batch), *self._tensors(batch))
+        layout = _layout(batch)
+        self._create_sums(layout, batch)
+        self._eval(layout, *self._tensors(batch))
 
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any
     ) -> tuple[list[Any], dict[str, Any]]:
         mask = tf.cast(real, tf.bool) if self._options.sync_batch_norm else None
         with tf.GradientTape() as tape, batch_mask(mask):
-            measures = self._measure(features, training=True)
+            measures = self._measure(features, real.shape[0], training=True)
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
             loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
             if self.model.losses:
@@ -205,38 +208,45 @@ class KerasAdapter(AdapterState):
         return self._laps.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
-        self._add(self._measure(features, training=False), real)
+        self._add(self._measure(features, real.shape[0], training=False), real)
 
-    def _measure(self, features: dict[str, Any], training: bool) -> dict[str, Any]:
+    def _measure(self, features: dict[str, Any], samples: int, training: bool) -> dict[str, Any]:
         measure = self._task.measure if tf.executing_eagerly() else self._measure_in_graph
         with called_for(self.model, training) as model:
-            found: dict[str, Any] = measure(model, features)
-        return found
+            measures = measure(model, features)
+        return checked_measures(measures, samples)
 
     def _add(self, measures: dict[str, Any], real: Any) -> None:
+        """To each measure's sum, and to the samples that it is over."""
+        counts = tf.cast(real, tf.float64)
+        samples = tf.reduce_sum(counts)
         for name, value in measures.items():
-            self._sums[name].assign_add(tf.reduce_sum(tf.cast(value, tf.float64) * tf.cast(real, tf.float64)))
+            total = tf.reduce_sum(tf.cast(value, tf.float64) * counts)
+            self._sums[name].assign_add(tf.stack([total, samples]))
 
-    def _create_sums(self, batch: LoadedBatch) -> None:
-        """Variables must exist before the step is traced, and only the task knows the measures' names."""
-        if self._sums:
+    def _create_sums(self, layout: object, batch: LoadedBatch) -> None:
+        """Variables must exist before a step is traced, and only the task knows the names of a batch's measures."""
+        if layout in self._measured_layouts:
             return
+        self._measured_layouts.add(layout)
         features, _ = self._tensors(batch)
-        measures = self._measure(features, training=False)
-        check_measures(measures, len(batch.ids))
-        self._sums = {name: tf.Variable(0.0, dtype=tf.float64, trainable=False) for name in measures}
+        for name in self._measure(features, len(batch.ids), training=False).keys() - self._sums.keys():
+            self._sums[name] = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
 
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
         """Features and weights."""
         return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)
 
     def read_sums(self) -> Sums:
-        values = {name: float(value.numpy()) for name, value in self._sums.items()}
+        totals = {name: value.numpy().tolist() for name, value in self._sums.items()}
+        values = {name: total for name, (total, _) in totals.items()}
+        samples = {name: count for name, (_, count) in totals.items()}
         norms, memory = self._update.norms.read(), memory_peak()
         parts = self._laps.take()
-        sums = Sums(values, self._waiting.take(), self._skipped, *norms, parts, device_memory=memory)
+        waited = self._waiting.take()
+        sums = Sums(values, waited, self._skipped, *norms, parts, device_memory=memory, samples=samples)
         for variable in self._sums.values():
-            variable.assign(0.0)
+            variable.assign([0.0, 0.0])
         self._skipped = 0
         return sums
 

@@ -12,6 +12,7 @@ from keras.src.layers.layer import CallContext
 from keras.src.random.seed_generator import global_seed_generator
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.task.interface import check_measures
 
 _CONTEXT = "current_call_ctx"
 
@@ -69,6 +70,21 @@ class _Mode:
 def _widened(output: Any) -> Any:
     low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
     return tf.cast(output, tf.float32) if low else output
+
+
+def checked_measures(measures: Any, samples: int) -> dict[str, Any]:
+    """What measure() has returned for `samples` samples. Shapes that a graph cannot know are checked when it runs.
+
+    Raises:
+        UsageError: see `check_measures`.
+    """
+    if isinstance(measures, dict):
+        unknown = {n: v for n, v in measures.items() if tf.is_tensor(v) and not v.shape.is_fully_defined()}
+        known_later = {n: v for n, v in unknown.items() if v.shape.is_compatible_with([samples])}
+        measures = {**measures, **{n: tf.ensure_shape(v, [samples]) for n, v in known_later.items()}}
+    check_measures(measures, samples)
+    checked: dict[str, Any] = measures
+    return checked
 
 
 @contextmanager

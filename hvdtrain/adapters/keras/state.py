@@ -26,6 +26,12 @@ def view_state(model: Any, optimizer: Any) -> State:
     return {name: _values(variable.value) for name, variable in _variables(model, optimizer).items()}
 
 
+def view_weights(model: Any, optimizer: Any) -> State:
+    """Of these the weights and buffers alone."""
+    variables = _variables(model, optimizer).items()
+    return {name: _values(variable.value) for name, variable in variables if name.startswith("model/")}
+
+
 def _values(tensor: Any) -> NDArray[Any]:
     """Of a tensor or variable, in its own memory where that is the host's; who assigns later writes to other memory."""
     return np.asarray(tensor.value() if isinstance(tensor, tf.Variable) else tensor)

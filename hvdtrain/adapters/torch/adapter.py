@@ -172,11 +172,11 @@ class TorchAdapter(AdapterState):
         self._passes.evaluate(batch)
 
     def read_sums(self) -> Sums:
-        values, norms = self._passes.read_sums(), self._update.norms.read()
+        (values, samples), norms = self._passes.read_sums(), self._update.norms.read()
         parts = dict(zip(PARTS, self._laps.take(), strict=True))  # after the device has done all of them
         waited = parts.pop(PARTS[ALLREDUCE]) + self._stopwatch.take("average") if self._is_distributed else 0.0
         gpu = memory_peak(self._device), gpu_use(self._device)
-        sums = Sums(values, waited, self._skipped, *norms, parts, *gpu)
+        sums = Sums(values, waited, self._skipped, *norms, parts, *gpu, samples)
         self._skipped = 0
         return sums
 

@@ -5,11 +5,18 @@ each step costs as much as a small layer.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
 _TOGETHER: Final = 16  # batches: bounds the memory that values take
+
+
+class MeasureTotals(NamedTuple):
+    """Sums of measures by their names, and over how many samples each of them goes."""
+
+    values: dict[str, float]
+    samples: dict[str, float]
 
 
 class MeasureSums:
@@ -18,15 +25,18 @@ class MeasureSums:
     def __init__(self) -> None:
         self._values: dict[str, list[torch.Tensor]] = {}
         self._totals: dict[str, torch.Tensor] = {}
+        self._samples: dict[str, float] = {}
 
-    def add(self, measures: Mapping[str, torch.Tensor], weights: torch.Tensor | None) -> None:
+    def add(self, measures: Mapping[str, torch.Tensor], weights: torch.Tensor | None, count: int) -> None:
         """Add a batch.
 
         Args:
             measures: values [n] of n samples, by name.
             weights: float32[n], 0 or 1; None where all count.
+            count: how many do.
         """
         for name, value in measures.items():
+            self._samples[name] = self._samples.get(name, 0.0) + count
             own = value.detach().reshape(-1)
             if not own.is_floating_point():
                 own = own.double()  # exact beside values of other batches
@@ -36,12 +46,13 @@ class MeasureSums:
             if len(values) == _TOGETHER:
                 self._total(name)
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> MeasureTotals:
         """The sums since the last reading."""
         for name in [name for name, values in self._values.items() if values]:
             self._total(name)
         totals, self._totals = self._totals, {}
-        return {name: float(total) for name, total in totals.items()}
+        samples, self._samples = self._samples, {}
+        return MeasureTotals({name: float(total) for name, total in totals.items()}, samples)
 
     def _total(self, name: str) -> None:
         total = torch.cat(self._values[name]).sum(dtype=torch.float64)

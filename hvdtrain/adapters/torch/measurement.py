@@ -23,24 +23,24 @@ class Rows:
     Attributes:
         weights: float32[n], 0 or 1; None where all n rows count, which spares the device some work.
         real: bool[n], those that count; None where all do.
+        count: how many do.
     """
 
     weights: torch.Tensor | None
     real: torch.Tensor | None
+    count: int
 
     @classmethod
     def of(cls, weights: NDArray[np.float32], place: Callable[[Any], torch.Tensor]) -> "Rows":
-        if np.count_nonzero(weights) == len(weights):
-            return _ALL_ROWS
+        count = int(np.count_nonzero(weights))
+        if count == len(weights):
+            return cls(None, None, count)
         placed = place(weights)
-        return cls(placed, placed > 0)
-
-
-_ALL_ROWS = Rows(None, None)
+        return cls(placed, placed > 0, count)
 
 
 class Measurement:
-    """Asks a task for its measures, checks them once, and adds them up.
+    """Asks a task for its measures, checks them, and adds them up.
 
     Args:
         task: whose `measure` is called.
@@ -51,7 +51,6 @@ class Measurement:
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
         self._task, self._precision, self._device = task, precision, device
         self._sums = MeasureSums()
-        self._checked = False
         self._equal_shares: tuple[tuple[int, float], torch.Tensor] | None = None
         self.read = self._sums.read
 
@@ -66,10 +65,8 @@ class Measurement:
         """The losses [n] of the samples. All measures are added to the sums, for rows that count."""
         with low_precision(self._precision, self._device), batch_mask(rows.real):
             measures = self._task.measure(model, features)
-        if not self._checked:
-            check_measures(measures, samples)
-            self._checked = True
-        self._sums.add(measures, rows.weights)
+        check_measures(measures, samples)
+        self._sums.add(measures, rows.weights, rows.count)
         losses: torch.Tensor = measures["loss"]
         return losses
 

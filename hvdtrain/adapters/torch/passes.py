@@ -10,6 +10,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.laps import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
+from hvdtrain.adapters.torch.measure_sums import MeasureTotals
 from hvdtrain.adapters.torch.measurement import Measurement
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
@@ -26,7 +27,7 @@ class Passes(Protocol):
     def evaluate(self, batch: LoadedBatch) -> None:
         """Forward only."""
 
-    def read_sums(self) -> dict[str, float]:
+    def read_sums(self) -> MeasureTotals:
         """The sums of measures since the last call, by the same names on all ranks; waits for the device."""
 
 
@@ -103,5 +104,5 @@ class WholeModelPasses:
         measurement = self.measurement
         measurement.measure(self.forward, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
 
-    def read_sums(self) -> dict[str, float]:
+    def read_sums(self) -> MeasureTotals:
         return self.measurement.read()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.adapters.torch.host_copies import host_copies, to_array
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.state import NO_STATE, State, weights_of
 
 _OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
 _NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it is loaded as one
@@ -34,6 +34,15 @@ def read_state(
 def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """The same without copies of what is in host memory already: to be read before the next step."""
     return _arrays(model, optimizer, lambda _, tensor: tensor.numpy(force=True))
+
+
+def view_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Of these the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
+
+    def to_host(name: str, tensor: torch.Tensor) -> NDArray[Any]:
+        return tensor.numpy(force=True) if name.startswith("model/") else np.empty(0)
+
+    return weights_of(_arrays(model, optimizer, to_host))
 
 
 def _arrays(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
-from train_fault import fail, fail_in_average, slow, slow_disk
+from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 
+from hvdtrain import events
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits
 from hvdtrain.tasks.keras import KerasDigits
@@ -36,3 +37,21 @@ class Faulty(KerasDigits):
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         fail("measure")
         return super().measure(model, batch)
+
+
+class Diverging(KerasDigits):
+    """Rank 1 changes one weight behind everybody's back, after an update."""
+
+    def build_model(self) -> keras.Model:
+        self._model = super().build_model()
+        return self._model
+
+    def callbacks(self) -> Sequence[Callable[[Any], None]]:
+        return [self._after]
+
+    def _after(self, event: Any) -> None:
+        if isinstance(event, events.StepEnded) and strikes("weights") == "change":
+            weights = self._model.trainable_variables[0]
+            values = weights.numpy()
+            values.reshape(-1)[0] += 1e-3
+            weights.assign(values)

@@ -62,6 +62,19 @@ def test_a_task_may_ask_a_tensor_in_pythons_if(facts: dict[str, Any]) -> None:
     assert facts["decides"] == [True] * 12
 
 
+def test_measures_of_each_graph_are_one_value_a_sample(facts: dict[str, Any]) -> None:
+    """Not only those of the first call, which is no graph's."""
+    for error in facts["means"]:
+        assert "'loss' of shape () for 12 samples" in error
+    training, evaluation = facts["unknown"]  # known when it runs; in training another operation may meet it first
+    assert "InvalidArgumentError" in training
+    assert "[1] is not compatible with expected shape [12]" in evaluation
+
+
+def test_a_measure_that_some_batches_lack_knows_the_samples_that_have_it(facts: dict[str, Any]) -> None:
+    assert facts["extended"] == [[0 + 1 + 2 + 3 + 4 + 5, 6, 18]] * 2
+
+
 def test_parts_of_a_model_know_whether_they_train(facts: dict[str, Any]) -> None:
     assert 0.2 < facts["zeros_first"] < 0.8
     assert facts["zeros_eval"] == 0

@@ -19,7 +19,9 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.engine.meter import Meter
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -172,6 +174,33 @@ def test_measures_that_are_not_one_value_a_sample_are_refused(case: str, step: s
     with pytest.raises(UsageError) as caught:
         adapter.train_step(batch_of(4), 0, LR) if step == "train" else adapter.eval_step(batch_of(4))
     assert fact in caught.value.fact
+
+
+@pytest.mark.parametrize("step", ["train", "eval"])
+def test_measures_of_later_batches_are_looked_at_too(step: str) -> None:
+    """Such as those of a measure() that reduces the loss in evaluation only."""
+    task = Measuring()
+    task.answer = lambda measures: measures
+    adapter = open_adapter(task)
+    adapter.train_step(batch_of(4), 0, LR)
+    task.answer = lambda measures: {**measures, "loss": measures["loss"].mean()}
+    with pytest.raises(UsageError, match=r"'loss' of shape \(\) for 4 samples"):
+        adapter.train_step(batch_of(4), 1, LR) if step == "train" else adapter.eval_step(batch_of(4))
+
+
+def test_a_measure_that_some_batches_lack_is_averaged_over_the_samples_that_have_it() -> None:
+    task = Measuring()
+    adapter, comm = open_adapter(task), SerialCommunicator(Topology.single())
+    meter = Meter(adapter, comm)
+    task.answer = lambda measures: measures
+    extended = batch_of(6, masked=2)
+    for step, batch in enumerate((batch_of(4), extended)):
+        adapter.train_step(batch, step, LR)
+        meter.count(batch)
+        task.answer = lambda measures: {**measures, "rows": torch.arange(6.0)}
+    reading = meter.reduce("training")
+    assert reading.samples == 8
+    assert reading.values["rows"] == (0 + 1 + 2 + 3) / 4
 
 
 class ForeignParameter(Plain):

@@ -13,8 +13,9 @@ from thread_ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints import format as checkpoint_format
 from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter, Saved, failure_of
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.interface import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology

@@ -37,6 +37,7 @@ def test_seconds_between(options: dict[str, Any], expected: object) -> None:
             "--checkpoint-overlap skip is given with --checkpoint-mode sync.",
         ),
         ({"checkpoint_overlap": "skip"}, "--checkpoint-overlap skip is given without --checkpoint-interval."),
+        ({"check_weights_every": 10, "sync_every": 4}, "--check-weights-every is 10, and --sync-every 4."),
     ],
 )
 def test_refusals(options: dict[str, Any], words: str) -> None:

@@ -20,6 +20,7 @@ TOO_SMALL: dict[str, Any] = {
     "reference_batch_size": 0,
     "keep_checkpoints": 0,
     "checkpoint_writers": 0,
+    "check_weights_every": 0,
     "log_interval": 0,
     "warmup_epochs": -0.5,
     "checkpoint_interval": -1,

@@ -150,6 +150,39 @@ def test_a_rank_that_counts_other_samples_than_the_plan_is_found_by_all(own: lis
         assert error.fact == f"The ranks together measured {counted:.0f} samples in validation, where the plan has 4."
 
 
+@pytest.mark.parametrize("names", [("r0", "r1"), ("r0", ""), ("", "r1")], ids=str)
+def test_measures_that_ranks_name_differently_are_refused_with_the_names(names: tuple[str, str]) -> None:
+    """By all ranks; else the numbers of one measure would be added to those of another one."""
+
+    def work(comm: ThreadCommunicator) -> ReducedMetrics:
+        rank = comm.topology.rank
+        adder: Any = Adder()
+        meter = meter_of(adder, comm)
+        meter.count(batch_of([1.0], [1.0], 3.0))
+        name = names[min(rank, 1)]
+        adder.read_sums = lambda: Sums({"loss": 1.0, **({name: 5.0} if name else {})}, 0.0)
+        return meter.reduce("validation")
+
+    first, others = ("loss, " + name if name else "loss" for name in names)
+    for error in run_on_ranks(3, work):
+        assert isinstance(error, DivergenceError)
+        assert error.joint
+        assert error.fact == f"The task's measure() names {first} on rank 0, and {others} on rank 1, 2."
+
+
+def test_a_measure_that_some_samples_lack_is_the_mean_over_those_that_have_it() -> None:
+    def work(comm: ThreadCommunicator) -> ReducedMetrics:
+        rank = comm.topology.rank
+        adder: Any = Adder()
+        meter = meter_of(adder, comm)
+        meter.count(batch_of([1.0] * 4, [1.0] * 4, 8.0))
+        adder.read_sums = lambda: Sums({"loss": 4.0, "part": 6.0}, 0.0, samples={"loss": 4.0, "part": float(2 * rank)})
+        return meter.reduce("training")
+
+    for reading in all_well(run_on_ranks(2, work)):
+        assert reading.values == {"loss": 1.0, "part": 6.0}
+
+
 def test_reading_resets() -> None:
     adder = Adder()
     meter = meter_of(adder, SerialCommunicator(Topology.single()))

@@ -93,3 +93,20 @@ def test_nothing_is_waited_for_that_was_not_begun(task: type[Told], tmp_path: Pa
     begin = time.monotonic()
     opening.settle()
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("returned", "fact"),
+    [
+        ([1, 2], "a list"),
+        (hvdtrain.Splits(train=[1, 2]), "a Splits with a list as train"),  # type: ignore[arg-type]
+        (None, "a NoneType"),
+    ],
+)
+def test_data_that_is_not_splits_of_catalogs_is_refused(
+    returned: Any, fact: str, task: type[Told], tmp_path: Path
+) -> None:
+    other = type("Other", (task,), {"open_data": lambda *_: returned})
+    with pytest.raises(UsageError) as caught:
+        DataOpening(parse_train_config(["--data.dir", str(tmp_path)]), other).result()
+    assert caught.value.fact == f"The task's open_data() returned {fact}."

@@ -68,6 +68,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "checkpoint_url": ("s3://bucket/run", "s3://bucket/run"),
     "checkpoint_writers": ("2", 2),
     "checkpoint_failure": ("warn", "warn"),
+    "check_weights_every": ("100", 100),
     "log_interval": ("4", 4),
     "log_level": ("debug", "debug"),
     "loggers": ("tensorboard, mlflow", "tensorboard, mlflow"),

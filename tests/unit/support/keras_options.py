@@ -209,6 +209,53 @@ def decides(**options: Any) -> list[bool]:
     return found
 
 
+class MeanWhenTraced(Plain):
+    """Its first call, which is no graph's, returns what it should."""
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        loss = super().measure(model, batch)["loss"]
+        return {"loss": loss if tf.executing_eagerly() else self.reduced(loss)}
+
+    def reduced(self, loss: Any) -> Any:
+        return tf.reduce_mean(loss)
+
+
+class UnknownWhenTraced(MeanWhenTraced):
+    """Of which a graph cannot know how many values there are."""
+
+    def reduced(self, loss: Any) -> Any:
+        return tf.boolean_mask(loss, loss >= tf.reduce_max(loss))
+
+
+class Extended(Plain):
+    """Has one more measure where a batch has one more feature."""
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        return {**super().measure(model, batch), **({"extra": batch["extra"]} if "extra" in batch else {})}
+
+
+def refused_measures(task: Task, step: str, **options: Any) -> str:
+    """The error of a step whose measures are not one value a sample."""
+    keras.backend.clear_session()
+    adapter = KerasAdapter(task, Topology.single(), 3, 0.1, TrainingOptions(**options))
+    try:
+        adapter.train_steps([batch(0)] * 2, 0, [0.1] * 2) if step == "train" else adapter.eval_step(batch(0))
+    except (UsageError, tf.errors.InvalidArgumentError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def extended(**options: Any) -> list[Any]:
+    """The sum of a measure that only the second batch has, its samples, and those of the loss."""
+    keras.backend.clear_session()
+    adapter = KerasAdapter(Extended(), Topology.single(), 3, 0.1, TrainingOptions(**options))
+    later = batch(1)
+    later.features["extra"], later.weights[6:] = np.arange(12, dtype=np.float32), 0
+    adapter.train_steps([batch(0), later], 0, [0.1, 0.1])
+    sums = adapter.read_sums()
+    return [sums.values["extra"], sums.samples["extra"], sums.samples["loss"]]
+
+
 def main() -> None:
     facts: dict[str, Any] = {}
     plain, with_norm = trained(Plain()), trained(Rows())
@@ -226,6 +273,10 @@ def main() -> None:
     facts["gpu_memory"] = gpu_memory()
     facts["decides"] = [*decides(), *decides(compile=True)]
     facts["signs"] = sorted({float(np.sign(batch(seed).features["x"].sum())) for seed in range(6)})
+    facts["means"] = [refused_measures(MeanWhenTraced(), step) for step in ("train", "eval")]
+    facts["means"].append(refused_measures(MeanWhenTraced(), "train", steps_per_call=2, compile=True))
+    facts["unknown"] = [refused_measures(UnknownWhenTraced(), step) for step in ("train", "eval")]
+    facts["extended"] = [extended(), extended(steps_per_call=2)]
     overflow(facts)
     parts(facts)
     calls(facts)

@@ -30,7 +30,7 @@ from hvdtrain.engine.interface import RunLimits, RunResult
 from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.state import NO_STATE, State, weights_of
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 
@@ -153,6 +153,9 @@ class NumpyAdapter:
     def view_state(self) -> State:
         return self.state()
 
+    def view_weights(self) -> State:
+        return weights_of(self.state())
+
     def load_state(self, state: State) -> None:
         self.velocity = {name: state[f"optimizer/{name}/velocity"].copy() for name in self.velocity}
         self.model = {name: state[f"model/{name}"].copy() for name in self.model}
@@ -204,6 +207,7 @@ class Setting:
     callbacks: tuple[events.Callback, ...] = ()
     early_stopping: EarlyStopping = EarlyStopping()
     save_policy: SavePolicy = SavePolicy()
+    writers: int = 1
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints", self.keep)
@@ -237,7 +241,7 @@ def train(
         validation=_source(setting, setting.data.validation, comm, training=False) if setting.validate else None,
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
-        checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}),
+        checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}, writers=setting.writers),
         ledger=CoverageLedger(
             comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine, setting.origin
         ),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.laps import Laps
+from hvdtrain.adapters.measure_names import require_same_names
 from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
@@ -169,8 +170,9 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
     comm: Any = HorovodCommunicator(TorchBinding(), topology)
 
     def names(own: Sequence[str]) -> Sequence[str]:
-        told: list[list[str]] = gather_json(comm, list(own), "hvdtrain.pipeline.measures")
-        return list(dict.fromkeys(name for names in told for name in names))
+        by_rank: list[list[str]] = gather_json(comm, list(own), "hvdtrain.pipeline.measures")
+        require_same_names(by_rank)
+        return list(dict.fromkeys(name for names in by_rank for name in names))
 
     return names
 

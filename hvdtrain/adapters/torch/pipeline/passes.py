@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from hvdtrain.adapters.laps import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE,
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
+from hvdtrain.adapters.torch.measure_sums import MeasureTotals
 from hvdtrain.adapters.torch.measurement import Measurement, Rows
 from hvdtrain.adapters.torch.passes import Draws
 from hvdtrain.adapters.torch.pipeline.links import Link
@@ -158,7 +159,9 @@ class PipelinePasses:
             for stage in self.stages:
                 stage.forward(part, number, None, self._untold)
 
-    def read_sums(self) -> dict[str, float]:
-        own: dict[str, Any] = self.stages[-1].measurement.read()
-        names = list(own) if self.known_names is None else self.known_names(list(own))
-        return {name: own.get(name, 0.0) for name in names}
+    def read_sums(self) -> MeasureTotals:
+        totals = self.stages[-1].measurement.read()
+        if self.known_names is None:
+            return totals
+        names = self.known_names(list(totals.values))
+        return MeasureTotals(*({name: of_name.get(name, 0.0) for name in names} for of_name in totals))

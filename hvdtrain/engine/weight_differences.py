@@ -1,0 +1,123 @@
+"""What differs between the weights of ranks that must have the same ones, for people who look for the cause."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.messages import broadcast_json, gather_json
+from hvdtrain.errors import DivergenceError
+from hvdtrain.state import State, array_checksum, bytes_of, weights_digest, weights_of
+
+_NAMED: Final = 3  # arrays in a message
+_PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dtype's size
+
+
+class _Reference(NamedTuple):
+    """The rank with which others are compared, and the arrays of its stage in their order.
+
+    Attributes:
+        rank: that has them.
+        arrays: name, dtype, shape and checksum of each.
+    """
+
+    rank: int
+    arrays: list[tuple[str, str, list[int], int]]
+
+
+def ranks_unlike_first(by_rank: Sequence[tuple[int, object]]) -> list[int]:
+    """The ranks whose value is not that of the first rank with the same stage.
+
+    Args:
+        by_rank: stage and value of each rank.
+    """
+    first = {stage: value for stage, value in reversed(by_rank)}
+    return [rank for rank, (stage, value) in enumerate(by_rank) if value != first[stage]]
+
+
+def divergence(comm: Communicator, state: State, stage: int, when: str, known: int | None) -> DivergenceError:
+    """The error of ranks whose weights differ, the same one on all ranks, to be raised by all. Collective.
+
+    It names the ranks, the first arrays that differ, in how many numbers, and by how much.
+
+    Args:
+        state: this rank's arrays; weights and buffers are compared.
+        stage: those of ranks with the same one are compared.
+        when: they differed, perhaps some steps ago: local SGD makes them equal again.
+        known: the last step after which they were known to be equal, if there was one.
+    """
+    digests: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
+    by_rank = [(of, digest) for of, digest in digests]
+    ranks = ranks_unlike_first(by_rank)
+    stages = [of for of, _ in by_rank]
+    compared = "rank 0's" if len(set(stages)) == 1 else "those of the first rank with the same stage"
+    differing = sorted({stages[rank] for rank in ranks})
+    whats = [_what_differs(comm, weights_of(state), stages.index(of), stage == of) for of in differing]
+    since = [] if known is None else [f"They were equal after step {known}."]
+    named = f"the weights of rank {', '.join(map(str, ranks))} differ from {compared}"
+    return DivergenceError(
+        f"{when} {named if ranks else 'ranks had different weights, which have become equal since'}.",
+        " ".join([*since, *whats, f"The ranks {'no longer' if ranks else 'did not'} train one model."]),
+        "look for code in the task that changes weights or draws random numbers differently on some ranks; "
+        "--check-weights-every 1 finds the step. --resume auto continues from the last checkpoint, of equal weights.",
+    ).on_all_ranks()
+
+
+def _what_differs(comm: Communicator, weights: State, root: int, compares: bool) -> str:
+    """Which arrays of rank `root` the ranks that compare theirs do not have alike. Collective."""
+    described = [
+        (name, array.dtype.str, list(array.shape), array_checksum(name, array)) for name, array in weights.items()
+    ]
+    reference = _Reference(root, broadcast_json(comm, described, "hvdtrain.weights.arrays", root))
+    here = [
+        compares and (name not in weights or array_checksum(name, weights[name]) != checksum)
+        for name, _, _, checksum in reference.arrays
+    ]
+    anywhere = comm.allreduce(np.array([*here, False], np.int32), "hvdtrain.weights.differing", "max")
+    places = np.flatnonzero(anywhere).tolist()
+    told = [_one_array(comm, weights, reference, place, compares) for place in places[:_NAMED]]
+    more = "; …" if len(places) > _NAMED else ""
+    if not places:
+        return "Some ranks have more arrays than others."
+    return f"{len(places)} of {len(reference.arrays)} arrays differ: {'; '.join(told)}{more}."
+
+
+def _one_array(comm: Communicator, weights: State, reference: _Reference, place: int, compares: bool) -> str:
+    """In how many numbers of an array a rank differs, and by how much: the most of all ranks. Collective."""
+    name, dtype, shape, _ = reference.arrays[place]
+    own = _of_same_kind(weights, name, dtype, shape)
+    count, largest = 0, 0.0
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    sent = bytes_of(weights[name]) if comm.topology.rank == reference.rank else np.zeros(size, np.uint8)
+    for start in range(0, size, _PIECE_BYTES):
+        piece = comm.broadcast(sent[start : start + _PIECE_BYTES], "hvdtrain.weights.values", reference.rank)
+        if compares and own is not None:
+            differing, by = _difference(bytes_of(own)[start : start + _PIECE_BYTES], piece, np.dtype(dtype))
+            count, largest = count + differing, float(np.maximum(largest, by))
+    row = np.array([[count, largest, compares and own is None]], np.float64)
+    rows = comm.allgather(row, "hvdtrain.weights.difference")
+    label = repr(name.removeprefix("model/"))
+    if rows[:, 2].any():
+        return f"{label} has another shape or type, or is missing"
+    count, largest = int(rows[:, 0].max()), float(rows[:, 1].max())
+    return f"{label} in {count:,} of {int(np.prod(shape)):,} numbers, by {largest:.3g} at most"
+
+
+def _of_same_kind(
+    weights: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: Sequence[int]
+) -> NDArray[Any] | None:
+    array = weights.get(name)
+    return array if array is not None and (array.dtype.str, list(array.shape)) == (dtype, list(shape)) else None
+
+
+def _difference(one: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:
+    """How many numbers differ in their bytes, and by how much at most; NaN where one of them is no number."""
+    unlike = (one.reshape(-1, dtype.itemsize) != other.reshape(-1, dtype.itemsize)).any(axis=1)
+    if not unlike.any():
+        return 0, 0.0
+    exact = np.complex128 if dtype.kind == "c" else np.float64
+    pair = [values.copy().view(dtype)[unlike].astype(exact) for values in (one, other)]
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        return int(unlike.sum()), float(np.abs(pair[0] - pair[1]).max())
