@@ -55,6 +55,9 @@ class Adapter(Protocol):
     @property
     def counts(self) -> bool: ...
 
+    def begin_epoch(self) -> None:
+        """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before."""
+
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """One update with the gradient of the mean loss over the global batch. Collective.
 

@@ -179,6 +179,7 @@ class Engine:
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""
         epoch = start.step // self._steps_per_epoch
+        self.adapter.begin_epoch()
         self._emit(events.EpochStarted(epoch))
         end = min(last, (epoch + 1) * self._steps_per_epoch)
         position = self._train_steps(epoch, start, end)

@@ -11,6 +11,7 @@ from hvdtrain.adapters.laps import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measurement import Measurement
+from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures
@@ -63,6 +64,7 @@ class WholeModelPasses:
 
     Attributes:
         forward: what the task's measure() calls.
+        mode: of the model; measure() may change it, so that it is set again for each pass.
         accumulate_steps: micro batches of each update.
         draws: random numbers.
         measurement: the task's measures.
@@ -72,6 +74,7 @@ class WholeModelPasses:
     """
 
     forward: Any
+    mode: TrainingMode
     accumulate_steps: int
     draws: Draws
     measurement: Measurement
@@ -82,6 +85,7 @@ class WholeModelPasses:
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, self.accumulate_steps)
         for number, part in enumerate(parts):
+            self.mode.set(True)
             self.draws.begin(step, number)
             self._add(part, number + 1 == len(parts))
 
@@ -101,6 +105,7 @@ class WholeModelPasses:
 
     def evaluate(self, batch: LoadedBatch) -> None:
         measurement = self.measurement
+        self.mode.set(False)
         measurement.measure(self.forward, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
 
     def read_sums(self) -> dict[str, float]:
