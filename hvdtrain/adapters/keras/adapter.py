@@ -186,9 +186,11 @@ class KerasAdapter(AdapterState):
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
         self._add(measures, real)
-        gradients = _for_all(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
+        used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
-        changed, norm = self._update.apply(gradients, self._updated, numbers.scale)
+        changed, norm = self._update.apply(used, variables, numbers.scale)
+        if not used:  # Keras counts no update without gradients; with shards other ranks may have some
+            self.optimizer.iterations.assign_add(1)
         self._laps.mark("optimizer", [tf.convert_to_tensor(variable) for variable in self._updated])
         if self._sharded is not None:
             self._gradient_sync.distribute()
@@ -259,6 +261,7 @@ def _layout(batch: LoadedBatch) -> tuple[object, ...]:
     return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
 
 
-def _for_all(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Zeros where the loss needs no gradient, so that Keras decays those weights too, as torch does here."""
-    return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]
+def _used(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Those that have a gradient: Keras must neither decay nor move the others. All ranks trace the same ones."""
+    pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+    return [gradient for gradient, _ in pairs], [variable for _, variable in pairs]

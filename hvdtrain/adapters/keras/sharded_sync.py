@@ -106,16 +106,17 @@ class ShardedSync(GradientSync):
         return [piece.weights for piece in self.pieces]
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients of this rank's pieces."""
+        """The gradients of this rank's pieces; None for None."""
         found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
         flat = [self._flattened(shard, found) for shard in self._shards]
         parts = self._waiting.over(
             flat, lambda: [self._scattered(*pair) for pair in zip(self._shards, flat, strict=True)]
         )
         return [
-            piece
+            numbers if id(piece.variable) in found else None
             for shard, part in zip(self._shards, parts, strict=True)
-            for piece in (tf.split(part, shard.part_lengths) if shard.pieces else ())
+            if shard.pieces
+            for piece, numbers in zip(shard.pieces, tf.split(part, shard.part_lengths), strict=True)
         ]
 
     def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:

@@ -45,7 +45,8 @@ class GradientSync(SyncState, ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until every parameter's `.grad` is what the optimizer needs. Collective."""
+        """Wait until every parameter's `.grad` is what the optimizer needs: None where no rank's loss has used it, on
+        all ranks alike. Collective."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -61,25 +62,30 @@ class GradientSync(SyncState, ABC):
 
 
 class NoSync(GradientSync):
-    """One process: no communication, and dense gradients for all parameters as with many ranks.
+    """One process: no communication, and dense gradients as with many ranks.
 
-    Optimizers skip a parameter without a gradient, and so would not decay its weights; for sparse gradients they have
-    other rules.
+    Optimizers have other rules for sparse gradients. A parameter that the loss has not used has no gradient, so that
+    they skip it.
+
+    Args:
+        trainable: names and parameters.
+        fills_unused: give such a parameter zeros instead, unless it is frozen.
     """
 
-    def __init__(self, trainable: Trainable) -> None:
+    def __init__(self, trainable: Trainable, fills_unused: bool = False) -> None:
         super().__init__()
-        self._trainable = [parameter for _, parameter in trainable]
+        self._trainable, self._fills_unused = [parameter for _, parameter in trainable], fills_unused
 
     def set_grad_sync(self, last: bool) -> None:
         pass
 
     def finish(self) -> None:
         for parameter in self._trainable:
-            if parameter.grad is None:
+            if parameter.grad is not None:
+                if parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.to_dense()
+            elif self._fills_unused and parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
-            elif parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
 
     def clear(self) -> None:
         for parameter in self._trainable:
@@ -128,7 +134,7 @@ class SummedGradients(GradientSync):
 
     def finish(self) -> None:
         # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
-        # zeros in their places, so that all ranks run the same collectives.
+        # zeros in their places, so that all ranks run the same collectives. `usage_marks` tells who needs none.
         for bucket in self._buckets:
             bucket.complete()
         pending = self._buckets

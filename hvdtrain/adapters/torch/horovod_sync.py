@@ -11,6 +11,8 @@ from hvdtrain.adapters.torch.gradient_sync import NoSync
 class HorovodGradients(NoSync):
     """Sums each gradient by a message of its own, in the hooks of `hvd.DistributedOptimizer`; Horovod fuses messages.
 
+    A parameter that no rank's loss has used gets zeros, as Horovod has it, unless it is frozen.
+
     The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
 
     Args:
@@ -35,3 +37,6 @@ class HorovodGradients(NoSync):
     def finish(self) -> None:
         self._optimizer.synchronize()
         super().finish()
+        for parameter in self._trainable:
+            if not parameter.requires_grad:
+                parameter.grad = None

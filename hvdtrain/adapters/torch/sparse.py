@@ -98,14 +98,15 @@ class _Rows:
         summed = gradient.coalesce()
         return cls(name, parameter.shape, summed.indices()[0], summed.values())
 
-    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor]:
-        """Send them to all ranks; what this returns waits for the sum of all ranks' rows."""
+    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor | None]:
+        """Send them to all ranks; what this returns waits for the sum of all ranks' rows; None where there are none."""
         indices = start_gather(self.indices, f"hvdtrain.rows.{self.name}.indices")
         values = start_gather(self.values, f"hvdtrain.rows.{self.name}.values")
 
-        def finished() -> torch.Tensor:
-            gathered = torch.sparse_coo_tensor(indices().unsqueeze(0), values(), self.shape)
-            return gathered.coalesce()
+        def finished() -> torch.Tensor | None:
+            rows = indices().unsqueeze(0)
+            gathered = torch.sparse_coo_tensor(rows, values(), self.shape)
+            return gathered.coalesce() if rows.numel() else None
 
         return finished
 
