@@ -29,13 +29,16 @@ from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
+from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.adapters.laps import PARTS
+from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task, check_measures, require_trainable
 from hvdtrain.topology import Topology
@@ -52,6 +55,7 @@ class KerasAdapter(AdapterState):
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
+    _lr: float | None  # of the last step
 
     def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
         require_supported(options)
@@ -76,6 +80,7 @@ class KerasAdapter(AdapterState):
         summed = self._updated if self._sums_reduced else self.model.trainable_variables
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
+        self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums: dict[str, tf.Variable] = {}
         self._skipped = 0
         self._measure_in_graph = converted(task.measure)
@@ -88,8 +93,12 @@ class KerasAdapter(AdapterState):
         self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
 
+    def take_changes(self, comm: Communicator) -> None:
+        agree_on_trained(comm, lambda: self._changes.look(self._lr))
+
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._create_sums(batch)
+        self._lr = lr
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         with self._syncing(), task_errors():
             for number, part in enumerate(parts):
@@ -104,6 +113,7 @@ class KerasAdapter(AdapterState):
             super().train_steps(batches, step, lrs)
             return
         self._create_sums(batches[0])
+        self._lr = lrs[-1]
         numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)

@@ -24,10 +24,13 @@ from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
+from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed
+from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task
@@ -70,6 +73,9 @@ class TorchAdapter(AdapterState):
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._gradient_sync.sending = self._laps.sending
+        fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
+        self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
+        self._lr: float | None = None
 
     def _open_whole(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
         options = self._options
@@ -119,8 +125,7 @@ class TorchAdapter(AdapterState):
         with self._waiting():
             self._gradient_sync.finish()
         laps.end_wait()
-        for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
-            group["lr"] = lr * factor
+        self._set_lr(lr)
         changed = self._update.step()
         if self._gradient_sync.acts_after_update:
             laps.end(OPTIMIZER)
@@ -132,6 +137,22 @@ class TorchAdapter(AdapterState):
         laps.end_step()
         self._gradient_sync.clear()
         self._skipped += not changed
+
+    def _set_lr(self, lr: float) -> None:
+        self._lr, groups = lr, self.optimizer.param_groups
+        if len(groups) != len(self._lr_factors):
+            raise groups_changed()
+        for group, factor in zip(groups, self._lr_factors, strict=True):
+            group["lr"] = lr * factor
+
+    def take_changes(self, comm: Communicator) -> None:
+        lr = self._lr
+        rates = None if lr is None else [lr * factor for factor in self._lr_factors]
+        agree_on_trained(comm, lambda: self._changes.look(rates), compares=self._stage is None)
+        if unfrozen := self._changes.take_unfrozen():
+            self._gradient_sync.set_trainable(self._changes.trained())
+            self._update.include([parameter for _, parameter in unfrozen])
+            self._average.include(dict(unfrozen))
 
     @property
     def threads(self) -> int:

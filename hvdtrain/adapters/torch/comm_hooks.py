@@ -52,10 +52,12 @@ class CommHook(HookState, ABC):
         leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
         keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
             or what the hook has kept of earlier updates.
+        fixed_by: see `GradientSync`.
     """
 
     leaves_all = True
     keeps_unused = True
+    fixed_by = ""
 
     def mark_places(self, lengths: Sequence[int]) -> list[list[int]]:
         """For each parameter of a bucket where its marks are. Args: `lengths`: numbers of each parameter."""

@@ -33,9 +33,11 @@ class GradientSync(SyncState, ABC):
     Attributes:
         sending: is called when communication begins while this rank still computes.
         acts_after_update: `after_update` does something.
+        fixed_by: the option because of which no further parameters can be trained later; "" if there is none.
     """
 
     acts_after_update = False
+    fixed_by = ""
 
     sending: Callable[[], None] = staticmethod(lambda: None)
 
@@ -51,6 +53,10 @@ class GradientSync(SyncState, ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget the gradients."""
+
+    @abstractmethod
+    def set_trainable(self, trainable: Trainable) -> None:
+        """These parameters are trained from now on, the same on all ranks. Between steps, unless `fixed_by` is set."""
 
     def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
         """What this rank's optimizer trains of them."""
@@ -74,7 +80,11 @@ class NoSync(GradientSync):
 
     def __init__(self, trainable: Trainable, fills_unused: bool = False) -> None:
         super().__init__()
-        self._trainable, self._fills_unused = [parameter for _, parameter in trainable], fills_unused
+        self._fills_unused = fills_unused
+        self.set_trainable(trainable)
+
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._trainable = [parameter for _, parameter in trainable]
 
     def set_grad_sync(self, last: bool) -> None:
         pass
@@ -107,6 +117,7 @@ class SummedGradients(GradientSync):
     def __init__(self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, cap: int = BUCKET_BYTES) -> None:
         super().__init__(hook)
         self._trainable, self._hook, self._wait = trainable, hook, wait
+        self.fixed_by = hook.fixed_by
         self._held = False
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
@@ -115,7 +126,12 @@ class SummedGradients(GradientSync):
     def buckets(self, cap: int) -> tuple[int, ...]:
         return tuple(len(group) for group in grouped(self._trainable, cap, self._hook))
 
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._trainable = trainable
+        self.set_bucket_cap(self._cap)
+
     def set_bucket_cap(self, cap: int) -> None:
+        self._cap = cap
         for hook in self._hooks:
             hook.remove()
         self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both

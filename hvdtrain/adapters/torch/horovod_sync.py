@@ -21,6 +21,8 @@ class HorovodGradients(NoSync):
         loss_multiplier: see `HookState`.
     """
 
+    fixed_by = "--gradient-sync horovod"
+
     def __init__(self, trainable: Trainable, accumulate_steps: int, loss_multiplier: float) -> None:
         import horovod.torch as hvd
 

@@ -51,6 +51,9 @@ class LocalSgd(PeriodicAverage, GradientSync):
             NoSync(trainable, fills_unused=True) if ranks == 1 else _within_set(trainable, hvd, process_set)
         )
 
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._gradients.set_trainable(trainable)
+
     def set_grad_sync(self, last: bool) -> None:
         self._gradients.set_grad_sync(last)
 

@@ -13,9 +13,9 @@ from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measurement import Measurement
 from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures
-from hvdtrain.task.interface import require_trainable
 
 
 class Passes(Protocol):
@@ -98,7 +98,7 @@ class WholeModelPasses:
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
             share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
-            require_trainable(losses.requires_grad)
+            require_gradients(losses)
             laps.end(FORWARD)
             backward(losses, measurement.shares(rows, losses, share))
             laps.end(BACKWARD)

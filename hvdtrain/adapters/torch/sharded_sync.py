@@ -48,6 +48,7 @@ class ScatteredSum(CommHook):
 
     reduces_in_place = True
     leaves_all = False
+    fixed_by = "--shard"
 
     def __init__(self, hvd: Any, loss_multiplier: float) -> None:
         super().__init__(loss_multiplier)

@@ -124,3 +124,25 @@ def test_alternating_losses_train_as_torch_does(optimizer: Any, accumulate: int)
     if optimizer is None:
         for ours, theirs in zip(adapter.model.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_fused_momentum_begins_when_a_parameter_is_used_for_the_first_time(fused: bool) -> None:
+    """Though others have theirs already."""
+
+    class Growing(Alternating):
+        def measure(self, model: Any, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {"loss": sum(layer(batch["x"]).square().sum(dim=1) for layer in model[: self.uses])}
+
+    task = Growing("SGD", momentum=0.9, fused=fused)
+    adapter = TorchAdapter(task, Topology.single(), 1, LR, TrainingOptions())
+    model: Any = copy.deepcopy(adapter.model)
+    plain = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    features = {"x": np.ones((4, 2), np.float32)}
+    for step, task.uses in enumerate((1, 1, 2, 1, 2)):
+        adapter.train_step(LoadedBatch(step, np.arange(4), np.ones(4, np.float32), features, 4.0), step, LR)
+        plain.zero_grad()
+        sum(layer(torch.ones(4, 2)).square().sum(dim=1) for layer in model[: task.uses]).mean().backward()
+        plain.step()
+    for ours, theirs in zip(adapter.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -105,6 +105,9 @@ class NumpyAdapter:
     def begin_epoch(self) -> None:
         pass
 
+    def take_changes(self, comm: Communicator) -> None:
+        pass
+
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
         self.calls.append((step, len(batches)))
         for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
