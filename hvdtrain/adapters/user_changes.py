@@ -77,7 +77,7 @@ class KeptSettings:
         for name, of in self._read.items():
             if (now := of()) != self._kept[name]:
                 raise HvdtrainError(
-                    f"{name[0].upper()}{name[1:]} is {now}; when training began it was {self._kept[name]}.",
+                    f"{name} is {now}; when training began it was {self._kept[name]}.",
                     "It decides what a training step computes, and a resumed run would begin with the other one.",
                     "set it in build_model(), or put it back before the callback ends.",
                 )

@@ -15,7 +15,7 @@ WORKERS = Path(__file__).parent / "workers"
 RANKS = 2
 
 
-@pytest.mark.parametrize("framework", ["torch"])
+@pytest.mark.parametrize("framework", ["torch", "keras"])
 def test_ranks_remain_one_training(run_ranks: Callable[..., Any], framework: str, tmp_path: Path) -> None:
     command = ["python", str(WORKERS / f"user_code_{framework}.py")]
     finished = run_ranks(command, RANKS, "mpirun", 240, cwd=tmp_path)

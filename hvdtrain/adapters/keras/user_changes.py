@@ -32,6 +32,7 @@ class UserChanges:
         self._settings = KeptSettings(_SETTINGS)
         self._weights = {id(variable): variable for variable in model.weights}
         self._trained = {id(variable) for variable in model.trainable_variables}
+        self._numbers = self._read_numbers()
 
     def look(self, learning_rate: float | None) -> list[str]:
         """The places of trained weights in the model, and their shapes: paths have automatic numbers, of each rank.
@@ -44,23 +45,34 @@ class UserChanges:
         """
         self._settings.require_unchanged()
         now = {id(variable): variable for variable in self._model.weights}
-        if other := [(now.get(key) or self._weights[key]).path for key in now.keys() ^ self._weights.keys()]:
+        if other := [(self._weights | now)[key].path for key in now.keys() ^ self._weights.keys()]:
             raise HvdtrainError(
-                f"{listed(sorted(other))} of the model have been added, removed or replaced during training.",
+                f"User code has added, removed or replaced {listed(sorted(other))} in the model during training.",
                 "The graph of a training step, the optimizer and checkpoints know those that the model had before.",
                 "build all layers in build_model().",
             )
         trained = {id(variable) for variable in self._model.trainable_variables}
         if changed := [now[key].path for key in trained ^ self._trained]:
             raise HvdtrainError(
-                f"The `trainable` of {listed(sorted(changed))} has changed during training.",
+                f"User code has changed `trainable` of {listed(sorted(changed))} during training.",
                 "The graph of a training step is made once, so that this would have no effect.",
                 "set it in build_model(); to train other layers later, begin another run with --init-weights.",
             )
-        self._require_learning_rate(learning_rate)
+        self._require_same_optimizer(learning_rate)
         return [f"{number}: {tuple(v.shape)}" for number, v in enumerate(self._weights.values()) if id(v) in trained]
 
-    def _require_learning_rate(self, expected: float | None) -> None:
+    def _require_same_optimizer(self, learning_rate: float | None) -> None:
+        numbers = self._read_numbers()
+        if changed := sorted(name for name, value in numbers.items() if value != self._numbers.get(name)):
+            raise HvdtrainError(
+                f"User code has changed {listed(changed)} of the optimizer {type(self._optimizer).__name__}.",
+                "The graph of a training step is made once, so that this would have no effect.",
+                "choose them in build_optimizer(); to train on with others, begin another run with --init-weights.",
+            )
         rate = np.asarray(self._optimizer.learning_rate)
-        if expected is not None and rate != np.asarray(expected, rate.dtype):
-            raise learning_rate_changed(rate, expected)
+        if learning_rate is not None and rate != np.asarray(learning_rate, rate.dtype):
+            raise learning_rate_changed(rate, learning_rate)
+
+    def _read_numbers(self) -> dict[str, float]:
+        """Such as momentum and weight decay: numbers of Python, which the graph has as they were."""
+        return {name: value for name, value in vars(self._optimizer).items() if isinstance(value, float)}

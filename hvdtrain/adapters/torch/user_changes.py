@@ -12,9 +12,10 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.task.interface import require_trainable
 
 _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
-    "torch's default dtype": torch.get_default_dtype,
-    "torch's default device": torch.get_default_device,
+    "torch.get_default_dtype()": torch.get_default_dtype,
+    "torch.get_default_device()": torch.get_default_device,
     "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
+    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
     "torch.is_grad_enabled()": torch.is_grad_enabled,
     "torch.is_inference_mode_enabled()": torch.is_inference_mode_enabled,
 }
@@ -79,7 +80,7 @@ class UserChanges:
     def _require_trainable(self, unfrozen: Sequence[str]) -> None:
         if unfrozen and self._fixed_by:
             raise HvdtrainError(
-                f"{listed(unfrozen)} have been unfrozen during training.",
+                f"User code has unfrozen {listed(unfrozen)} during training.",
                 f"{self._fixed_by} divides the weights among the workers, or keeps something of each, from the start.",
                 "leave their requires_grad on in build_model() and freeze them at RunStarted, or leave the option out.",
             )
@@ -87,8 +88,8 @@ class UserChanges:
         missing = [name for name in unfrozen if id(self._parameters[name]) not in updated]
         if missing:
             raise HvdtrainError(
-                f"{listed(missing)} have been unfrozen, and the optimizer does not know them.",
-                "They would never change.",
+                f"User code has unfrozen {listed(missing)}, which the optimizer does not train.",
+                "The weights would never change.",
                 "give build_optimizer() all of the model's parameters: it skips those that are frozen.",
             )
 
@@ -99,14 +100,14 @@ class UserChanges:
         others += sorted({name for name, _ in self._model.named_buffers()} ^ set(self._buffers))
         if others:
             raise HvdtrainError(
-                f"{listed(others)} of the model have been added, removed or replaced during training.",
+                f"User code has added, removed or replaced {listed(others)} in the model during training.",
                 "The optimizer, the exchange between workers and checkpoints know those that the model had before.",
                 "build all layers in build_model(), and freeze those that are to be trained later.",
             )
         kinds = self._read_kinds()
         if changed := [name for name, kind in kinds.items() if kind != self._kinds[name]]:
             raise HvdtrainError(
-                f"The dtype, the shape, the device or the memory of {listed(changed)} has changed during training.",
+                f"User code has changed the dtype, the shape, the device or the memory of {listed(changed)}.",
                 "The optimizer's state, the exchange between workers and checkpoints are made for what it was.",
                 "choose them in build_model(), and copy new values into a weight with copy_().",
             )
@@ -133,7 +134,7 @@ class UserChanges:
 def _guard(name: str) -> Callable[[torch.Tensor], None]:
     def refuse(_: torch.Tensor) -> None:
         raise HvdtrainError(
-            f"The parameter {name!r} has been unfrozen within an epoch.",
+            f"User code has unfrozen {name!r} within an epoch.",
             "It would be trained on each worker alone, because workers agree on what they train when an epoch begins.",
             "unfreeze it at EpochStarted or EpochEnded; or leave its requires_grad on in build_model().",
         )
@@ -144,7 +145,7 @@ def _guard(name: str) -> Callable[[torch.Tensor], None]:
 def groups_changed() -> HvdtrainError:
     """The optimizer has other parameter groups than before."""
     return HvdtrainError(
-        "The parameter groups of the optimizer have changed during training.",
+        "User code has changed the parameter groups of the optimizer during training.",
         "A resumed run would build the optimizer without them, and the learning rates of each step are set by group.",
         "give build_optimizer() all groups from the start: it skips parameters that are frozen.",
     )

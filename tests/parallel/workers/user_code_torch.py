@@ -176,13 +176,13 @@ def check_refused(comm: Communicator) -> None:
     last = comm.topology.rank == comm.topology.size - 1
     for option, options in FIXED.items():
         facts = [refusal(comm, lambda task: task.model[0].requires_grad_(True), **options)]
-        assert facts == ["'0.weight', '0.bias' have been unfrozen during training."], (option, facts)
+        assert facts == ["User code has unfrozen '0.weight', '0.bias' during training."], (option, facts)
     fact = refusal(comm, lambda task: task.model[0].requires_grad_(last))
     assert fact == f"Rank {comm.topology.size - 1} trains '0.bias', '0.weight', and rank 0 does not.", fact
     fact = refusal(comm, lambda task: task.model[2].requires_grad_(not last))
     assert fact == f"Rank 0 trains '2.bias', '2.weight', and rank {comm.topology.size - 1} does not.", fact
     fact = refusal(comm, lambda task: last and task.model.double())
-    assert fact.startswith(f"On rank {comm.topology.size - 1}: The dtype, the shape"), fact
+    assert fact.startswith(f"On rank {comm.topology.size - 1}: User code has changed the dtype"), fact
     assert refusal(comm, lambda _: None) == "nothing"
 
 
