@@ -42,6 +42,9 @@ class AdapterState(ABC):
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """See `Adapter`."""
 
+    def begin_epoch(self) -> None:  # noqa: B027
+        """See `Adapter`; nothing is to be done where each call of the model says whether it trains."""
+
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
         for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
             self.train_step(batch, number, lr)

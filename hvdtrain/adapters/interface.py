@@ -58,6 +58,16 @@ class Adapter(Protocol):
     @property
     def counts(self) -> bool: ...
 
+    def begin_epoch(self) -> None:
+        """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before."""
+
+    def take_changes(self, comm: Communicator) -> None:
+        """Called after each EpochStarted: train what user code has unfrozen. Collective.
+
+        Raises:
+            HvdtrainError: on all ranks; user code has changed something that must not change, or not on all ranks.
+        """
+
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """One update with the gradient of the mean loss over the global batch. Collective.
 

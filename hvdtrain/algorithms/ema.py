@@ -36,10 +36,24 @@ class WeightAverage(ABC):
         decay: the share of an average that an update keeps, 0 to below 1; at first less, see `kept_share`.
         weights: the model's, by name.
         averages: copies of these, on the same devices.
+        frozen: weights that may be trained later.
     """
 
-    def __init__(self, decay: float, weights: Mapping[str, Any], averages: Mapping[str, Any]) -> None:
-        self._decay, self._weights, self._averages = decay, weights, averages
+    def __init__(
+        self,
+        decay: float,
+        weights: Mapping[str, Any],
+        averages: Mapping[str, Any],
+        frozen: Mapping[str, Any] = NO_STATE,
+    ) -> None:
+        self._decay, self._weights, self._averages, self._frozen = decay, dict(weights), dict(averages), dict(frozen)
+
+    def include(self, weights: Mapping[str, Any]) -> None:
+        """Average these too, which have not changed so far."""
+        for name, weight in weights.items():
+            self._frozen.pop(name, None)
+            if name not in self._weights:
+                self._weights[name], self._averages[name] = weight, self._copied(weight)
 
     @abstractmethod
     def update(self, step: Any) -> None:
@@ -84,6 +98,7 @@ class WeightAverage(ABC):
         """
         saved = {name.removeprefix(PREFIX): array for name, array in state.items() if name.startswith(PREFIX)}
         if saved:
+            self.include({name: weight for name, weight in self._frozen.items() if name in saved})
             shapes = {name: tuple(weight.shape) for name, weight in self._weights.items()}
             require_fit(saved, shapes, "The saved averages of the weights do not fit the model.")
         for name, average in self._averages.items():
@@ -96,6 +111,9 @@ class NoAverage:
     def update(self, step: Any) -> None:
         """Nothing to do."""
         del step  # TensorFlow cannot trace a method without a statement
+
+    def include(self, weights: Mapping[str, Any]) -> None:
+        """Nothing to do."""
 
     def swapped(self) -> AbstractContextManager[None]:
         """The model as it is."""

@@ -179,7 +179,9 @@ class Engine:
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""
         epoch = start.step // self._steps_per_epoch
+        self.adapter.begin_epoch()
         self._emit(events.EpochStarted(epoch))
+        self.adapter.take_changes(self.comm)
         end = min(last, (epoch + 1) * self._steps_per_epoch)
         position = self._train_steps(epoch, start, end)
         if self._vote.decided:
@@ -288,8 +290,7 @@ class Engine:
         standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
         self._best = standing.best
         ranks = tuple(rank.total for rank in reading.rank_seconds)
-        told = reading.samples, span.seconds, reading.values, standing.best, ranks
-        self._emit(events.Evaluated(epoch, step, *told))
+        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best, ranks))
         return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position) -> None:

@@ -29,13 +29,16 @@ from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
+from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.adapters.laps import PARTS
+from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.interface import Task, require_trainable
 from hvdtrain.topology import Topology
@@ -52,6 +55,7 @@ class KerasAdapter(AdapterState):
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
+    _lr: float | None  # of the last step
 
     def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
         require_supported(options)
@@ -76,6 +80,7 @@ class KerasAdapter(AdapterState):
         summed = self._updated if self._sums_reduced else self.model.trainable_variables
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
+        self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums: dict[str, tf.Variable] = {}
         self._measured_layouts: set[object] = set()
         self._skipped = 0
@@ -89,7 +94,11 @@ class KerasAdapter(AdapterState):
         self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
 
+    def take_changes(self, comm: Communicator) -> None:
+        agree_on_trained(comm, lambda: self._changes.look(self._lr))
+
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
+        self._lr = lr
         *parts, last = micro_batches(batch, self._options.accumulate_steps)
         layout = _layout(last)
         self._create_sums(layout, batch)
@@ -105,6 +114,7 @@ class KerasAdapter(AdapterState):
         if self._options.steps_per_call == 1:
             super().train_steps(batches, step, lrs)
             return
+        self._lr = lrs[-1]
         numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)
@@ -189,9 +199,11 @@ class KerasAdapter(AdapterState):
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
         self._add(measures, real)
-        gradients = _for_all(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
+        used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
-        changed, norm = self._update.apply(gradients, self._updated, numbers.scale)
+        changed, norm = self._update.apply(used, variables, numbers.scale)
+        if not used:  # Keras counts no update without gradients; with shards other ranks may have some
+            self.optimizer.iterations.assign_add(1)
         self._laps.mark("optimizer", [tf.convert_to_tensor(variable) for variable in self._updated])
         if self._sharded is not None:
             self._gradient_sync.distribute()
@@ -269,6 +281,7 @@ def _layout(batch: LoadedBatch) -> tuple[object, ...]:
     return tuple([(name, array.shape, array.dtype.num) for name, array in batch.features.items()])
 
 
-def _for_all(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Zeros where the loss needs no gradient, so that Keras decays those weights too, as torch does here."""
-    return [tf.zeros_like(v.value) if g is None else g for g, v in zip(gradients, variables, strict=True)]
+def _used(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Those that have a gradient: Keras must neither decay nor move the others. All ranks trace the same ones."""
+    pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+    return [gradient for gradient, _ in pairs], [variable for _, variable in pairs]

@@ -6,7 +6,7 @@ which the allgather brings back.
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,22 +100,30 @@ class ShardedSync(GradientSync):
         self._shards = [_Shard(number, group, hvd.rank(), hvd.size()) for number, group in enumerate(groups)]
         self.pieces = [piece for shard in self._shards for piece in shard.pieces]
         self.slots: dict[int, Piece] = {}
+        with tf.device("/cpu:0"):
+            self._received = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self._build(optimizer)
 
     def updated(self, variables: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
         return [piece.weights for piece in self.pieces]
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients of this rank's pieces."""
+        """The gradients of this rank's pieces; None for None."""
         found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
         flat = [self._flattened(shard, found) for shard in self._shards]
         parts = self._waiting.over(
             flat, lambda: [self._scattered(*pair) for pair in zip(self._shards, flat, strict=True)]
         )
-        return [
-            piece
+        self._need(
+            part
             for shard, part in zip(self._shards, parts, strict=True)
-            for piece in (tf.split(part, shard.part_lengths) if shard.pieces else ())
+            if not any(id(piece.variable) in found for piece in shard.pieces)
+        )
+        return [
+            numbers if id(piece.variable) in found else None
+            for shard, part in zip(self._shards, parts, strict=True)
+            if shard.pieces
+            for piece, numbers in zip(shard.pieces, tf.split(part, shard.part_lengths), strict=True)
         ]
 
     def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:
@@ -125,6 +133,12 @@ class ShardedSync(GradientSync):
             dense = tf.zeros_like(variable.value) if gradient is None else densified(place, gradient, variable).value
             flat.append(tf.reshape(dense, [-1]))
         return tf.concat(flat, 0)
+
+    def _need(self, parts: Iterable[Any]) -> None:
+        """TensorFlow leaves out an operation whose result nothing needs; other ranks would wait for this one."""
+        unneeded = [tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts]
+        if unneeded:
+            self._received.assign_add(tf.reduce_sum(tf.concat(unneeded, 0)))
 
     def _scattered(self, shard: _Shard, flat: Any) -> Any:
         part = self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)

@@ -22,11 +22,15 @@ from hvdtrain.adapters.torch.passes import Draws, Passes, WholeModelPasses
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
+from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
+from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed
+from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.interface import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.interface import Task
@@ -41,7 +45,6 @@ class TorchAdapter(AdapterState):
     _update: Update
     _passes: Passes
     _parameters: int
-    _stage_modules: Sequence[torch.nn.Module] = ()
 
     def __init__(
         self,
@@ -62,7 +65,6 @@ class TorchAdapter(AdapterState):
         torch.manual_seed(seed)
         self._stopwatch, self._skipped = Stopwatch(), 0
         self._laps = GpuLaps() if self._device.type == "cuda" else Laps()
-        self._training: bool | None = None
         if options.parallel.stages > 1:
             self._open_stages(task, topology, seed, lr, cuts, waiting)
         else:
@@ -71,6 +73,9 @@ class TorchAdapter(AdapterState):
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._gradient_sync.sending = self._laps.sending
+        fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
+        self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
+        self._lr: float | None = None
 
     def _open_whole(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
         options = self._options
@@ -85,7 +90,8 @@ class TorchAdapter(AdapterState):
         self._open_update(sync.total_norm)
         draws = Draws.on(self._device, seed, topology.rank)
         measurement = Measurement(task, options.precision, self._device)
-        own = forward, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
+        mode = self._mode = TrainingMode([self.model])
+        own = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
         self._passes = WholeModelPasses(*own)
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
@@ -100,7 +106,7 @@ class TorchAdapter(AdapterState):
         self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
         self._open_update(stages.total_norm(self._waiting))
         self._passes = stages.passes(task, options, seed, self._update, self._laps, waiting)
-        self._parameters, self._stage_modules = stages.staged.parameters, stages.staged.modules
+        self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])
 
     def _open_update(self, total_norm: Callable[[Sequence[torch.Tensor]], torch.Tensor]) -> None:
         options = self._options
@@ -109,15 +115,17 @@ class TorchAdapter(AdapterState):
         logs_norm = options.log_grad_norm
         self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale, logs_norm, total_norm)
 
+    def begin_epoch(self) -> None:
+        self._mode.begin_epoch()
+
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
-        self._set_training(True)
+        self._mode.set(True)
         self._passes.train(batch, step)
         laps = self._laps
         with self._waiting():
             self._gradient_sync.finish()
         laps.end_wait()
-        for group, factor in zip(self.optimizer.param_groups, self._lr_factors, strict=True):
-            group["lr"] = lr * factor
+        self._set_lr(lr)
         changed = self._update.step()
         if self._gradient_sync.acts_after_update:
             laps.end(OPTIMIZER)
@@ -129,6 +137,22 @@ class TorchAdapter(AdapterState):
         laps.end_step()
         self._gradient_sync.clear()
         self._skipped += not changed
+
+    def _set_lr(self, lr: float) -> None:
+        self._lr, groups = lr, self.optimizer.param_groups
+        if len(groups) != len(self._lr_factors):
+            raise groups_changed()
+        for group, factor in zip(groups, self._lr_factors, strict=True):
+            group["lr"] = lr * factor
+
+    def take_changes(self, comm: Communicator) -> None:
+        lr = self._lr
+        rates = None if lr is None else [lr * factor for factor in self._lr_factors]
+        agree_on_trained(comm, lambda: self._changes.look(rates), compares=self._stage is None)
+        if unfrozen := self._changes.take_unfrozen():
+            self._gradient_sync.set_trainable(self._changes.trained())
+            self._update.include([parameter for _, parameter in unfrozen])
+            self._average.include(dict(unfrozen))
 
     @property
     def threads(self) -> int:
@@ -159,16 +183,9 @@ class TorchAdapter(AdapterState):
         """In a step, whose laps count the time."""
         return waits_for_peers() if self._is_distributed else nullcontext()
 
-    def _set_training(self, training: bool) -> None:
-        """Layers are told where that changes, not at every step: to ask them all costs as much as a small layer."""
-        if training != self._training:
-            for module in (self.model, *self._stage_modules):
-                module.train(training)
-            self._training = training
-
     @torch.no_grad()
     def eval_step(self, batch: LoadedBatch) -> None:
-        self._set_training(False)
+        self._mode.set(False)
         self._passes.evaluate(batch)
 
     def read_sums(self) -> Sums:

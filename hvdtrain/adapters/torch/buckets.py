@@ -14,6 +14,7 @@ from torch import nn
 from hvdtrain import activity
 from hvdtrain.adapters.gradient_sync import in_buckets
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
+from hvdtrain.adapters.torch.usage_marks import UsageMarks
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
@@ -30,6 +31,9 @@ class Bucket(ABC):
 
     def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
         self.name, self.parameters = bucket.name, parameters
+        if hook.keeps_unused:
+            bucket.marks = UsageMarks(hook.mark_places([parameter.numel() for parameter in parameters]))
+        self._content, self._keeps_unused = bucket, hook.keeps_unused
         self._begin, self._leaves_all = hook.open(bucket), hook.leaves_all
         self._missing = set(parameters)
         self._reduction: PendingReduction | None = None
@@ -47,7 +51,10 @@ class Bucket(ABC):
 
     @abstractmethod
     def complete(self) -> None:
-        """Every parameter's `.grad` becomes what is reduced, zeros where there was none; the reduction has begun."""
+        """Every parameter's `.grad` becomes what is reduced, zeros where there was none; the reduction has begun.
+
+        When it has ended, a parameter that no rank's loss has used has no gradient again.
+        """
 
     def is_full(self, parameter: nn.Parameter) -> bool:
         """Whether all gradients of the last backward pass are there, now that this one is."""
@@ -71,7 +78,15 @@ class Bucket(ABC):
             self._is_reduced = True
             if not self._leaves_all:
                 self._drop()
+            elif self._content.marks.missing:
+                self._forget_unused()
         return self._is_reduced
+
+    def _forget_unused(self) -> None:
+        marks = self._content.marks
+        frozen = (number for number in marks.missing if not self.parameters[number].requires_grad)
+        for number in marks.unused(self._content.flat) if self._keeps_unused else frozen:
+            self.parameters[number].grad = None
 
     def reduce(self, wait: Callable[[Handle], object]) -> None:
         """Wait for all messages."""
@@ -86,6 +101,7 @@ class Bucket(ABC):
         # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
         # itself: at most half of the memory traffic of zeros that are written, read and added to.
         self._reduction, self._is_reduced = None, False
+        self._content.marks.missing = ()
         self._missing.update(self.parameters)
         for parameter in self.parameters:
             parameter.grad = None
@@ -110,10 +126,13 @@ class _Shared(Bucket):
             parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
 
     def complete(self) -> None:
-        for parameter, view in self._views.items():
-            if parameter.grad is not view:  # unused, or the task cleared it
-                parameter.grad = view if self.has_begun else view.zero_()
+        missing = [number for number, (p, view) in enumerate(self._views.items()) if p.grad is not view]
+        for number in missing:  # unused, or the task cleared it
+            parameter = self.parameters[number]
+            view = self._views[parameter]
+            parameter.grad = view if self.has_begun else view.fill_(-0.0)
         if not self.has_begun:
+            self._content.marks.missing = missing
             self.start()
 
 
@@ -122,8 +141,7 @@ class _Single(Bucket):
 
     def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
         ((_, self._parameter),) = trainable
-        self._bucket = GradBucket(name, self._parameter.new_empty(0), [], trainable)
-        super().__init__(self._bucket, [self._parameter], hook)
+        super().__init__(GradBucket(name, self._parameter.new_empty(0), [], trainable), [self._parameter], hook)
         self._order = _order(self._new())
         self._gradient: torch.Tensor | None = None
 
@@ -142,8 +160,10 @@ class _Single(Bucket):
         return _laid_out_like(self._parameter, self._parameter.new_zeros(self._parameter.numel()))
 
     def start(self) -> None:
-        self._gradient = self._new() if self._parameter.grad is None else self._parameter.grad
-        self._bucket.flat = self._gradient.as_strided((self._gradient.numel(),), (1,))
+        self._gradient = self._parameter.grad
+        if self._gradient is None:
+            self._gradient, self._content.marks.missing = self._new().fill_(-0.0), [0]
+        self._content.flat = self._gradient.as_strided((self._gradient.numel(),), (1,))
         super().start()
 
     def complete(self) -> None:
@@ -154,7 +174,7 @@ class _Single(Bucket):
 
     def _drop(self) -> None:
         self._parameter.grad = self._gradient = None
-        self._bucket.flat = self._bucket.flat.new_empty(0)
+        self._content.flat = self._content.flat.new_empty(0)
 
     def clear(self) -> None:
         super().clear()

@@ -5,13 +5,15 @@ Each hook starts its communication in the backward pass, as soon as the bucket's
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import nn
 
 from hvdtrain.adapters.gradient_sync import HookState
+from hvdtrain.adapters.torch.usage_marks import UsageMarks
 
 Handle = Any
 """Of a collective that runs in the background."""
@@ -33,12 +35,14 @@ class GradBucket:
             is a bucket by itself, where the hook `reduces_in_place`; such a bucket has no `views`.
         views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
         members: names and parameters, in the order of `flat`, and of the same memory layout.
+        marks: to be put into what is sent.
     """
 
     name: str
     flat: torch.Tensor
     views: list[tuple[str, torch.Tensor]]
     members: Sequence[tuple[str, nn.Parameter]] = ()
+    marks: UsageMarks = field(default_factory=UsageMarks)
 
 
 class CommHook(HookState, ABC):
@@ -46,9 +50,19 @@ class CommHook(HookState, ABC):
 
     Attributes:
         leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
+        keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
+            or what the hook has kept of earlier updates.
+        fixed_by: see `GradientSync`.
     """
 
     leaves_all = True
+    keeps_unused = True
+    fixed_by = ""
+
+    def mark_places(self, lengths: Sequence[int]) -> list[list[int]]:
+        """For each parameter of a bucket where its marks are. Args: `lengths`: numbers of each parameter."""
+        starts = accumulate(lengths, initial=0)
+        return [[start] if length else [] for start, length in zip(starts, lengths, strict=False)]
 
     @abstractmethod
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
@@ -65,16 +79,18 @@ class PlainSum(CommHook):
     Args:
         start_sum: the allreduce.
         loss_multiplier: see `HookState`.
+        keeps_unused: see `CommHook`.
     """
 
     reduces_in_place = True
 
-    def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
+    def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0, keeps_unused: bool = True) -> None:
         super().__init__(loss_multiplier)
-        self._start_sum = start_sum
+        self._start_sum, self.keeps_unused = start_sum, keeps_unused
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         def reduction() -> PendingReduction:
+            bucket.marks.put_into(bucket.flat)
             yield self._start_sum(bucket.flat, bucket.name)
 
         return reduction
@@ -104,6 +120,7 @@ class Float16Sum(CommHook):
 
         def reduction() -> PendingReduction:
             sent.copy_(_scaled(flat, 1 / self.loss_multiplier))
+            bucket.marks.put_into(sent)
             yield self._start_sum(sent, bucket.name)
             _scaled(flat.copy_(sent), self.loss_multiplier)
 
@@ -141,8 +158,9 @@ class BFloat16Sum(CommHook):
 
         def reduction() -> PendingReduction:
             sent[:numbers].copy_(flat)
+            bucket.marks.put_into(sent)
             received, _ = yield self._hvd.alltoall_async(_bits(sent), name=f"{bucket.name}.parts")
-            total = received.view(torch.bfloat16).view(ranks, part).sum(0, dtype=torch.float32)
+            total = _sum(received.view(torch.bfloat16).view(ranks, part))
             sums = yield self._hvd.allgather_async(_bits(total.to(torch.bfloat16)), name=f"{bucket.name}.sums")
             flat.copy_(sums.view(torch.bfloat16)[:numbers])
 
@@ -150,6 +168,15 @@ class BFloat16Sum(CommHook):
 
     def _start_sum(self, flat: torch.Tensor, name: str) -> Any:
         return self._hvd.allreduce_async_(flat, name=name, op=self._hvd.Sum)
+
+
+def _sum(rows: torch.Tensor) -> torch.Tensor:
+    """Over the rows, in float32. `Tensor.sum` begins with 0.0, and would lose marks."""
+    first, *others = rows.unbind()
+    total = first.float()
+    for row in others:
+        total += row
+    return total
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -177,6 +204,7 @@ class Adasum(CommHook):
         parts = [part for part in torch.split(bucket.flat, numbers) if part.numel()]
 
         def reduction() -> PendingReduction:
+            bucket.marks.put_into(bucket.flat)
             yield self._hvd.grouped_allreduce_async_(parts, name=bucket.name, op=self._hvd.Adasum)
 
         return reduction

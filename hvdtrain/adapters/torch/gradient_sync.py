@@ -33,9 +33,11 @@ class GradientSync(SyncState, ABC):
     Attributes:
         sending: is called when communication begins while this rank still computes.
         acts_after_update: `after_update` does something.
+        fixed_by: the option because of which no further parameters can be trained later; "" if there is none.
     """
 
     acts_after_update = False
+    fixed_by = ""
 
     sending: Callable[[], None] = staticmethod(lambda: None)
 
@@ -45,11 +47,16 @@ class GradientSync(SyncState, ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until every parameter's `.grad` is what the optimizer needs. Collective."""
+        """Wait until every parameter's `.grad` is what the optimizer needs: None where no rank's loss has used it, on
+        all ranks alike. Collective."""
 
     @abstractmethod
     def clear(self) -> None:
         """Forget the gradients."""
+
+    @abstractmethod
+    def set_trainable(self, trainable: Trainable) -> None:
+        """These parameters are trained from now on, the same on all ranks. Between steps, unless `fixed_by` is set."""
 
     def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
         """What this rank's optimizer trains of them."""
@@ -61,14 +68,22 @@ class GradientSync(SyncState, ABC):
 
 
 class NoSync(GradientSync):
-    """One process: no communication, and dense gradients for all parameters as with many ranks.
+    """One process: no communication, and dense gradients as with many ranks.
 
-    Optimizers skip a parameter without a gradient, and so would not decay its weights; for sparse gradients they have
-    other rules.
+    Optimizers have other rules for sparse gradients. A parameter that the loss has not used has no gradient, so that
+    they skip it.
+
+    Args:
+        trainable: names and parameters.
+        fills_unused: give such a parameter zeros instead, unless it is frozen.
     """
 
-    def __init__(self, trainable: Trainable) -> None:
+    def __init__(self, trainable: Trainable, fills_unused: bool = False) -> None:
         super().__init__()
+        self._fills_unused = fills_unused
+        self.set_trainable(trainable)
+
+    def set_trainable(self, trainable: Trainable) -> None:
         self._trainable = [parameter for _, parameter in trainable]
 
     def set_grad_sync(self, last: bool) -> None:
@@ -76,10 +91,11 @@ class NoSync(GradientSync):
 
     def finish(self) -> None:
         for parameter in self._trainable:
-            if parameter.grad is None:
+            if parameter.grad is not None:
+                if parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.to_dense()
+            elif self._fills_unused and parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
-            elif parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
 
     def clear(self) -> None:
         for parameter in self._trainable:
@@ -101,6 +117,7 @@ class SummedGradients(GradientSync):
     def __init__(self, trainable: Trainable, hook: comm_hooks.CommHook, wait: Wait, cap: int = BUCKET_BYTES) -> None:
         super().__init__(hook)
         self._trainable, self._hook, self._wait = trainable, hook, wait
+        self.fixed_by = hook.fixed_by
         self._held = False
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
@@ -109,7 +126,12 @@ class SummedGradients(GradientSync):
     def buckets(self, cap: int) -> tuple[int, ...]:
         return tuple(len(group) for group in grouped(self._trainable, cap, self._hook))
 
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._trainable = trainable
+        self.set_bucket_cap(self._cap)
+
     def set_bucket_cap(self, cap: int) -> None:
+        self._cap = cap
         for hook in self._hooks:
             hook.remove()
         self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both
@@ -128,7 +150,7 @@ class SummedGradients(GradientSync):
 
     def finish(self) -> None:
         # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
-        # zeros in their places, so that all ranks run the same collectives.
+        # zeros in their places, so that all ranks run the same collectives. `usage_marks` tells who needs none.
         for bucket in self._buckets:
             bucket.complete()
         pending = self._buckets

@@ -11,6 +11,8 @@ from hvdtrain.adapters.torch.gradient_sync import NoSync
 class HorovodGradients(NoSync):
     """Sums each gradient by a message of its own, in the hooks of `hvd.DistributedOptimizer`; Horovod fuses messages.
 
+    A parameter that no rank's loss has used gets zeros, as Horovod has it, unless it is frozen.
+
     The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
 
     Args:
@@ -18,6 +20,8 @@ class HorovodGradients(NoSync):
         accumulate_steps: backward passes of an update.
         loss_multiplier: see `HookState`.
     """
+
+    fixed_by = "--gradient-sync horovod"
 
     def __init__(self, trainable: Trainable, accumulate_steps: int, loss_multiplier: float) -> None:
         import horovod.torch as hvd
@@ -35,3 +39,6 @@ class HorovodGradients(NoSync):
     def finish(self) -> None:
         self._optimizer.synchronize()
         super().finish()
+        for parameter in self._trainable:
+            if not parameter.requires_grad:
+                parameter.grad = None

@@ -23,6 +23,9 @@ _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no b
 class LocalSgd(PeriodicAverage, GradientSync):
     """Each rank's samples count as if there were no ranks outside its process set.
 
+    A parameter that a rank's loss has not used has zeros for its gradient: others may have used it, and slots that are
+    averaged must exist on all ranks.
+
     With equal slices a rank's gradient is the mean over the set's samples. After an update with SGD, with or without
     momentum, the mean of all ranks' weights is what synchronous training would have computed from the same weights:
     with `sync_every` 1 they are equal, whatever the slices' sizes.
@@ -43,8 +46,13 @@ class LocalSgd(PeriodicAverage, GradientSync):
         super().__init__(sync_every, hvd.size() / ranks, self._average_all)
         self._hvd: Any = hvd
         self._model, self._optimizer = model, optimizer
-        own = trainable_of(model)
-        self._gradients: GradientSync = NoSync(own) if ranks == 1 else _within_set(own, hvd, process_set)
+        trainable = trainable_of(model)
+        self._gradients: GradientSync = (
+            NoSync(trainable, fills_unused=True) if ranks == 1 else _within_set(trainable, hvd, process_set)
+        )
+
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._gradients.set_trainable(trainable)
 
     def set_grad_sync(self, last: bool) -> None:
         self._gradients.set_grad_sync(last)
@@ -80,7 +88,7 @@ def _within_set(trainable: Trainable, hvd: Any, process_set: Any) -> SummedGradi
     def start_sum(tensor: torch.Tensor, name: str) -> Any:
         return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, process_set=process_set)
 
-    return SummedGradients(trainable, PlainSum(start_sum), hvd.synchronize)
+    return SummedGradients(trainable, PlainSum(start_sum, keeps_unused=False), hvd.synchronize)
 
 
 class _Average:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from hvdtrain.adapters.torch.fused_momentum import complete_fused_momentum
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
@@ -19,11 +20,13 @@ _Many = dict[str, Any]
 
 def optimizer_of(task: Task, model: nn.Module, lr: float, options: TrainingOptions) -> Any:
     """The optimizer that `options` choose, or else the task's own: an object that may turn out to be no optimizer."""
-    return task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
+    optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
+    complete_fused_momentum(optimizer)
+    return optimizer
 
 
 def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> torch.optim.Optimizer:
-    """The optimizer that `options` choose, for the model's parameters that require gradients.
+    """The optimizer that `options` choose, for the model's parameters.
 
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
@@ -133,9 +136,12 @@ def _dense(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _groups(model: nn.Module, settings: update_rules.Settings, decay_all: bool) -> list[_Many]:
-    """Each parameter once, tied or not, in the model's order; no empty group."""
+    """Each parameter once, tied or not, in the model's order; no empty group.
+
+    Frozen ones too, which may be trained later: they have no gradients, and are skipped.
+    """
     exempt = set() if decay_all else {id(parameter) for parameter in _exempt(model)}
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad or p.is_floating_point() or p.is_complex()]
     decayed = [parameter for parameter in trained if id(parameter) not in exempt]
     spared = [parameter for parameter in trained if id(parameter) in exempt]
     kinds = ((decayed, settings), (spared, settings.for_exempt()))

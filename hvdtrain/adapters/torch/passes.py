@@ -12,10 +12,11 @@ from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measure_sums import MeasureTotals
 from hvdtrain.adapters.torch.measurement import Measurement
+from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.failure import peer_failures
-from hvdtrain.task.interface import require_trainable
 
 
 class Passes(Protocol):
@@ -64,6 +65,7 @@ class WholeModelPasses:
 
     Attributes:
         forward: what the task's measure() calls.
+        mode: of the model; measure() may change it, so that it is set again for each pass.
         accumulate_steps: micro batches of each update.
         draws: random numbers.
         measurement: the task's measures.
@@ -73,6 +75,7 @@ class WholeModelPasses:
     """
 
     forward: Any
+    mode: TrainingMode
     accumulate_steps: int
     draws: Draws
     measurement: Measurement
@@ -83,6 +86,7 @@ class WholeModelPasses:
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, self.accumulate_steps)
         for number, part in enumerate(parts):
+            self.mode.set(True)
             self.draws.begin(step, number)
             self._add(part, number + 1 == len(parts))
 
@@ -95,13 +99,14 @@ class WholeModelPasses:
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
             share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
-            require_trainable(losses.requires_grad)
+            require_gradients(losses)
             laps.end(FORWARD)
             backward(losses, measurement.shares(rows, losses, share))
             laps.end(BACKWARD)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         measurement = self.measurement
+        self.mode.set(False)
         measurement.measure(self.forward, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
 
     def read_sums(self) -> MeasureTotals:

@@ -40,6 +40,9 @@ class PowerSgd(powersgd.Memory, CommHook):
         total: the result is the sum of the ranks' mean gradients instead of their mean.
     """
 
+    fixed_by = "--compression powersgd"
+    keeps_unused = False  # what is left of earlier updates arrives in any case
+
     def __init__(self, start_sum: StartSum, size: int, rank: int, names: Sequence[str], total: bool = False) -> None:
         self._own: dict[str, _Matrix] = {}
         super().__init__(size, self._own)

@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from hvdtrain import activity
 from hvdtrain.adapters.gradient_sync import LARGE_BYTES, bucket_bytes
 from hvdtrain.adapters.laps import BACKWARD, OPTIMIZER
-from hvdtrain.adapters.shards import needs_whole_weights
+from hvdtrain.adapters.shards import needs_whole_weights, pieces_of
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
@@ -47,6 +48,7 @@ class ScatteredSum(CommHook):
 
     reduces_in_place = True
     leaves_all = False
+    fixed_by = "--shard"
 
     def __init__(self, hvd: Any, loss_multiplier: float) -> None:
         super().__init__(loss_multiplier)
@@ -57,12 +59,24 @@ class ScatteredSum(CommHook):
         """On GPUs too: a gradient that is a bucket by itself is not kept in a buffer when it has been summed."""
         return LARGE_BYTES
 
+    def mark_places(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Where each rank's pieces begin: it has only these of the sums."""
+        starts, size = list(accumulate(lengths, initial=0)), self._hvd.size()
+        places: list[list[int]] = [[] for _ in lengths]
+        for rank in range(size):
+            for index, start, _ in pieces_of(lengths, rank, size):
+                places[index].append(starts[index] + start)
+        return places
+
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         shard = Shard(bucket.name, bucket.members, self._hvd.rank(), self._hvd.size())
         self.shards.append(shard)
 
         def reduction() -> PendingReduction:
-            shard.add_gradients((yield self._hvd.reducescatter_async(bucket.flat, name=bucket.name, op=self._hvd.Sum)))
+            bucket.marks.put_into(bucket.flat)
+            missing = bucket.marks.missing
+            summed = yield self._hvd.reducescatter_async(bucket.flat, name=bucket.name, op=self._hvd.Sum)
+            shard.add_gradients(summed, missing)
 
         return reduction
 

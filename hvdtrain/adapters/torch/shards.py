@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.shards import pieces_of
+from hvdtrain.adapters.torch.usage_marks import is_mark
 from hvdtrain.errors import UsageError
 
 Members = Sequence[tuple[str, nn.Parameter]]
@@ -50,9 +51,17 @@ class Shard:
             self.pieces.append(Piece(*members[index], weights, start, end))
         self._lengths = [piece.end - piece.start for piece in self.pieces]
 
-    def add_gradients(self, summed: torch.Tensor) -> None:
-        """Take this rank's part of the summed gradients, [numbers]; a further micro batch adds to it."""
+    def add_gradients(self, summed: torch.Tensor, missing: Sequence[int] = ()) -> None:
+        """Take this rank's part of the summed gradients, [numbers]; a further micro batch adds to it.
+
+        Args:
+            missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
+                no rank had one, whose sums are marked (`usage_marks`).
+        """
+        names = {self.members[number][0] for number in missing}
         for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):
+            if piece.name in names and part.is_floating_point() and is_mark(float(part[0])):
+                continue
             if piece.weights.grad is None:
                 piece.weights.grad = part
             else:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
 from hvdtrain.config.training_options import TrainingOptions
@@ -53,9 +54,14 @@ class SparseGradients(GradientSync):
         start_gather: how rows are gathered.
     """
 
+    fixed_by = "--sparse-gradients allgather"
+
     def __init__(self, parameters: Mapping[str, nn.Parameter], others: GradientSync, start_gather: StartGather) -> None:
         super().__init__()
         self._parameters, self._others, self._start_gather = parameters, others, start_gather
+
+    def set_trainable(self, trainable: Trainable) -> None:
+        self._others.set_trainable([(name, p) for name, p in trainable if name not in self._parameters])
 
     def set_grad_sync(self, last: bool) -> None:
         self._others.set_grad_sync(last)
@@ -98,14 +104,15 @@ class _Rows:
         summed = gradient.coalesce()
         return cls(name, parameter.shape, summed.indices()[0], summed.values())
 
-    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor]:
-        """Send them to all ranks; what this returns waits for the sum of all ranks' rows."""
+    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor | None]:
+        """Send them to all ranks; what this returns waits for the sum of all ranks' rows; None where there are none."""
         indices = start_gather(self.indices, f"hvdtrain.rows.{self.name}.indices")
         values = start_gather(self.values, f"hvdtrain.rows.{self.name}.values")
 
-        def finished() -> torch.Tensor:
-            gathered = torch.sparse_coo_tensor(indices().unsqueeze(0), values(), self.shape)
-            return gathered.coalesce()
+        def finished() -> torch.Tensor | None:
+            rows = indices().unsqueeze(0)
+            gathered = torch.sparse_coo_tensor(rows, values(), self.shape)
+            return gathered.coalesce() if rows.numel() else None
 
         return finished
 

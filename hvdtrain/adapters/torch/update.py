@@ -37,9 +37,13 @@ class Update(ScaledUpdate):
         total_norm: Callable[[Sequence[torch.Tensor]], torch.Tensor] = torch.nn.utils.get_total_norm,
     ) -> None:
         super().__init__(loss_scale, torch.maximum if loss_scale is None else max)
-        self._optimizer, self._parameters, self._max_norm = optimizer, parameters, max_norm
+        self._optimizer, self._parameters, self._max_norm = optimizer, list(parameters), max_norm
         self._total_norm = total_norm
         self._needs_norm = logs_norm or max_norm is not None
+
+    def include(self, parameters: Sequence[torch.Tensor]) -> None:
+        """These are trained too, from now on."""
+        self._parameters += parameters
 
     def step(self) -> bool:
         """Change the weights; returns whether it did."""
@@ -83,8 +87,9 @@ class TorchWeightAverage(WeightAverage):
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
-        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        super().__init__(decay, parameters, {name: p.detach().clone() for name, p in parameters.items()})
+        parameters = dict(model.named_parameters())
+        super().__init__(decay, {}, {}, {name: p for name, p in parameters.items() if not p.requires_grad})
+        self.include({name: p for name, p in parameters.items() if p.requires_grad})
 
     @torch.no_grad()
     def update(self, step: int) -> None:

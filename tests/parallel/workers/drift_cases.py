@@ -85,7 +85,7 @@ def pictures(step: int, rank: int) -> tuple[Any, Any]:
 
 
 def task_of(framework: str, case: str) -> Task:
-    """A picture model with gradients of 1.1 MiB, of 4 or 64 MiB, and of less."""
+    """A picture model with gradients of 1.1 MiB, of 4 or 64 MiB, and of less. Each one has equal names."""
     kind = _torch_pictures() if framework == "torch" else _keras_pictures()
     width = 4096 if case.startswith("large") else 1024
     return type("Pictures", (kind,), {"width": width, "normalized": case == "sync-batch-norm"})()
@@ -121,6 +121,8 @@ def _torch_pictures() -> type[Pictures]:
 
 def _keras_pictures() -> type[Pictures]:
     import keras
+
+    keras.backend.clear_session()
 
     class KerasPictures(Pictures):
         framework = "tensorflow"

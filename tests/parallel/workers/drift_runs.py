@@ -1,7 +1,7 @@
 """One rank that trains in many ways, and notes what it has after each update: `drift_runs.py FRAMEWORK FOLDER [CASE]`.
 
-Writes FOLDER/rank_N.json: for each case a hash of each array after each update, and which sums of its graph depend on
-time. Ranks exchange nothing for that, so that nothing brings them back into step.
+Writes FOLDER/rank_N.json: for each case a hash of each array after each update, which sums of its graph depend on time,
+and how large each weight is in the end. Ranks exchange nothing for that, so that nothing brings them back into step.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from drift_cases import LR, STEPS, batch_of, cases_of, task_of
 
 from hvdtrain.adapters.interface import Adapter
@@ -35,7 +36,8 @@ def train(framework: str, topology: Topology, case: str, options: dict[str, Any]
         with _watched(framework, sums) if step == 0 else _nothing():
             adapter.train_steps(batches, step, [LR] * per_call)
         hashes.append(_hashes(adapter))
-    return {"hashes": hashes, "sums": sums}
+    largeness = {name: float(np.abs(array).sum()) for name, array in adapter.view_state().items() if "model/" in name}
+    return {"hashes": hashes, "sums": sums, "largeness": largeness}
 
 
 def _hashes(adapter: Adapter) -> dict[str, int]:

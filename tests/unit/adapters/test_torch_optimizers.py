@@ -67,13 +67,13 @@ def test_all_are_decayed_on_demand(name: Any) -> None:
     assert group["weight_decay"] == 0.3
 
 
-def test_frozen_weights_are_left_out_and_tied_ones_come_once() -> None:
+def test_frozen_weights_are_in_their_groups_for_later_and_tied_ones_come_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     model[2].requires_grad_(False)
     decayed, spared = build_optimizer(model, 0.1, TrainingOptions(optimizer="adamw")).param_groups
-    assert [id(p) for p in decayed["params"]] == [id(model[0].weight)]
-    assert [id(p) for p in spared["params"]] == [id(model[0].bias), id(model[1].bias)]
+    assert [id(p) for p in decayed["params"]] == [id(model[0].weight), id(model[2].weight)]
+    assert [id(p) for p in spared["params"]] == [id(layer.bias) for layer in model]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,6 @@ def test_the_time_of_an_evaluation_is_no_step_s(stages: int) -> None:
 def test_layers_without_weights_follow_training_and_evaluation() -> None:
     adapter = adapter_of(Drawing())
     adapter.train_step(batch_of(8), 0, LR)
-    assert all(module.training for stage in adapter._stage_modules for module in stage.modules())
+    assert all(module.training for stage in adapter._mode._modules for module in stage.modules())
     adapter.eval_step(batch_of(8))
-    assert not any(module.training for stage in adapter._stage_modules for module in stage.modules())
+    assert not any(module.training for stage in adapter._mode._modules for module in stage.modules())

@@ -102,6 +102,12 @@ class NumpyAdapter:
         self.calls: list[tuple[int, int]] = []
         """For each call of `train_steps`: after how many updates it came, and how many it made."""
 
+    def begin_epoch(self) -> None:
+        pass
+
+    def take_changes(self, comm: Communicator) -> None:
+        pass
+
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
         self.calls.append((step, len(batches)))
         for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):

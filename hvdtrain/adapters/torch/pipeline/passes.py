@@ -19,10 +19,11 @@ from hvdtrain.adapters.torch.passes import Draws
 from hvdtrain.adapters.torch.pipeline.links import Link
 from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.algorithms.pipeline_schedule import Pass
 from hvdtrain.config.training_options import Precision
-from hvdtrain.task.interface import Task, require_trainable
+from hvdtrain.task.interface import Task
 
 
 class _Held(NamedTuple):
@@ -105,7 +106,7 @@ class Stage:
         held = self._held.pop(number)
         if self.after is None:
             losses = held.leaving
-            require_trainable(losses.requires_grad)
+            require_gradients(losses)
             backward(losses, self.measurement.shares(held.rows, losses, share))
         else:
             gradient = self.after.receive()
