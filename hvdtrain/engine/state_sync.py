@@ -11,7 +11,7 @@ from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State
+from hvdtrain.state import State, dtype_of, dtype_text
 
 _PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
@@ -26,9 +26,9 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
     if comm.topology.is_root and state is None:
         raise ValueError("rank 0 must give the state to broadcast")
     own = state if comm.topology.is_root and state is not None else {}
-    described = [[name, array.dtype.str, list(array.shape)] for name, array in own.items()]
+    described = [[name, dtype_text(array.dtype), list(array.shape)] for name, array in own.items()]
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
-    common = own if comm.topology.is_root else {name: np.empty(shape, dtype) for name, dtype, shape in layout}
+    common = own if comm.topology.is_root else {name: np.empty(shape, dtype_of(dtype)) for name, dtype, shape in layout}
     for group in _small_ones_together([_bytes_of(array) for array in common.values()]):
         _broadcast_bytes(comm, group)
     return common
@@ -85,7 +85,7 @@ def weights_hash(state: State) -> str:
     digest = hashlib.sha256()
     for name in sorted(n for n in state if n.startswith("model/")):
         array = state[name]
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(f"{name} {dtype_text(array.dtype)} {array.shape}\n".encode())
         digest.update(_bytes_of(array).data)
     return digest.hexdigest()
 

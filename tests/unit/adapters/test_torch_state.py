@@ -134,14 +134,14 @@ class Listing(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step(closure)
         for group in self.param_groups:
-            self.state[group["params"][0]]["history"] = [1.0]
+            self.state[group["params"][0]]["history"] = [object()]
 
 
 def test_an_optimizer_that_keeps_what_no_array_holds_is_refused() -> None:
     model = nn.Linear(3, 2)
     optimizer = Listing(model.parameters(), lr=LR)
     one_step(model, optimizer)
-    with pytest.raises(UsageError, match="Listing keeps 'history' as a list"):
+    with pytest.raises(UsageError, match="Listing keeps 'history' as a object"):
         read_state(model, optimizer)
 
 
