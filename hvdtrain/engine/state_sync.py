@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
+from hvdtrain.engine.buffers_in_common import has_mean, without_means_in_common
 from hvdtrain.errors import DivergenceError
 from hvdtrain.state import State, dtype_of, dtype_text
 
@@ -66,18 +67,41 @@ def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
-    """Replace buffers that each rank made from its own samples by their mean over ranks, computed in float64."""
-    buffers = adapter.rank_local_state() if comm.topology.is_distributed else {}
-    if not buffers:
+    """Replace what each rank made from its own samples by their mean over ranks, computed in float64.
+
+    What has no mean becomes that of the first rank. Collective.
+
+    Raises:
+        DivergenceError: see `without_means_in_common`.
+    """
+    if not comm.topology.is_distributed:
         return
-    own = np.concatenate([array.astype(np.float64).reshape(-1) for array in buffers.values()])
-    mean = comm.allreduce(own, "hvdtrain.buffers") / comm.topology.size
-    ends = np.cumsum([array.size for array in buffers.values()]).tolist()
-    averaged = {
-        name: mean[end - array.size : end].reshape(array.shape).astype(array.dtype)
-        for (name, array), end in zip(buffers.items(), ends, strict=True)
+    arrays = adapter.rank_local_state()
+    common = without_means_in_common(comm, adapter.stage or 0, arrays)
+    common |= _means(comm, {name: array for name, array in arrays.items() if has_mean(array)})
+    if common:
+        adapter.load_rank_local_state(common)
+
+
+def _means(comm: Communicator, buffers: State) -> State:
+    if not buffers:
+        return {}
+    parts = [_as_floats(array) for array in buffers.values()]
+    mean = comm.allreduce(np.concatenate(parts), "hvdtrain.buffers") / comm.topology.size
+    means = np.split(mean, np.cumsum([part.size for part in parts])[:-1])
+    return {
+        name: of_array.view(_wide(array)).reshape(array.shape).astype(array.dtype)
+        for (name, array), of_array in zip(buffers.items(), means, strict=True)
     }
-    adapter.load_rank_local_state(averaged)
+
+
+def _wide(array: NDArray[Any]) -> type[np.inexact[Any]]:
+    return np.complex128 if array.dtype.kind == "c" else np.float64
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
+    """A flat copy; complex numbers as pairs."""
+    return array.astype(_wide(array)).reshape(-1).view(np.float64)
 
 
 def weights_hash(state: State) -> str:

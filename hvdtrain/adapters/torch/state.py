@@ -1,7 +1,7 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from hvdtrain.adapters.torch.state_checks import (
     require_usable_optimizer,
     warn_of_unsaved,
 )
-from hvdtrain.adapters.torch.tensor_arrays import tensor_of, to_tensor, view_of, view_of_tensor
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
 from hvdtrain.errors import UsageError
 from hvdtrain.state import NO_STATE, State
+
+_EXTRA: Final = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX  # ends the name of what get_extra_state() returned
 
 
 def read_state(
@@ -108,18 +110,31 @@ def _fit_buffers(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
 
 
 def drifting_buffers(model: torch.nn.Module) -> State:
-    """Floating-point buffers that are saved: with BatchNorm each rank sees other samples, so they differ."""
-    saved = model.state_dict().keys()
-    buffers = ((name, b) for name, b in model.named_buffers() if name in saved and b.is_floating_point())
-    return {f"model/{name}": to_array(buffer) for name, buffer in buffers}
+    """Buffers that are saved, and extra states: with BatchNorm each rank sees other samples, so they differ.
+
+    Floating and complex numbers are in a type that numpy knows.
+    """
+    buffers = {name for name, _ in model.named_buffers()}
+    state: State = {}
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            state[f"model/{name}"] = _extra_text(name, value)
+        elif name in buffers or name.endswith(_EXTRA):
+            state[f"model/{name}"] = to_array(known_to_numpy(value))
+    return state
 
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned; other arrays are ignored."""
     own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
-    for name in buffers.keys() & own.keys():
-        own[name].copy_(to_tensor(buffers[name]))
+    for name, array in buffers.items():
+        if name in own:
+            own[name].copy_(to_tensor(array))
+        elif name.startswith("model/") and name.endswith(_EXTRA):
+            path = name.removeprefix("model/").removesuffix(_EXTRA).removesuffix(".")
+            value = from_text(array, to_tensor) if is_text(array) else to_tensor(array)
+            model.get_submodule(path).set_extra_state(value)
 
 
 def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -33,6 +33,13 @@ def view_of(tensor: torch.Tensor) -> NDArray[Any]:
     return array_of(tensor.detach().cpu())
 
 
+def known_to_numpy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in a type with which numpy computes; integers as they are."""
+    if tensor.dtype in _KNOWN_TO_NUMPY or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    return tensor.to(torch.complex64 if tensor.is_complex() else torch.float32)
+
+
 def view_of_tensor(value: object) -> NDArray[Any] | None:
     """`view_of` a tensor; None for anything else."""
     return view_of(value) if isinstance(value, torch.Tensor) else None

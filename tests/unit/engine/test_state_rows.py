@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Forker
 from numpy_training import Data, Run, Setting, train
 from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
 from torch_training import open_torch
@@ -77,3 +79,24 @@ def test_a_copy_of_unusual_numbers_uses_the_memory_of_an_earlier_one() -> None:
     earlier = adapter.state()
     again = adapter.state(earlier)
     assert np.shares_memory(again["model/hidden.weight"], earlier["model/hidden.weight"])
+
+
+def test_what_a_keras_model_and_its_optimizer_hold(keras_forker: Forker, data: Data, tmp_path: Path) -> None:
+    """In a process of its own: TensorFlow shall not meet torch in this one."""
+    script = Path(__file__).parents[1] / "support" / "keras_state_rows.py"
+    done = keras_forker.run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
+    assert done.code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["different"] == {str(step): [] for step in range(1, 7)}
+    held = {name.rpartition("held_")[2] for name in result["changed"] if "/held_" in name}
+    assert held == {"float16", "float32", "float64", "bfloat16", "complex64", "complex128"} | {
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    } - {"bool"}  # which is True after the first step
+    assert {"model/holder/alone", "optimizer/k"} <= {*result["changed"]}
+    assert result["refused"] == {
+        "weights of bfloat16": "The trainable variable 'half/kernel' is bfloat16.",
+        "weights of complex64": "The trainable variable 'weighted/w' is complex64.",
+        "texts": "The variable 'weighted/w' holds texts.",
+        "a variable of TensorFlow's in a layer": "The layer 'raw' keeps a tf.Variable in 'counts'.",
+        "a variable of TensorFlow's in the optimizer": "The optimizer RawCounting keeps a tf.Variable in 'count'.",
+    }
