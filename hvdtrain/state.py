@@ -49,15 +49,15 @@ def name_of_bits(dtype: "np.dtype[Any]") -> str | None:
 
 
 def dtype_text(dtype: "np.dtype[Any]") -> str:
-    """A text that tells every dtype of a state: "<f4", or "bfloat16<u2"."""
+    """A text that tells every dtype of a state: "<f4", or "bfloat16:2"."""
     name = name_of_bits(dtype)
-    return dtype.str if name is None else f"{name}{dtype[0].str}"
+    return dtype.str if name is None else f"{name}:{dtype.itemsize}"
 
 
 def dtype_of(text: str) -> "np.dtype[Any]":
     """The dtype of which `dtype_text` made `text`."""
-    name, mark, size = text.rpartition("<u")
-    return bits_dtype(name, int(size)) if name else np.dtype(text)
+    name, _, size = text.partition(":")
+    return bits_dtype(name, int(size)) if size else np.dtype(text)
 
 
 def as_numbers(array: NDArray[Any]) -> NDArray[Any]:

@@ -23,6 +23,7 @@ from hvdtrain.topology import Topology
 pytestmark = [  # torch warns of types that it is about to leave, or that are new
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
 ]
 EVERY_STEP = RunLimits(2, log_interval=1, checkpoint_interval=1)

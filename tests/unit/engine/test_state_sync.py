@@ -54,6 +54,9 @@ def test_arrays_in_any_memory_layout() -> None:
         "model/a": np.arange(6.0).reshape(2, 3).T,
         "model/b": np.arange(10)[::-2],
         "model/c": np.asfortranarray(np.eye(3)),
+        "model/d": np.arange(4, dtype="<u2").view(bits_dtype("bfloat16", 2))[::2],
+        "model/e": np.array(7, "u1").view(bits_dtype("float8_e5m2", 1)),
+        "model/f": np.asarray(b"text"),
     }
     for received in all_well(run_on_ranks(2, lambda comm: broadcast_state(comm, state))):
         assert_bit_equal(state, received)

@@ -10,6 +10,7 @@ import torch
 from numpy_training import CLASSES, WIDTH
 from torch import nn
 from torch.nn import functional
+from torch.testing._internal.two_tensor import TwoTensor
 from torch_training import TorchRows
 
 
@@ -193,6 +194,25 @@ class Slots(torch.optim.SGD):
         super().step(closure)
 
 
+class Halves(torch.optim.SGD):
+    """Its momentum is bfloat16; how fast it learns follows from what it counts. It takes each number by itself."""
+
+    def __init__(self, weights: Any, lr: float) -> None:
+        super().__init__(weights, lr=lr)
+        self.count = 0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.count += 1
+        for parameter in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            slots = self.state[parameter]
+            half = slots.setdefault("half", torch.zeros_like(parameter, dtype=torch.bfloat16))
+            slots["half"] = (half.float() * 0.9 + parameter.grad).bfloat16()
+            slots["pair"] = (self.count, "seen")
+            parameter.grad.copy_(slots["half"].float() / (self.count + slots["pair"][0]))
+        super().step(closure)
+
+
 def refused_slots(make: Callable[[], Any]) -> Callable[[Any, float], torch.optim.Optimizer]:
     def build(weights: Any, lr: float) -> torch.optim.Optimizer:
         optimizer = Slots(weights, lr=lr)
@@ -209,6 +229,14 @@ class Wrapping(torch.optim.SGD):
         weights = list(weights)
         super().__init__(weights, lr=lr)
         self.inner = torch.optim.Adam(weights, lr=lr)
+
+
+class Drawing(torch.optim.SGD):
+    """Keeps a generator of random numbers in a group."""
+
+    def __init__(self, weights: Any, lr: float) -> None:
+        super().__init__(weights, lr=lr)
+        self.param_groups[0]["draws"] = torch.Generator()
 
 
 class Growing(Holder):
@@ -249,6 +277,9 @@ SAVED: dict[str, Callable[[], Row]] = {
     "tied weights": lambda: _weights(_tie),
     "weights and buffers in shared memory": lambda: _weights(_share),
     "not contiguous": lambda: _weights(_transpose),
+    "weights without a part in the loss": lambda: _weights(
+        lambda holder: holder.register_parameter("idle", nn.Parameter(torch.ones(2)))
+    ),
     "no elements": lambda: _weights(_empty),
     "no dimensions": lambda: _weights(_scalar),
     "extra state of tensors": lambda: Row(lambda: Extra(torch.zeros(2), lambda kept: kept + 1)),
@@ -291,6 +322,12 @@ REFUSED: dict[str, tuple[Callable[[], Row], str]] = {
     "a quantized buffer": (_buffer(_quantized), "'held0' is quantized"),
     "a buffer without numbers": (_buffer(lambda: torch.ones(2, device="meta")), "'held0' is on the device 'meta'"),
     "an expanded buffer": (_buffer(lambda: torch.ones(1).expand(3)), "'held0' has one number in memory"),
+    "a nested buffer": (
+        _buffer(lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])),
+        "'held0' is nested",
+    ),
+    "a buffer made of two": (_buffer(lambda: TwoTensor(torch.ones(2), torch.ones(2))), "'held0' is a TwoTensor"),
+    "a buffer of uint4": (_buffer(lambda: torch.empty(2, dtype=torch.uint4)), "'held0' is torch.uint4"),
     "lazy weights": (lambda: Row(lambda: nn.Sequential(nn.LazyLinear(CLASSES))), "lazy layers"),
     "lazy buffers": (
         lambda: Row(lambda: nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.LazyBatchNorm1d(affine=False))),
@@ -303,6 +340,11 @@ REFUSED: dict[str, tuple[Callable[[], Row], str]] = {
     ),
 }
 
+REFUSED["a generator in an optimizer"] = (
+    lambda: Row(lambda: Holder(lambda _: None), Drawing),
+    "Generator in 'draws' of parameter group 0",
+)
+
 REFUSED_AFTER_ONE_STEP: dict[str, tuple[Callable[[], Row], str]] = {
     "an object in a slot": (
         lambda: Row(lambda: Holder(lambda _: None), refused_slots(Kept)),
@@ -313,3 +355,37 @@ REFUSED_AFTER_ONE_STEP: dict[str, tuple[Callable[[], Row], str]] = {
         "'bad' is sparse",
     ),
 }
+
+
+def _differing(rank: int) -> Row:
+    """Buffers of several types that each rank changes in its own way."""
+
+    def make() -> list[torch.Tensor]:
+        floats = [torch.ones(2).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.complex64)]
+        return [*floats, torch.zeros(2, dtype=torch.int64), torch.tensor(False), torch.zeros(2).to(torch.float8_e5m2)]
+
+    def change(held: torch.Tensor) -> torch.Tensor:
+        if held.dtype is torch.bool:
+            return torch.tensor(rank == 1)
+        wide = held.to(torch.complex64 if held.is_complex() else torch.float32)
+        return (wide + rank + 1).to(held.dtype)
+
+    return with_buffers(make, change)
+
+
+ROWS_OF_RANKS: dict[str, Callable[[int], Row]] = {
+    "buffers that differ": _differing,
+    "extra state that differs": lambda rank: Row(lambda: Extra((0, "x"), lambda kept: (kept[0] + 1, f"of {rank}"))),
+    **{
+        row: lambda _, row=row: SAVED[row]()  # type: ignore[misc]
+        for row in (
+            "frozen weights of bfloat16",
+            "no elements",
+            "no dimensions",
+            "buffers that change their size",
+            "numbers of the optimizer",
+            "slots of the optimizer",
+        )
+    },
+}
+"""By rank: rows where it matters that there are several."""
