@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "support"))
 
 from numpy_training import Data, Setting, train  # noqa: E402
-from state_rows import ROWS_OF_RANKS, Halves, Holder, Row  # noqa: E402
+from state_rows import ROWS_OF_RANKS, MovingMomentum, Row  # noqa: E402
 from torch_training import LR, open_torch  # noqa: E402
 
 from data_sharding import Catalog  # noqa: E402
@@ -30,7 +30,7 @@ from hvdtrain.config.training_options import TrainingOptions  # noqa: E402
 from hvdtrain.engine.interface import RunLimits  # noqa: E402
 from hvdtrain.engine.state_sync import assert_equal_weights  # noqa: E402
 from hvdtrain.errors import DivergenceError  # noqa: E402
-from hvdtrain.state import State, bits_dtype  # noqa: E402
+from hvdtrain.state import State  # noqa: E402
 from hvdtrain.task.interface import Task  # noqa: E402
 from hvdtrain.topology import detect_topology  # noqa: E402
 
@@ -58,11 +58,11 @@ def whole_state(adapter: Any, comm: Communicator) -> State:
 
 
 def check_sharded(setting: Setting, comm: Communicator) -> None:
-    """Its checkpoint is that of a run without shards: the slots have the shapes of whole weights."""
-    check_saved(replace(setting, open_adapter=open_sharded), comm)
+    """Each rank has a part of the optimizer; what a callback has set in its groups is saved once."""
+    assert isinstance(setting.task, MovingMomentum)
+    check_saved(replace(setting, open_adapter=open_sharded, callbacks=(setting.task.callback,)), comm)
     saved = read_checkpoint(setting.store().paths()[2]).state
-    assert saved["optimizer/hidden.weight/half"].shape == saved["model/hidden.weight"].shape
-    assert saved["optimizer/hidden.weight/half"].dtype == bits_dtype("bfloat16", 2)
+    assert b'"momentum"' in saved["optimizer/#numbers"].item()
 
 
 def open_sharded(task: Task, comm: Communicator, seed: int) -> TorchAdapter:
@@ -84,7 +84,7 @@ def main(folder: Path, out: Path) -> None:
     checks: dict[str, tuple[Callable[[int], Row], Callable[[Setting, Communicator], Any]]]
     checks = {row: (build, check_saved) for row, build in ROWS_OF_RANKS.items()}
     checks["other sizes"] = (lambda rank: growing_by(rank + 1), check_other_sizes)
-    checks["sharded"] = (lambda _: Row(lambda: Holder(lambda _: None), Halves), check_sharded)
+    checks["sharded"] = (lambda _: MovingMomentum(), check_sharded)
     for row, (build, check) in checks.items():
         task = build(topology.rank)
         check(Setting(data, out / row, open_adapter=open_torch, task=task, validate=False), comm)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from commands import Forker
 from numpy_training import Data, Run, Setting, train
-from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
+from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED, MovingMomentum
 from torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
@@ -52,6 +52,15 @@ def test_what_is_saved_comes_back_at_every_step(row: str, data: Data, tmp_path: 
     assert_bit_equal(read_checkpoint(folders[-1]).state, expected)
     assert any(array.tobytes() != read_checkpoint(folders[0]).state[n].tobytes() for n, array in expected.items())
     for step, folder in enumerate(folders, start=1):
+        resumed = alone(replace(setting, folder=tmp_path / f"from_{step}"), folder)
+        assert_bit_equal(resumed.adapter.state(), expected)
+
+
+def test_a_momentum_that_a_callback_has_set_comes_back(data: Data, tmp_path: Path) -> None:
+    task = MovingMomentum()
+    setting = Setting(data, tmp_path, open_adapter=open_torch, task=task, validate=False, callbacks=(task.callback,))
+    expected = alone(setting).adapter.state()
+    for step, folder in enumerate(setting.store().paths(), start=1):
         resumed = alone(replace(setting, folder=tmp_path / f"from_{step}"), folder)
         assert_bit_equal(resumed.adapter.state(), expected)
 

@@ -13,6 +13,8 @@ from torch.nn import functional
 from torch.testing._internal.two_tensor import TwoTensor
 from torch_training import TorchRows
 
+from hvdtrain.engine import events
+
 
 class Holder(nn.Module):
     """A small network beside what `fill` puts into it, which `change` changes in each training step."""
@@ -194,23 +196,19 @@ class Slots(torch.optim.SGD):
         super().step(closure)
 
 
-class Halves(torch.optim.SGD):
-    """Its momentum is bfloat16; how fast it learns follows from what it counts. It takes each number by itself."""
+class MovingMomentum(Row):
+    """Its `callback` sets the optimizer's momentum after each step."""
 
-    def __init__(self, weights: Any, lr: float) -> None:
-        super().__init__(weights, lr=lr)
-        self.count = 0
+    def __init__(self) -> None:
+        super().__init__(lambda: Holder(lambda _: None))
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.count += 1
-        for parameter in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
-            slots = self.state[parameter]
-            half = slots.setdefault("half", torch.zeros_like(parameter, dtype=torch.bfloat16))
-            slots["half"] = (half.float() * 0.9 + parameter.grad).bfloat16()
-            slots["pair"] = (self.count, "seen")
-            parameter.grad.copy_(slots["half"].float() / (self.count + slots["pair"][0]))
-        super().step(closure)
+    def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        self._built = super().build_optimizer(model, lr)
+        return self._built
+
+    def callback(self, event: events.Event) -> None:
+        if isinstance(event, events.StepEnded):
+            self._built.param_groups[0]["momentum"] = 1 - 1 / (1 + event.step)
 
 
 def refused_slots(make: Callable[[], Any]) -> Callable[[Any, float], torch.optim.Optimizer]:
