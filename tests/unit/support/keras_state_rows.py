@@ -1,6 +1,6 @@
 """Trains a Keras model that keeps variables of every kind on the rows of FOLDER, whole and resumed at every step.
 
-Prints JSON: {"changed": [names], "different": {step: [names]}, "refused": {row: fact}}.
+Prints JSON: {"changed": [names], "unequal": [names], "different": {step: [names]}, "refused": {row: fact}}.
 """
 
 from __future__ import annotations
@@ -139,7 +139,10 @@ def _is_same(one: Any, other: Any) -> bool:
 def main(folder: Path, out: Path) -> None:
     data = Data(folder, Catalog.index(folder / "train-*.tfrecord"), Catalog.index(folder / "validation-*.tfrecord"))
     setting = Setting(data, out / "whole", open_adapter=open_keras, task=Rows(optimizer=Counting), validate=False)
-    expected = run(setting, None).adapter.state()
+    adapter = run(setting, None).adapter
+    expected = adapter.state()
+    adapter.load_rank_local_state(adapter.rank_local_state())
+    unequal = [name for name, array in adapter.state().items() if not _is_same(array, expected[name])]
     different: dict[int, list[str]] = {}
     for step, path in enumerate(setting.store().paths(), start=1):
         got = run(replace(setting, folder=out / f"from_{step}"), read_checkpoint(path)).adapter.state()
@@ -152,7 +155,7 @@ def main(folder: Path, out: Path) -> None:
     saved = read_checkpoint(setting.store().paths()[0]).state
     changed = [name for name, array in expected.items() if array.tobytes() != saved[name].tobytes()]
     refused = {row: refusal(build) for row, build in REFUSED.items()}
-    print(json.dumps({"changed": changed, "different": different, "refused": refused}))
+    print(json.dumps({"changed": changed, "unequal": unequal, "different": different, "refused": refused}))
 
 
 if __name__ == "__main__":

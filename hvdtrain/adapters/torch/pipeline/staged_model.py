@@ -64,9 +64,9 @@ def keep_stages(chain: Chain, cuts: Sequence[int], own: int | None, devices: Seq
 
 
 def _names_in(model: nn.Module) -> frozenset[str]:
-    """All names of weights and buffers; one that several layers share has several."""
+    """All names of weights, buffers and extra states; one that several layers share has several."""
     named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    return frozenset(name for name, _ in named)
+    return frozenset(name for name, _ in named) | model.state_dict().keys()
 
 
 def _drop_others(model: nn.Module, chain: Chain, first: int, end: int) -> None:
