@@ -28,6 +28,7 @@ _Place = tuple[str | int, ...]
 
 _NO_STATE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.layout, torch.nn.Parameter)
 _HAS_STATE: Final = (torch.optim.Optimizer, torch.nn.Module, torch.Generator)
+_WARNED: Final = "_warned_capturable_if_run_uncaptured"
 
 _at_start: WeakKeyDictionary[torch.optim.Optimizer, dict[_Place, NDArray[Any]]] = WeakKeyDictionary()
 _log = logging.getLogger("hvdtrain.run")
@@ -82,8 +83,8 @@ def load_numbers(optimizer: torch.optim.Optimizer, state: State) -> None:
 
 @cache
 def _attributes_of_torch() -> frozenset[str]:
-    """Of every optimizer."""
-    return frozenset(vars(torch.optim.SGD([torch.zeros(1)], lr=1.0)))
+    """Which torch's own classes set for themselves; they follow from the options."""
+    return frozenset(vars(torch.optim.SGD([torch.zeros(1)], lr=1.0, fused=True))) | {_WARNED}
 
 
 def _values(optimizer: torch.optim.Optimizer) -> Iterator[tuple[_Place, Any]]:
@@ -117,9 +118,15 @@ def _texts(optimizer: torch.optim.Optimizer, warns: bool = False) -> Iterator[tu
             yield place, to_text(value, _array)
         except NotPlainError as error:
             _require_no_state(optimizer, place, error.part)
-            if warns and not isinstance(error.part, _NO_STATE) and not callable(error.part):
-                kind, called = type(optimizer).__name__, type(error.part).__name__
-                _log.warning("%s keeps a %s in %s: it is not saved in checkpoints.", kind, called, _described(place))
+            if warns and not _never_changes(error.part):
+                kind, called, where = type(optimizer).__name__, type(error.part).__name__, _described(place)
+                _log.warning("%s keeps an instance of %s in %s: it is not saved in checkpoints.", kind, called, where)
+
+
+def _never_changes(part: object) -> bool:
+    parameters = getattr(type(part), "__dataclass_params__", None)
+    is_frozen = parameters is not None and parameters.frozen
+    return is_frozen or isinstance(part, _NO_STATE) or callable(part)
 
 
 def _array(value: Any) -> NDArray[Any] | None:
@@ -132,7 +139,7 @@ def _require_no_state(optimizer: torch.optim.Optimizer, place: _Place, part: obj
     shared = isinstance(part, torch.optim.Optimizer) and part.state is optimizer.state
     if isinstance(part, _HAS_STATE) and not shared:
         raise UsageError(
-            f"{type(optimizer).__name__} keeps a {type(part).__name__} in {_described(place)}.",
+            f"{type(optimizer).__name__} keeps an instance of {type(part).__name__} in {_described(place)}.",
             "What that one keeps would not be saved, so that a resumed run would not continue this one.",
             "choose an optimizer that keeps its state as tensors and numbers.",
         )

@@ -59,7 +59,7 @@ def require_savable_slots(optimizer: torch.optim.Optimizer) -> None:
 
 def _no_array(optimizer: torch.optim.Optimizer, slot: object, value: object) -> UsageError:
     return UsageError(
-        f"{type(optimizer).__name__} keeps {slot!r} as a {type(value).__name__}.",
+        f"{type(optimizer).__name__} keeps {slot!r} as an instance of {type(value).__name__}.",
         "A checkpoint holds tensors, numbers and texts by names, and collections of them, so that a resumed run would "
         "not continue this one.",
         "choose an optimizer whose state is tensors, one set a parameter.",

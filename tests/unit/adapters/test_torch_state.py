@@ -13,7 +13,9 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.adapters.torch.optimizer_numbers import NAME
 from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state, require_own_parameters
+from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -141,7 +143,7 @@ def test_an_optimizer_that_keeps_what_no_array_holds_is_refused() -> None:
     model = nn.Linear(3, 2)
     optimizer = Listing(model.parameters(), lr=LR)
     one_step(model, optimizer)
-    with pytest.raises(UsageError, match="Listing keeps 'history' as a object"):
+    with pytest.raises(UsageError, match="Listing keeps 'history' as an instance of object"):
         read_state(model, optimizer)
 
 
@@ -201,7 +203,21 @@ def test_objects_that_an_optimizer_keeps_are_named_at_the_start(caplog: pytest.L
     model, optimizer = shrinking()
     one_step(model, optimizer)
     read_state(model, optimizer)
-    assert caplog.messages == ["Shrinking keeps a Counter in the attribute 'tracker': it is not saved in checkpoints."]
+    assert caplog.messages == [
+        "Shrinking keeps an instance of Counter in the attribute 'tracker': it is not saved in checkpoints."
+    ]
+
+
+@pytest.mark.parametrize("name", [*OPTIMIZERS, *update_rules.OPTIMIZERS])
+def test_known_optimizers_keep_nothing_that_is_not_saved(name: Any, caplog: pytest.LogCaptureFixture) -> None:
+    if name in OPTIMIZERS:
+        task, options = TorchRows(name, **OPTIMIZERS[name]), TrainingOptions()
+    else:
+        task, options = TorchRows(), TrainingOptions(optimizer=name)
+    adapter = TorchAdapter(task, Topology.single(), 1, LR, options)
+    adapter.train_step(batch_of(0), 0, LR)
+    assert NAME not in adapter.state()
+    assert caplog.messages == []
 
 
 def test_a_changed_buffer_that_is_not_saved_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -331,7 +331,7 @@ REFUSED: dict[str, tuple[Callable[[], Row], str]] = {
         lambda: Row(lambda: nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.LazyBatchNorm1d(affine=False))),
         "lazy layers",
     ),
-    "extra state of objects": (lambda: Row(lambda: Extra(Kept(), lambda kept: kept)), "returned a Kept"),
+    "extra state of objects": (lambda: Row(lambda: Extra(Kept(), lambda kept: kept)), "returned an instance of Kept"),
     "an optimizer in an optimizer": (
         lambda: Row(lambda: Holder(lambda _: None), Wrapping),
         "Adam in the attribute 'inner'",
@@ -346,7 +346,7 @@ REFUSED["a generator in an optimizer"] = (
 REFUSED_AFTER_ONE_STEP: dict[str, tuple[Callable[[], Row], str]] = {
     "an object in a slot": (
         lambda: Row(lambda: Holder(lambda _: None), refused_slots(Kept)),
-        "Slots keeps 'bad' as a Kept",
+        "Slots keeps 'bad' as an instance of Kept",
     ),
     "a sparse slot": (
         lambda: Row(lambda: Holder(lambda _: None), refused_slots(lambda: torch.eye(2).to_sparse())),
