@@ -18,7 +18,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "support"))
 
 from numpy_training import Data, Setting, train  # noqa: E402
-from state_rows import ROWS_OF_RANKS, MovingMomentum, Row  # noqa: E402
+from state_models import MovingMomentum, Row, with_buffers  # noqa: E402
+from state_rows import ROWS_OF_RANKS  # noqa: E402
 from torch_training import LR, open_torch  # noqa: E402
 
 from data_sharding import Catalog  # noqa: E402
@@ -93,8 +94,6 @@ def main(folder: Path, out: Path) -> None:
 
 
 def growing_by(rows: int) -> Row:
-    from state_rows import with_buffers
-
     return with_buffers(lambda: [torch.zeros(0)], lambda held: torch.cat([held, torch.zeros(rows)]))
 
 

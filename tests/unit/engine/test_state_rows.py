@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from commands import Forker
 from numpy_training import Data, Run, Setting, train
-from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED, MovingMomentum
+from state_models import MovingMomentum
+from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
 from torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
